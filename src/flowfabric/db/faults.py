@@ -1,0 +1,81 @@
+"""What went wrong in Postgres, as one of our errors: SQLSTATE in, typed error out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import asyncpg
+
+from flowfabric.errors import (
+    FlowFabricError,
+    InternalError,
+    OperationTimeout,
+    ResourceExhausted,
+    TransportError,
+    Unavailable,
+    ValidationError,
+)
+
+RETRY: Final = frozenset({"40001", "40P01", "55P03"})
+_RECONNECT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
+_EXHAUSTED: Final = {
+    "53100": "disk",
+    "53200": "memory",
+    "53300": "connections",
+    "53400": "configuration limit",
+}
+_BAD_TEXT: Final = frozenset({"22021", "22P05"})
+_UNDEFINED: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+
+
+class SerializationConflict(FlowFabricError):
+    """The transaction lost against another one and may be run again; never leaves `db`."""
+
+    kind = "transport"
+    code = "serialization_conflict"
+
+
+@contextmanager
+def translated(sql: str) -> Iterator[None]:
+    """Raise our error for whatever the driver raises inside."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise typed(error, statement_name(sql)) from error
+
+
+def statement_name(sql: str) -> str:
+    """The name in a statement's first line, `-- lifecycle.claim`."""
+    first = sql.lstrip().split("\n", 1)[0]
+    return first.removeprefix("-- ") if first.startswith("-- ") else "statement"
+
+
+def typed(error: BaseException, operation: str) -> FlowFabricError:
+    """Our error for one of the driver's."""
+    if isinstance(error, TimeoutError):
+        return OperationTimeout(operation)
+    if isinstance(error, OSError):
+        return TransportError(f"{operation}: {error}")
+    state = str(getattr(error, "sqlstate", None) or "")
+    message = f"{operation}: {error}"
+    if state in RETRY:
+        return SerializationConflict(message)
+    if state in _RECONNECT or state.startswith("08"):
+        return TransportError(message)
+    if state in _EXHAUSTED:
+        return ResourceExhausted(_EXHAUSTED[state], str(error))
+    if state in _BAD_TEXT or state in ("22023", "23514"):
+        return ValidationError("invalid_input", str(error).removeprefix("invalid_input: "))
+    if state in _UNDEFINED:
+        return Unavailable(operation, f"{error}; is the schema migrated? run: ff migrate")
+    if state == "57014":
+        return OperationTimeout(operation)
+    if state.startswith("28") or state == "3D000":
+        return Unavailable(operation, str(error))
+    if isinstance(error, asyncpg.DataError):
+        return ValidationError("invalid_input", message)
+    if isinstance(error, asyncpg.InterfaceError):
+        return TransportError(message)
+    return InternalError(f"{message} (SQLSTATE {state or 'none'})")

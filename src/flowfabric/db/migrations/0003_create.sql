@@ -1,0 +1,217 @@
+-- One way to create: the engine's statement, transactional enqueue and plain SQL all end here.
+
+CREATE FUNCTION ff.route_id(
+    namespace text, lane_id text, execution_kind text, required_capabilities text[]
+) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ('x' || encode(substr(sha256(convert_to(
+        concat_ws(E'\x1f', namespace, lane_id, execution_kind, array_to_string(required_capabilities, ',')),
+        'UTF8')), 1, 8), 'hex'))::bit(64)::bigint;
+
+-- The partition that an idempotency record and its execution share.
+CREATE FUNCTION ff.key_partition(namespace text, idempotency_key text, num_flow_partitions integer)
+RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (('x' || encode(substr(sha256(convert_to(
+        concat_ws(E'\x1f', namespace, idempotency_key), 'UTF8')), 1, 4), 'hex'))::bit(32)::bigint
+        % num_flow_partitions)::smallint;
+
+-- Creates what is new among the given executions, in one set. Executions share shapes: what a batch
+-- repeats (route, encoding, creator, policy) is given once and pointed at by `shape` (1-based).
+-- An array that is NULL as a whole is NULL for every row. Answers one row per ordinal: the execution it
+-- stands for, and whether this call created it.
+CREATE FUNCTION ff.create_execution(
+    shape_namespace text[], shape_lane_id text[], shape_execution_kind text[],
+    shape_required_capabilities text[], shape_payload_encoding text[],
+    shape_creator_identity text[], shape_policy jsonb[],
+    given_partition_key smallint[], given_execution_id uuid[], given_shape integer[],
+    given_payload bytea[], given_priority integer[],
+    given_delay_ms bigint[], given_delay_until_ms bigint[],
+    given_deadline_ms bigint[], given_deadline_at_ms bigint[],
+    given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[],
+    given_now_ms bigint DEFAULT NULL
+) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
+    LANGUAGE plpgsql VOLATILE
+    AS $$
+#variable_conflict use_column
+DECLARE
+    called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    woken text;
+BEGIN
+    IF EXISTS (
+        SELECT FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
+                           shape_required_capabilities) AS s (namespace, lane_id, kind, caps)
+         WHERE NOT EXISTS (SELECT FROM ff.route r WHERE r.route_id = ff.route_id(
+                   s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ','))))
+    THEN
+        INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
+        SELECT DISTINCT lane_id, called_at_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
+         ORDER BY lane_id
+            ON CONFLICT DO NOTHING;
+        INSERT INTO ff.route (route_id, namespace, lane_id, execution_kind, required_capabilities)
+        SELECT DISTINCT ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')),
+               s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')
+          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
+                      shape_required_capabilities) AS s (namespace, lane_id, kind, caps)
+         ORDER BY 1
+            ON CONFLICT DO NOTHING;
+    END IF;
+
+    IF given_idempotency_key IS NOT NULL THEN
+        -- The first live record of a key decides, also between concurrent callers: the second one
+        -- waits on the unique key and then finds it taken. Ascending keys, so that batches never deadlock.
+        INSERT INTO ff.exec_idempotency AS kept
+               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
+        SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
+               g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
+               called_at_ms + g.dedup_window_ms
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
+                      given_dedup_window_ms) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
+         WHERE g.idempotency_key IS NOT NULL
+         ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
+            ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
+               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
+             WHERE kept.expires_at_ms <= called_at_ms;
+    END IF;
+
+    RETURN QUERY
+    WITH shapes AS MATERIALIZED (
+        SELECT s.shape::integer, s.namespace, s.payload_encoding, s.creator_identity, s.policy,
+               ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')) AS route_id
+          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
+                      shape_required_capabilities, shape_payload_encoding, shape_creator_identity,
+                      shape_policy) WITH ORDINALITY
+               AS s (namespace, lane_id, kind, caps, payload_encoding, creator_identity, policy, shape)
+    ), given AS MATERIALIZED (       -- each with the execution it stands for
+        SELECT g.partition_key, g.execution_id, g.payload, g.priority, g.idempotency_key, g.tags, g.ordinal,
+               coalesce(g.delay_until_ms, called_at_ms + g.delay_ms) AS delay_until_ms,
+               coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
+                   + (s.policy #>> '{timeout_policy,execution_deadline_ms}')::bigint) AS deadline_at_ms,
+               s.route_id, s.payload_encoding, s.creator_identity, s.policy,
+               coalesce(k.execution_id, g.execution_id) AS stands_for
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
+                      given_priority, given_delay_ms, given_delay_until_ms, given_deadline_ms,
+                      given_deadline_at_ms, given_idempotency_key, given_tags) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, payload, priority, delay_ms, delay_until_ms,
+                     deadline_ms, deadline_at_ms, idempotency_key, tags, ordinal)
+          JOIN shapes s USING (shape)
+          LEFT JOIN ff.exec_idempotency k
+            ON (k.partition_key, k.namespace, k.idempotency_key)
+             = (g.partition_key, s.namespace, g.idempotency_key)
+    ), core AS (
+        INSERT INTO ff.exec_core AS c (
+               partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
+               eligibility_state, blocking_reason, delay_until_ms, deadline_at_ms, tags)
+        SELECT g.partition_key, g.execution_id, g.route_id, called_at_ms, called_at_ms,
+               greatest(0, least(9000, coalesce(g.priority, 0))),
+               CASE WHEN g.delay_until_ms > called_at_ms
+                    THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+               CASE WHEN g.delay_until_ms > called_at_ms
+                    THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+               CASE WHEN g.delay_until_ms > called_at_ms THEN g.delay_until_ms END,
+               g.deadline_at_ms,
+               coalesce(g.tags, '{}')
+          FROM given g
+         WHERE g.stands_for = g.execution_id
+            ON CONFLICT DO NOTHING
+     RETURNING c.partition_key, c.execution_id, c.route_id, c.public_state
+    ), body AS (
+        INSERT INTO ff.exec_body (
+               partition_key, execution_id, created_at_ms, payload, payload_encoding,
+               creator_identity, idempotency_key, policy)
+        SELECT g.partition_key, g.execution_id, called_at_ms, g.payload, g.payload_encoding,
+               g.creator_identity, g.idempotency_key, g.policy
+          FROM given g JOIN core USING (partition_key, execution_id)
+            ON CONFLICT DO NOTHING
+    ), tagged AS (
+        INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
+        SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
+          FROM given g JOIN core USING (partition_key, execution_id),
+               jsonb_each_text(g.tags) AS t
+         WHERE g.tags IS NOT NULL
+            ON CONFLICT DO NOTHING
+    )
+    SELECT g.ordinal, g.partition_key, g.stands_for, core.execution_id IS NOT NULL, core.public_state
+      FROM given g
+      LEFT JOIN core ON (core.partition_key, core.execution_id) = (g.partition_key, g.stands_for)
+                    AND g.stands_for = g.execution_id;
+
+    FOR woken IN SELECT DISTINCT lane_id FROM unnest(shape_lane_id) AS lane_id LOOP
+        PERFORM ff.wake('lane:' || woken);
+    END LOOP;
+END
+$$;
+
+-- Why a policy cannot be honoured, or NULL. The fields that the database itself reads.
+CREATE FUNCTION ff.policy_fault(policy jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE
+        WHEN policy IS NULL THEN NULL
+        WHEN jsonb_typeof(policy) <> 'object' THEN 'not an object'
+        WHEN jsonb_typeof(policy -> 'retry_policy') NOT IN ('object', 'null') THEN 'retry_policy: not an object'
+        WHEN jsonb_typeof(policy -> 'timeout_policy') NOT IN ('object', 'null') THEN 'timeout_policy: not an object'
+        WHEN jsonb_typeof(policy #> '{retry_policy,max_retries}') <> 'number' THEN 'retry_policy.max_retries: not a number'
+        WHEN jsonb_typeof(policy #> '{retry_policy,backoff}') <> 'object' THEN 'retry_policy.backoff: not an object'
+        WHEN jsonb_typeof(policy #> '{retry_policy,retryable_categories}') <> 'array' THEN 'retry_policy.retryable_categories: not an array'
+        WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') NOT IN ('number', 'null') THEN 'timeout_policy.attempt_timeout_ms: not a number'
+        WHEN jsonb_typeof(policy #> '{timeout_policy,execution_deadline_ms}') NOT IN ('number', 'null') THEN 'timeout_policy.execution_deadline_ms: not a number'
+        WHEN jsonb_typeof(policy -> 'max_reclaim_count') <> 'number' THEN 'max_reclaim_count: not a number'
+        WHEN jsonb_typeof(policy -> 'dedup_window_ms') <> 'number' THEN 'dedup_window_ms: not a number'
+    END;
+
+-- Submit one execution from plain SQL, a trigger or any driver; part of the caller's transaction.
+CREATE FUNCTION ff.submit(
+    kind text,
+    payload jsonb DEFAULT '{}',
+    lane text DEFAULT 'default',
+    namespace text DEFAULT 'default',
+    priority integer DEFAULT 0,
+    delay interval DEFAULT NULL,
+    deadline interval DEFAULT NULL,
+    idempotency_key text DEFAULT NULL,
+    tags jsonb DEFAULT NULL,
+    requires text[] DEFAULT '{}',
+    policy jsonb DEFAULT NULL
+) RETURNS text
+    LANGUAGE plpgsql VOLATILE
+    AS $$
+DECLARE
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+    minted constant uuid := gen_random_uuid();
+    capabilities text[];
+    fault text := ff.policy_fault(policy);
+    answer record;
+BEGIN
+    IF kind IS NULL OR kind = '' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: kind must not be empty';
+    END IF;
+    IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
+    END IF;
+    IF fault IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);
+    END IF;
+    IF jsonb_typeof(tags) <> 'object'
+       OR EXISTS (SELECT FROM jsonb_each(tags) t WHERE jsonb_typeof(t.value) <> 'string') THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: tags must map keys to text';
+    END IF;
+    IF EXISTS (SELECT FROM unnest(requires) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', requires::text);
+    END IF;
+    capabilities := ARRAY(SELECT DISTINCT c COLLATE "C" FROM unnest(requires) c ORDER BY 1);
+    SELECT * INTO answer FROM ff.create_execution(
+        ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
+        ARRAY['json'], ARRAY['sql:' || session_user], ARRAY[policy],
+        ARRAY[CASE WHEN idempotency_key IS NOT NULL
+                   THEN ff.key_partition(namespace, idempotency_key, partitions)
+                   ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END],
+        ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
+        ARRAY[(extract(epoch FROM delay) * 1000)::bigint], NULL,
+        ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
+        CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
+        ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
+    RETURN format('{fp:%s}:%s', answer.partition_key, answer.execution_id);
+END
+$$;

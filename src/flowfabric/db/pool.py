@@ -1,0 +1,107 @@
+"""Connections: how one is opened, and the bounded pool of a process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from flowfabric.config import DatabaseConfig, redact
+from flowfabric.db.faults import typed
+from flowfabric.db.rows import Connection
+from flowfabric.errors import FlowFabricError, TransportError, Unavailable
+
+
+if TYPE_CHECKING:
+    _Base = asyncpg.Connection[asyncpg.Record]
+else:
+    _Base = asyncpg.Connection
+
+
+class _Connection(_Base):
+    """A connection that is handed back as it is: our statements leave no session state."""
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def connect(config: DatabaseConfig, *, role: str) -> asyncpg.Connection[Any]:
+    """A connection outside the pool, for one that lives long: the renewer, a listener."""
+    try:
+        return await asyncpg.connect(
+            config.dsn,
+            timeout=config.connect_timeout,
+            connection_class=_Connection,
+            **_settings(config, role),
+        )
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise _unreachable(config, error) from error
+
+
+class Pool:
+    """At most `pool_size` connections, opened when first needed."""
+
+    def __init__(self, config: DatabaseConfig, pool: asyncpg.Pool[Any]) -> None:
+        self.config = config
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, config: DatabaseConfig, *, role: str = "client") -> Pool:
+        """Open the pool and prove that the database answers."""
+        try:
+            pool = await asyncpg.create_pool(
+                config.dsn,
+                min_size=1,
+                max_size=config.pool_size,
+                max_inactive_connection_lifetime=0,
+                timeout=config.connect_timeout,
+                connection_class=_Connection,
+                **_settings(config, role),
+            )
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise _unreachable(config, error) from error
+        assert pool is not None
+        return cls(config, pool)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """One connection of the pool; waits while all are in use."""
+        try:
+            conn = await self._pool.acquire()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            raise _unreachable(self.config, error) from error
+        try:
+            yield conn
+        finally:
+            await self._pool.release(conn)
+
+
+def _settings(config: DatabaseConfig, role: str) -> dict[str, Any]:
+    if config.pooler:
+        return {"statement_cache_size": 0}
+    return {
+        "statement_cache_size": 200,
+        "max_cached_statement_lifetime": 0,
+        "server_settings": {
+            "application_name": f"flowfabric {role}",
+            "statement_timeout": f"{round(config.statement_timeout * 1000)}",
+            "lock_timeout": f"{round(config.lock_timeout * 1000)}",
+            "idle_in_transaction_session_timeout": "60000",
+            "jit": "off",
+        },
+    }
+
+
+def _unreachable(config: DatabaseConfig, error: BaseException) -> FlowFabricError:
+    found = typed(error, "connect")
+    where = redact(config.dsn)
+    if isinstance(found, Unavailable):
+        return Unavailable("connect", f"{where}: {error}")
+    if isinstance(found, TransportError):
+        return TransportError(f"cannot reach {where}: {error}")
+    return found if str(error) else TransportError(f"cannot reach {where}: timed out")

@@ -1,0 +1,1 @@
+"""What the engine does: the spine that moves executions, and the rooms around it."""

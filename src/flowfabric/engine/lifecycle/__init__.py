@@ -1,0 +1,1 @@
+"""The spine: every move of an execution's state, one module per move."""

@@ -1,0 +1,88 @@
+"""active → terminal(cancelled): the holder itself ends the execution without a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
+from flowfabric.errors import Refusal
+from flowfabric.ids import ExecutionId, clean_text
+
+CANCEL: Final[LiteralString] = (
+    """
+-- lifecycle.cancel
+WITH held AS (        -- what the callers believe they hold, and why they stop
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[], %(reason)s::text[])
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, reason)
+), """
+    + SEEN
+    + """, ending AS (
+    SELECT seen.*, 'cancelled' AS outcome, held.reason AS cancellation_reason,
+           'worker' AS cancelled_by, NULL::text AS failure_reason, NULL::text AS failure_category,
+           NULL::text AS failure_detail, NULL::bytea AS result, true AS rotates,
+           'revoked' AS lease_event, 'cancelled' AS lease_reason
+      FROM """
+    + FENCED
+    + """
+), """
+    + TERMINALIZE
+    + REFUSED
+    + """  LEFT JOIN ended USING (partition_key, execution_id)
+ WHERE ended.execution_id IS NULL AND """
+    + RUNG
+)
+
+
+class Cancellation(msgspec.Struct, frozen=True):
+    """Why the holder of `lease` stops for good."""
+
+    lease: Lease
+    reason: str
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution was cancelled; `repeated` when it had been before this call."""
+
+    execution_id: ExecutionId
+    repeated: bool = False
+
+
+async def cancel(
+    conn: Connection, cancellations: Sequence[Cancellation]
+) -> list[Cancelled | Refusal]:
+    """Cancel every execution whose lease is still held, in the order given.
+
+    Repeated by the same holder after a lost answer, it is `Cancelled` again, with nothing written.
+    """
+    leases = [cancellation.lease for cancellation in cancellations]
+    seen = await fetch_all(
+        conn,
+        CANCEL,
+        Sighting,
+        reason=[clean_text(cancellation.reason) for cancellation in cancellations],
+        **fence_columns(leases),
+    )
+    refused = refusals(leases, seen)
+    answers: list[Cancelled | Refusal] = []
+    for lease in leases:
+        if lease not in refused:
+            answers.append(Cancelled(execution_id=lease.execution_id))
+            continue
+        sighting, refusal = refused[lease]
+        same_attempt = (
+            sighting.terminal_outcome == "cancelled"
+            and sighting.attempt_index == lease.attempt_index
+            and sighting.lease_id == lease.lease_id
+        )
+        answers.append(
+            Cancelled(execution_id=lease.execution_id, repeated=True) if same_attempt else refusal
+        )
+    return answers

@@ -1,0 +1,89 @@
+"""active → terminal(success): the holders' results are the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
+from flowfabric.errors import Refusal
+from flowfabric.ids import ExecutionId
+
+COMPLETE: Final[LiteralString] = (
+    """
+-- lifecycle.complete
+WITH held AS (        -- what the callers believe they hold, and their results
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[], %(result)s::bytea[])
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, result)
+), """
+    + SEEN
+    + """, ending AS (
+    SELECT seen.*, held.result, 'success' AS outcome, NULL::text AS failure_reason,
+           NULL::text AS failure_category, NULL::text AS failure_detail,
+           NULL::text AS cancellation_reason, NULL::text AS cancelled_by, false AS rotates,
+           'revoked' AS lease_event, 'completed' AS lease_reason
+      FROM """
+    + FENCED
+    + """
+), """
+    + TERMINALIZE
+    + REFUSED
+    + """  LEFT JOIN ended USING (partition_key, execution_id)
+ WHERE ended.execution_id IS NULL AND """
+    + RUNG
+)
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """The result that the holder of `lease` reports."""
+
+    lease: Lease
+    result: bytes | None = None
+
+
+class Completed(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution ended with success; `repeated` when an earlier call of this lease did it."""
+
+    execution_id: ExecutionId
+    repeated: bool = False
+
+
+async def complete(
+    conn: Connection, completions: Sequence[Completion]
+) -> list[Completed | Refusal]:
+    """End every execution whose lease is still held, in the order given.
+
+    A call repeated by the same holder after a lost answer is `Completed` again, with nothing written.
+    A refusal never spoils its neighbours.
+    """
+    leases = [completion.lease for completion in completions]
+    seen = await fetch_all(
+        conn,
+        COMPLETE,
+        Sighting,
+        result=[completion.result for completion in completions],
+        **fence_columns(leases),
+    )
+    refused = refusals(leases, seen) if seen else {}
+    answers: list[Completed | Refusal] = []
+    for lease in leases:
+        if lease not in refused:
+            answers.append(Completed(execution_id=lease.execution_id))
+            continue
+        sighting, refusal = refused[lease]
+        if (
+            sighting.terminal_outcome == "success"
+            and sighting.was_left_by(lease)
+            and sighting.attempt_index == lease.attempt_index
+        ):
+            answers.append(Completed(execution_id=lease.execution_id, repeated=True))
+        else:
+            answers.append(refusal)
+    return answers

@@ -1,0 +1,185 @@
+"""active → runnable or terminal(failed): an attempt failed, and the policy says what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.fence import FENCED, SEEN, Sighting, refusal
+from flowfabric.engine.lifecycle.instants import instant
+from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
+from flowfabric.errors import Refusal
+from flowfabric.ids import ExecutionId, clean_text
+from flowfabric.states import AttemptState, FailureClass, LifecyclePhase, TerminalOutcome
+
+FAIL: Final[LiteralString] = (
+    """
+-- lifecycle.fail
+WITH held AS (        -- what the callers believe they hold, and why they fail
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[], %(failure_reason)s::text[],
+                         %(failure_category)s::text[], %(failure_class)s::text[],
+                         %(failure_detail)s::text[], %(retry_after_ms)s::bigint[])
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id,
+                 failure_reason, failure_category, failure_class, failure_detail, retry_after_ms)
+), """
+    + SEEN
+    + """, failed AS (       -- each with what its policy says
+    SELECT seen.*, held.failure_reason, held.failure_category, held.failure_detail,
+           false AS rotates, 'revoked' AS lease_event,
+           coalesce(held.retry_after_ms,
+                    ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id)) AS wait_ms,
+           ff.retry_allowed(body.policy, seen.retry_count, held.failure_class,
+                            held.failure_category) AS retries
+      FROM ff.exec_body body, """
+    + FENCED
+    + """
+       AND (body.partition_key, body.execution_id) = (seen.partition_key, seen.execution_id)
+), ending AS (
+    SELECT failed.*, 'failed' AS outcome, NULL::bytea AS result, NULL::text AS cancellation_reason,
+           NULL::text AS cancelled_by, 'failed' AS lease_reason
+      FROM failed WHERE NOT retries
+), leaving AS (
+    SELECT failed.*, 'retry' AS attempt_outcome, 'pending_retry_attempt' AS next_attempt_state,
+           'waiting_for_retry_backoff' AS waiting_for, false AS loses, 'retry' AS lease_reason,
+           CASE WHEN wait_ms > 0 THEN ff.now_ms() + wait_ms END AS until_ms
+      FROM failed WHERE retries
+), """
+    + TERMINALIZE
+    + """, """
+    + RELINQUISH
+    + """
+SELECT held.execution_id, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
+       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms,
+       ended.execution_id IS NOT NULL AS ended, left_over.execution_id IS NOT NULL AS retried,
+       left_over.until_ms
+  FROM held LEFT JOIN seen USING (partition_key, execution_id)
+  LEFT JOIN ended USING (partition_key, execution_id)
+  LEFT JOIN left_over USING (partition_key, execution_id)
+ WHERE """
+    + RUNG
+    + """ AND """
+    + CALLED
+)
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the holder of `lease` gives up this attempt.
+
+    The class decides whether another attempt is possible; unless given it follows from the category.
+    """
+
+    lease: Lease
+    reason: str
+    category: str = FailureClass.TRANSIENT.value
+    failure_class: FailureClass | None = None
+    detail: str | None = None
+    retry_after_ms: int | None = None
+
+
+class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
+    """Another attempt follows, not before `delay_until` (None: at once)."""
+
+    execution_id: ExecutionId
+    delay_until: datetime | None
+    next_attempt_index: int
+    repeated: bool = False
+
+
+class TerminalFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution has failed for good."""
+
+    execution_id: ExecutionId
+    repeated: bool = False
+
+
+class _Row(msgspec.Struct, frozen=True):
+    execution_id: UUID
+    lifecycle_phase: str | None
+    terminal_outcome: str
+    attempt_state: str
+    attempt_index: int
+    lease_epoch: int
+    lease_id: UUID | None
+    delay_until_ms: int | None
+    ended: bool
+    retried: bool
+    until_ms: int | None
+
+    def sighting(self) -> Sighting:
+        return Sighting(
+            self.execution_id,
+            self.lifecycle_phase,
+            self.terminal_outcome,
+            self.attempt_state,
+            self.attempt_index,
+            self.lease_epoch,
+            self.lease_id,
+            self.delay_until_ms,
+        )
+
+
+async def fail(
+    conn: Connection, failures: Sequence[Failure]
+) -> list[RetryScheduled | TerminalFailed | Refusal]:
+    """Fail every attempt whose lease is still held, in the order given.
+
+    The stored policy decides: another attempt after its backoff, or the end. A call repeated by the same
+    holder after a lost answer gets the first answer again. Texts are cleaned, never refused.
+    """
+    rows = await fetch_all(
+        conn,
+        FAIL,
+        _Row,
+        failure_reason=[clean_text(failure.reason) for failure in failures],
+        failure_category=[clean_text(failure.category, at_most=256) for failure in failures],
+        failure_class=[
+            (failure.failure_class or FailureClass.of(failure.category)).value
+            for failure in failures
+        ],
+        failure_detail=[
+            None if failure.detail is None else clean_text(failure.detail) for failure in failures
+        ],
+        retry_after_ms=[failure.retry_after_ms for failure in failures],
+        **fence_columns([failure.lease for failure in failures]),
+    )
+    by_id = {row.execution_id: row for row in rows}
+    return [_verdict(failure.lease, by_id[failure.lease.execution_id.uuid]) for failure in failures]
+
+
+def _verdict(lease: Lease, row: _Row) -> RetryScheduled | TerminalFailed | Refusal:
+    if row.ended:
+        return TerminalFailed(execution_id=lease.execution_id)
+    if row.retried:
+        return RetryScheduled(
+            execution_id=lease.execution_id,
+            delay_until=instant(row.until_ms),
+            next_attempt_index=lease.attempt_index + 1,
+        )
+    seen = row.sighting()
+    if seen.lifecycle_phase is not None and seen.was_left_by(lease):
+        if (
+            seen.terminal_outcome == TerminalOutcome.FAILED
+            and seen.attempt_index == lease.attempt_index
+        ):
+            return TerminalFailed(execution_id=lease.execution_id, repeated=True)
+        if (
+            seen.lifecycle_phase == LifecyclePhase.RUNNABLE
+            and seen.attempt_state == AttemptState.PENDING_RETRY_ATTEMPT
+            and seen.attempt_index == lease.attempt_index + 1
+        ):
+            return RetryScheduled(
+                execution_id=lease.execution_id,
+                delay_until=instant(seen.delay_until_ms),
+                next_attempt_index=seen.attempt_index,
+                repeated=True,
+            )
+    return refusal(lease, seen)

@@ -1,0 +1,97 @@
+"""The one fence: which callers still hold what they believe they hold, and why the others do not.
+
+A fenced statement is `held` (its own input), then `SEEN`, then its change, then `REFUSED`: it answers one
+row for each call that changed nothing, with the execution as it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.errors import ExecutionNotActive, LeaseExpired, NotFound, Refusal, StaleLease
+from flowfabric.ids import attempt_id
+
+# The columns that endings and hand-backs work from.
+STANDING: Final[LiteralString] = """
+           e.partition_key, e.execution_id, e.route_id, e.flow_id, e.tags, e.lifecycle_phase,
+           e.terminal_outcome, e.attempt_state, e.attempt_index, e.attempt_type,
+           e.attempt_started_at_ms, e.total_attempt_count, e.retry_count, e.lease_reclaim_count,
+           e.lease_epoch, e.lease_id, e.worker_id, e.worker_instance_id, e.delay_until_ms,
+           e.lifecycle_phase = 'active' AS leased"""
+
+SEEN: Final[LiteralString] = (
+    """seen AS (             -- the rows as they stand, locked in one order
+    SELECT"""
+    + STANDING
+    + """,
+           e.lease_expires_at_ms > ff.now_ms() AS live
+      FROM ff.exec_core e JOIN held USING (partition_key, execution_id)
+     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
+)"""
+)
+
+FENCED: Final[LiteralString] = """held JOIN seen
+     USING (partition_key, execution_id, attempt_index, lease_epoch, lease_id) WHERE seen.live"""
+
+REFUSED: Final[LiteralString] = """
+SELECT held.execution_id, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
+       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms
+  FROM held LEFT JOIN seen USING (partition_key, execution_id)
+"""
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """An execution as a refused call saw it; every field but the id is None where there is none."""
+
+    execution_id: UUID
+    lifecycle_phase: str | None
+    terminal_outcome: str
+    attempt_state: str
+    attempt_index: int
+    lease_epoch: int
+    lease_id: UUID | None
+    delay_until_ms: int | None
+
+    def was_left_by(self, lease: Lease) -> bool:
+        """Did this very lease end here, and nothing happen since?"""
+        return self.lease_epoch == lease.lease_epoch and self.lease_id == lease.lease_id
+
+
+def refusals(
+    leases: Sequence[Lease], seen: Sequence[Sighting]
+) -> dict[Lease, tuple[Sighting, Refusal]]:
+    """Why each of the refused leases was refused."""
+    by_id = {sighting.execution_id: sighting for sighting in seen}
+    return {
+        lease: (by_id[lease.execution_id.uuid], refusal(lease, by_id[lease.execution_id.uuid]))
+        for lease in leases
+        if lease.execution_id.uuid in by_id
+    }
+
+
+def refusal(lease: Lease, seen: Sighting) -> Refusal:
+    """The reason, in the order of the spec: missing, not active, other attempt, other lease, run out."""
+    if seen.lifecycle_phase is None:
+        return NotFound("execution", lease.execution_id)
+    if seen.lifecycle_phase != "active":
+        return ExecutionNotActive(
+            lease.execution_id,
+            lifecycle_phase=seen.lifecycle_phase,
+            terminal_outcome=seen.terminal_outcome,
+            lease_epoch=seen.lease_epoch,
+            attempt_id=attempt_id(lease.execution_id, seen.attempt_index),
+        )
+    if lease.attempt_index > seen.attempt_index:
+        return NotFound("attempt", f"{lease.attempt_index} of {lease.execution_id}")
+    if (
+        lease.attempt_index != seen.attempt_index
+        or lease.lease_epoch != seen.lease_epoch
+        or lease.lease_id != seen.lease_id
+    ):
+        return StaleLease(lease.execution_id, held=lease.lease_epoch, current=seen.lease_epoch)
+    return LeaseExpired(lease.execution_id, lease_epoch=lease.lease_epoch)

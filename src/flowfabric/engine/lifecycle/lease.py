@@ -1,0 +1,116 @@
+"""What a worker holds: the fence of one claim, and its opaque written form."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.errors import ValidationError
+from flowfabric.ids import ExecutionId, attempt_id, parse_uuid
+
+_MAGIC: Final = 0x02
+_VERSION: Final = 0x01
+_POSTGRES: Final = 0x02
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to write an execution's outcome, as long as it is the newest one and has not run out."""
+
+    execution_id: ExecutionId
+    attempt_index: int
+    lease_epoch: int
+    lease_id: UUID
+
+    @property
+    def attempt_id(self) -> UUID:
+        return attempt_id(self.execution_id, self.attempt_index)
+
+
+def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
+    """The leases as the parallel arrays that a fenced statement takes."""
+    return {
+        "partition_key": [lease.execution_id.partition_key for lease in leases],
+        "execution_id": [lease.execution_id.uuid for lease in leases],
+        "attempt_index": [lease.attempt_index for lease in leases],
+        "lease_epoch": [lease.lease_epoch for lease in leases],
+        "lease_id": [lease.lease_id for lease in leases],
+    }
+
+
+class Handle(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease with what a remote holder needs beside it; travels as opaque bytes."""
+
+    lease: Lease
+    attempt_id: UUID
+    lease_ttl_ms: int
+    lane_id: str
+    worker_instance_id: str
+
+    def encode(self) -> bytes:
+        lease = self.lease
+        return b"".join(
+            (
+                bytes((_MAGIC, _VERSION, _POSTGRES)),
+                _text(str(lease.execution_id)),
+                struct.pack("<I", lease.attempt_index),
+                _text(str(self.attempt_id)),
+                _text(str(lease.lease_id)),
+                struct.pack("<QQ", lease.lease_epoch, self.lease_ttl_ms),
+                _text(self.lane_id),
+                _text(self.worker_instance_id),
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Handle:
+        """Read the bytes back; raises `ValidationError` (corruption, handle_from_other_backend)."""
+        if len(data) < 3 or data[0] != _MAGIC or data[1] != _VERSION:
+            raise ValidationError("corruption", "handle: unknown layout")
+        if data[2] != _POSTGRES:
+            raise ValidationError("handle_from_other_backend", f"handle: backend byte {data[2]:#x}")
+        reader = _Reader(data, 3)
+        try:
+            execution_id = ExecutionId.parse(reader.text())
+            attempt_index = reader.number("<I")
+            this_attempt = parse_uuid(reader.text(), field="attempt_id")
+            lease_id = parse_uuid(reader.text(), field="lease_id")
+            lease_epoch, lease_ttl_ms = reader.number("<Q"), reader.number("<Q")
+            lane_id, worker_instance_id = reader.text(), reader.text()
+        except (struct.error, UnicodeDecodeError, ValidationError) as error:
+            raise ValidationError("corruption", f"handle: {error}") from None
+        if reader.at != len(data):
+            raise ValidationError("corruption", "handle: trailing bytes")
+        return cls(
+            lease=Lease(execution_id, attempt_index, lease_epoch, lease_id),
+            attempt_id=this_attempt,
+            lease_ttl_ms=lease_ttl_ms,
+            lane_id=lane_id,
+            worker_instance_id=worker_instance_id,
+        )
+
+
+def _text(value: str) -> bytes:
+    encoded = value.encode()
+    return struct.pack("<I", len(encoded)) + encoded
+
+
+class _Reader:
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self.at = data, at
+
+    def number(self, layout: str) -> int:
+        (value,) = struct.unpack_from(layout, self._data, self.at)
+        self.at += struct.calcsize(layout)
+        return value
+
+    def text(self) -> str:
+        length = self.number("<I")
+        if self.at + length > len(self._data):
+            raise struct.error("text is cut short")
+        value = self._data[self.at : self.at + length].decode()
+        self.at += length
+        return value

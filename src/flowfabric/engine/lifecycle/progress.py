@@ -1,0 +1,56 @@
+"""active → active: how far the holder has come, for whoever looks."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.errors import Refusal, invalid_input
+from flowfabric.ids import clean_text
+
+PROGRESS: Final[LiteralString] = (
+    """
+-- lifecycle.progress
+WITH held AS (        -- what the caller believes it holds
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[])
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id)
+), """
+    + SEEN
+    + """, noted AS (
+    UPDATE ff.exec_core e
+       SET progress_pct = coalesce(%(percent)s::smallint, e.progress_pct),
+           progress_message = coalesce(%(message)s::text, e.progress_message),
+           last_mutation_at_ms = ff.now_ms()
+      FROM (SELECT seen.* FROM """
+    + FENCED
+    + """) AS fenced
+     WHERE (e.partition_key, e.execution_id) = (fenced.partition_key, fenced.execution_id)
+ RETURNING e.partition_key, e.execution_id
+)"""
+    + REFUSED
+    + """  LEFT JOIN noted USING (partition_key, execution_id)
+ WHERE noted.execution_id IS NULL
+"""
+)
+
+
+async def progress(
+    conn: Connection, lease: Lease, *, percent: int | None = None, message: str | None = None
+) -> Refusal | None:
+    """Store the given fields, leave the others; None, or why the lease may not write."""
+    if percent is not None and not 0 <= percent <= 100:
+        raise invalid_input("percent", percent, "must be 0 to 100")
+    seen = await fetch_all(
+        conn,
+        PROGRESS,
+        Sighting,
+        percent=percent,
+        message=None if message is None else clean_text(message),
+        **fence_columns([lease]),
+    )
+    refused = refusals([lease], seen)
+    return refused[lease][1] if refused else None

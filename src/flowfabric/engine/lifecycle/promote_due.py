@@ -1,0 +1,32 @@
+"""runnable(delayed) → runnable: executions whose time has come are claimable."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.lifecycle.moved import Moved
+
+PROMOTE_DUE: Final[LiteralString] = """
+-- lifecycle.promote_due
+WITH due AS (         -- the longest overdue first, passing over rows in use
+    SELECT partition_key, execution_id FROM ff.exec_core
+     WHERE delay_until_ms <= ff.now_ms() AND eligibility_state = 'not_eligible_until_time'
+     ORDER BY delay_until_ms LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+), promoted AS (
+    UPDATE ff.exec_core e
+       SET eligibility_state = 'eligible_now', blocking_reason = 'waiting_for_worker',
+           delay_until_ms = NULL, last_mutation_at_ms = ff.now_ms()
+      FROM due WHERE (e.partition_key, e.execution_id) = (due.partition_key, due.execution_id)
+ RETURNING e.route_id
+), called AS (        -- whoever waits for work on a lane that has some now
+    SELECT ff.wake('lane:' || lane_id)
+      FROM (SELECT DISTINCT r.lane_id FROM promoted JOIN ff.route r USING (route_id)) AS lanes
+)
+SELECT count(*) AS moved FROM promoted WHERE (SELECT count(*) FROM called) IS NOT NULL
+"""
+
+
+async def promote_due(conn: Connection, limit: int) -> int:
+    """Make due executions claimable; at most `limit`, the longest overdue first."""
+    return (await fetch_one(conn, PROMOTE_DUE, Moved, limit=limit)).moved

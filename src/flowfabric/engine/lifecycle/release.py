@@ -1,0 +1,61 @@
+"""active → runnable: the holder hands the execution back, unharmed and uncounted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
+from flowfabric.errors import Refusal
+from flowfabric.ids import ExecutionId
+
+RELEASE: Final[LiteralString] = (
+    """
+-- lifecycle.release
+WITH held AS (        -- what the callers believe they hold
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[])
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id)
+), """
+    + SEEN
+    + """, leaving AS (
+    SELECT seen.*, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
+           'lease_revoked' AS attempt_outcome, 'attempt_interrupted' AS next_attempt_state,
+           false AS retries, true AS rotates, false AS loses, 'revoked' AS lease_event,
+           'released' AS lease_reason, NULL::text AS failure_reason,
+           NULL::text AS failure_category, NULL::text AS failure_detail
+      FROM """
+    + FENCED
+    + """
+), """
+    + RELINQUISH
+    + REFUSED
+    + """  LEFT JOIN left_over USING (partition_key, execution_id)
+ WHERE left_over.execution_id IS NULL AND """
+    + CALLED
+)
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution is claimable again at once, by anybody."""
+
+    execution_id: ExecutionId
+
+
+async def release(conn: Connection, leases: Sequence[Lease]) -> list[Released | Refusal]:
+    """Hand back every execution whose lease is still held, in the order given.
+
+    The same attempt goes on with the next claim; neither retries nor reclaims are counted.
+    """
+    seen = await fetch_all(conn, RELEASE, Sighting, **fence_columns(leases))
+    refused = refusals(leases, seen)
+    return [
+        refused[lease][1] if lease in refused else Released(execution_id=lease.execution_id)
+        for lease in leases
+    ]

@@ -1,0 +1,60 @@
+"""active → active: the holders of these leases keep them for another `ttl`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, LiteralString
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.errors import Refusal
+from flowfabric.policy import milliseconds
+
+RENEW: Final[LiteralString] = (
+    """
+-- lifecycle.renew
+WITH held AS (        -- what the callers believe they hold
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[])
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id)
+), """
+    + SEEN
+    + """, renewed AS (      -- only a lease that is still theirs
+    UPDATE ff.exec_core e
+       SET lease_expires_at_ms = ff.now_ms() + %(ttl_ms)s::bigint, last_mutation_at_ms = ff.now_ms()
+      FROM (SELECT seen.* FROM """
+    + FENCED
+    + """) AS fenced
+     WHERE (e.partition_key, e.execution_id) = (fenced.partition_key, fenced.execution_id)
+ RETURNING fenced.*
+), told AS (
+    INSERT INTO ff.lease_event (
+           execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
+           partition_key, event_type, worker_instance_id, tags)
+    SELECT execution_id, lease_id, route_id, lease_epoch, ff.now_ms(), attempt_index,
+           partition_key, 'renewed', worker_instance_id, nullif(tags, '{}')
+      FROM renewed WHERE %(tell)s::boolean
+)"""
+    + REFUSED
+    + """  LEFT JOIN renewed USING (partition_key, execution_id)
+ WHERE renewed.execution_id IS NULL
+"""
+)
+
+
+async def renew(
+    conn: Connection, leases: Sequence[Lease], *, ttl: float | timedelta, tell: bool = False
+) -> list[Refusal | None]:
+    """Extend every lease that is still held to `ttl` from now; None for each, in the order given.
+
+    A lease that is gone comes back as its `Refusal`; one refusal never spoils its neighbours. With
+    `tell` each renewal is written to the lease history.
+    """
+    seen = await fetch_all(
+        conn, RENEW, Sighting, ttl_ms=milliseconds(ttl), tell=tell, **fence_columns(leases)
+    )
+    refused = refusals(leases, seen)
+    return [refused[lease][1] if lease in refused else None for lease in leases]

@@ -1,0 +1,193 @@
+"""Identifiers: how they are minted, written, parsed, and which partition they live in."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import os
+import re
+import time
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.errors import invalid_input
+
+NUM_FLOW_PARTITIONS: Final = 256
+
+_EXECUTION_ID: Final = re.compile(r"\{fp:([0-9]{1,5})\}:(.*)", re.DOTALL)
+_TAG_KEY: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_U64: Final = 0xFFFFFFFFFFFFFFFF
+
+
+class ExecutionId(msgspec.Struct, frozen=True, order=True):
+    """An execution's name, `{fp:N}:<uuid>`: the partition is part of it and never recomputed."""
+
+    partition_key: int
+    uuid: UUID
+
+    def __str__(self) -> str:
+        return f"{{fp:{self.partition_key}}}:{self.uuid}"
+
+    @classmethod
+    def parse(cls, text: str, *, partitions: int = NUM_FLOW_PARTITIONS) -> ExecutionId:
+        """Read the written form; raises `ValidationError(invalid_input)` naming what is wrong."""
+        found = _EXECUTION_ID.fullmatch(text)
+        if found is None:
+            raise invalid_input("execution_id", text, "must look like {fp:N}:<uuid>")
+        partition_key = int(found[1])
+        if partition_key >= partitions:
+            raise invalid_input("execution_id", text, f"partition must be below {partitions}")
+        return cls(partition_key, parse_uuid(found[2], field="execution_id"))
+
+    @classmethod
+    def mint(
+        cls,
+        *,
+        namespace: str = "default",
+        idempotency_key: str | None = None,
+        partitions: int = NUM_FLOW_PARTITIONS,
+    ) -> ExecutionId:
+        """A fresh id; with a key, in the partition that the key's record lives in."""
+        fresh = new_uuid()
+        if idempotency_key is None:
+            return cls(uuid_partition(fresh, partitions), fresh)
+        return cls(key_partition(namespace, idempotency_key, partitions), fresh)
+
+
+def new_uuid() -> UUID:
+    """A random UUID whose first 48 bits are the time, so that neighbours share index pages."""
+    stamp = time.time_ns() // 1_000_000 & 0xFFFFFFFFFFFF
+    noise = int.from_bytes(os.urandom(10), "big")
+    value = stamp << 80 | 0x7 << 76 | (noise >> 64 & 0xFFF) << 64 | 0b10 << 62
+    return UUID(int=value | noise & 0x3FFFFFFFFFFFFFFF)
+
+
+def parse_uuid(text: str, *, field: str) -> UUID:
+    """Read a hyphenated UUID; raises `ValidationError(invalid_input)` naming the field."""
+    try:
+        parsed = UUID(text)
+    except ValueError:
+        raise invalid_input(field, text, "does not end in a uuid") from None
+    if str(parsed) != text.lower():
+        raise invalid_input(field, text, "the uuid must be written with hyphens")
+    return parsed
+
+
+def crc16(data: bytes) -> int:
+    """CRC-16/XMODEM."""
+    return binascii.crc_hqx(data, 0)
+
+
+def fnv1a_64(data: bytes) -> int:
+    value = _FNV_OFFSET
+    for byte in data:
+        value = (value ^ byte) * _FNV_PRIME & _U64
+    return value
+
+
+def uuid_partition(value: UUID, partitions: int = NUM_FLOW_PARTITIONS) -> int:
+    """The partition of a flow, or of a solo execution without an idempotency key."""
+    return crc16(value.bytes) % partitions
+
+
+def key_partition(
+    namespace: str, idempotency_key: str, partitions: int = NUM_FLOW_PARTITIONS
+) -> int:
+    """The partition of an idempotency record; `ff.key_partition` is the same function in SQL."""
+    digest = hashlib.sha256(f"{namespace}\x1f{idempotency_key}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % partitions
+
+
+def worker_partition(worker_instance_id: str) -> int:
+    """The partition of a worker's registry row."""
+    return fnv1a_64(worker_instance_id.encode()) % 256
+
+
+def attempt_id(execution_id: ExecutionId, attempt_index: int) -> UUID:
+    """The name of one attempt; it follows from the execution and the index."""
+    digest = hashlib.sha256(execution_id.uuid.bytes + attempt_index.to_bytes(4, "big")).digest()
+    return UUID(bytes=digest[:16], version=5)
+
+
+class PartitionKey(msgspec.Struct, frozen=True):
+    """A partition as it is written on the wire: `{fp:N}`, `{b:N}` or `{q:N}`."""
+
+    family: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{{{self.family}:{self.index}}}"
+
+    @classmethod
+    def parse(cls, text: str, *, partitions: int = NUM_FLOW_PARTITIONS) -> PartitionKey:
+        """Read the written form; raises `ValidationError(invalid_input)` naming what is wrong."""
+        if len(text) < 2 or text[0] != "{" or text[-1] != "}":
+            raise invalid_input("partition_key", text, "must stand in braces")
+        family, colon, index = text[1:-1].partition(":")
+        if not colon:
+            raise invalid_input("partition_key", text, "must look like {family:index}")
+        if family not in ("fp", "b", "q"):
+            raise invalid_input("partition_key", text, "family must be fp, b or q")
+        if not (index.isascii() and index.isdigit()) or int(index) >= partitions:
+            raise invalid_input("partition_key", text, f"index must be below {partitions}")
+        return cls(family, int(index))
+
+
+def check_lane(lane_id: str, *, field: str = "lane_id") -> str:
+    """The lane, if it is 1 to 64 bytes of printable ASCII."""
+    if not lane_id:
+        raise invalid_input(field, lane_id, "must not be empty")
+    if not all(" " <= letter <= "~" for letter in lane_id):
+        raise invalid_input(field, lane_id, "must be printable ASCII")
+    if len(lane_id) > 64:
+        raise invalid_input(field, lane_id, "must be at most 64 bytes")
+    return lane_id
+
+
+def check_tag_key(key: str) -> str:
+    """The key, if it looks like `shop.tenant`."""
+    if _TAG_KEY.fullmatch(key) is None or ".." in key or key.endswith(".") or len(key) > 256:
+        raise invalid_input("tag key", key, "must look like area.name in lower case")
+    return key
+
+
+def check_text(value: str, *, field: str, at_most: int = 256) -> str:
+    """The text, if Postgres can store it: not empty, no NUL, no lone surrogate, not too long."""
+    if not value:
+        raise invalid_input(field, value, "must not be empty")
+    storable_text(value, field=field)
+    if len(value.encode()) > at_most:
+        raise invalid_input(field, value[:40] + "…", f"must be at most {at_most} bytes")
+    return value
+
+
+def check_worker_name(value: str, *, field: str) -> str:
+    """The name of a worker or of one of its processes: no white space, no control characters."""
+    check_text(value, field=field)
+    if any(letter.isspace() or not letter.isprintable() for letter in value):
+        raise invalid_input(field, value, "must not hold white space or control characters")
+    return value
+
+
+def storable_text(value: str, *, field: str) -> str:
+    """The text, if it has neither a NUL nor a lone surrogate."""
+    if "\x00" in value:
+        raise invalid_input(field, value, "must not hold a NUL character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid_input(field, ascii(value), "must not hold a lone surrogate") from None
+    return value
+
+
+def clean_text(value: str, *, at_most: int = 16 * 1024) -> str:
+    """Text made storable: NUL and lone surrogates replaced, cut to `at_most` bytes of UTF-8."""
+    cleaned = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    encoded = cleaned.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
+    if len(encoded) <= at_most:
+        return encoded.decode()
+    return encoded[: at_most - 3].decode("utf-8", "ignore") + "…"

@@ -1,0 +1,207 @@
+"""The alphabet of an execution's state: the same words as the CHECK constraints of the schema."""
+
+from enum import StrEnum
+
+
+class LifecyclePhase(StrEnum):
+    """The coarse stage of life. `submitted` is reserved and never stored."""
+
+    RUNNABLE = "runnable"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    TERMINAL = "terminal"
+
+
+class OwnershipState(StrEnum):
+    """Follows from the phase: leased exactly while active."""
+
+    UNOWNED = "unowned"
+    LEASED = "leased"
+
+
+class EligibilityState(StrEnum):
+    """May a runnable execution be claimed, and if not, what holds it."""
+
+    ELIGIBLE_NOW = "eligible_now"
+    NOT_ELIGIBLE_UNTIL_TIME = "not_eligible_until_time"
+    BLOCKED_BY_DEPENDENCIES = "blocked_by_dependencies"
+    BLOCKED_BY_BUDGET = "blocked_by_budget"
+    BLOCKED_BY_QUOTA = "blocked_by_quota"
+    BLOCKED_BY_ROUTE = "blocked_by_route"
+    BLOCKED_BY_LANE_STATE = "blocked_by_lane_state"
+    BLOCKED_BY_OPERATOR = "blocked_by_operator"
+    NOT_APPLICABLE = "not_applicable"
+
+
+class BlockingReason(StrEnum):
+    """What a waiting execution waits for."""
+
+    NONE = "none"
+    WAITING_FOR_WORKER = "waiting_for_worker"
+    WAITING_FOR_RETRY_BACKOFF = "waiting_for_retry_backoff"
+    WAITING_FOR_RESUME_DELAY = "waiting_for_resume_delay"
+    WAITING_FOR_DELAY = "waiting_for_delay"
+    WAITING_FOR_SIGNAL = "waiting_for_signal"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_CALLBACK = "waiting_for_callback"
+    WAITING_FOR_TOOL_RESULT = "waiting_for_tool_result"
+    WAITING_FOR_CHILDREN = "waiting_for_children"
+    WAITING_FOR_BUDGET = "waiting_for_budget"
+    WAITING_FOR_QUOTA = "waiting_for_quota"
+    WAITING_FOR_CAPABLE_WORKER = "waiting_for_capable_worker"
+    WAITING_FOR_LOCALITY_MATCH = "waiting_for_locality_match"
+    PAUSED_BY_OPERATOR = "paused_by_operator"
+    PAUSED_BY_POLICY = "paused_by_policy"
+    PAUSED_BY_FLOW_CANCEL = "paused_by_flow_cancel"
+
+
+class TerminalOutcome(StrEnum):
+    """How an execution ended; `none` while it has not."""
+
+    NONE = "none"
+    SUCCESS = "success"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+
+class AttemptState(StrEnum):
+    """Where the current attempt, or the next one, stands."""
+
+    NONE = "none"
+    PENDING_FIRST_ATTEMPT = "pending_first_attempt"
+    RUNNING_ATTEMPT = "running_attempt"
+    ATTEMPT_INTERRUPTED = "attempt_interrupted"
+    PENDING_RETRY_ATTEMPT = "pending_retry_attempt"
+    PENDING_REPLAY_ATTEMPT = "pending_replay_attempt"
+    ATTEMPT_TERMINAL = "attempt_terminal"
+
+
+class PublicState(StrEnum):
+    """What a user sees; follows from the other dimensions."""
+
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    RATE_LIMITED = "rate_limited"
+    WAITING_CHILDREN = "waiting_children"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    RESUMABLE = "resumable"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset(
+    {
+        PublicState.COMPLETED,
+        PublicState.FAILED,
+        PublicState.CANCELLED,
+        PublicState.EXPIRED,
+        PublicState.SKIPPED,
+    }
+)
+
+
+class AttemptType(StrEnum):
+    """Why an attempt was begun. `fallback` is reserved and never stored."""
+
+    INITIAL = "initial"
+    RETRY = "retry"
+    RECLAIM = "reclaim"
+    REPLAY = "replay"
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended or was interrupted."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    RETRY = "retry"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+    INTERRUPTED = "interrupted"
+    WAITING_CHILDREN = "waiting_children"
+    SUSPENDED = "suspended"
+    LEASE_EXPIRED_RECLAIMABLE = "lease_expired_reclaimable"
+    LEASE_REVOKED = "lease_revoked"
+    INTERRUPTED_RECLAIMED = "interrupted_reclaimed"
+
+
+class LeaseEventType(StrEnum):
+    ACQUIRED = "acquired"
+    RENEWED = "renewed"
+    EXPIRED = "expired"
+    RECLAIMED = "reclaimed"
+    REVOKED = "revoked"
+
+
+class LeaseEventReason(StrEnum):
+    """Why a lease was given up."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRY = "retry"
+    DELAY = "delay"
+    WAITING_CHILDREN = "waiting_children"
+    SUSPENDED = "suspended"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+    OPERATOR = "operator"
+
+
+class FailureClass(StrEnum):
+    """How a failure is treated; only transient and infra_crash are tried again."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    INFRA_CRASH = "infra_crash"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+    @classmethod
+    def of(cls, category: str) -> "FailureClass":
+        """The class that a category names; a category of the user's own is transient."""
+        return cls(category) if category in cls else cls.TRANSIENT
+
+
+def derive_public_state(
+    phase: LifecyclePhase,
+    eligibility: EligibilityState,
+    outcome: TerminalOutcome,
+    *,
+    resume_pending: bool,
+) -> PublicState:
+    """The public state of a state vector; the schema's generated column is the same function."""
+    match phase:
+        case LifecyclePhase.ACTIVE:
+            return PublicState.ACTIVE
+        case LifecyclePhase.SUSPENDED:
+            return PublicState.SUSPENDED
+        case LifecyclePhase.TERMINAL if outcome is TerminalOutcome.SUCCESS:
+            return PublicState.COMPLETED
+        case LifecyclePhase.TERMINAL if outcome is TerminalOutcome.NONE:
+            return PublicState.FAILED
+        case LifecyclePhase.TERMINAL:
+            return PublicState(outcome.value)
+        case LifecyclePhase.RUNNABLE:
+            pass
+    match eligibility:
+        case EligibilityState.ELIGIBLE_NOW:
+            return PublicState.RESUMABLE if resume_pending else PublicState.WAITING
+        case EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+            return PublicState.DELAYED
+        case EligibilityState.BLOCKED_BY_DEPENDENCIES:
+            return PublicState.WAITING_CHILDREN
+        case EligibilityState.BLOCKED_BY_BUDGET | EligibilityState.BLOCKED_BY_QUOTA:
+            return PublicState.RATE_LIMITED
+        case _:
+            return PublicState.WAITING
