@@ -1,0 +1,1 @@
+"""FlowFabric measured beside its peers, in one run, on one Postgres."""

@@ -25,7 +25,7 @@ Figures = dict[str, float]
 Submit = Callable[[int, float], Awaitable[object]]
 
 
-class Stalled(Exception):
+class StalledError(Exception):
     """The system did not finish within the time that the scenario allows."""
 
 
@@ -72,7 +72,8 @@ class WorkerProcess:
     @classmethod
     async def start(cls, options: argparse.Namespace, *extra: str) -> "WorkerProcess":
         """Start the process and wait until it is connected."""
-        command = [sys.executable, sys.argv[0], "work", "--dsn", options.dsn, *extra]
+        script = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
+        command = [sys.executable, *script, "work", "--dsn", options.dsn, *extra]
         for name in ("batch", "concurrency"):
             if (value := getattr(options, name)) is not None:
                 command += [f"--{name}", str(value)]
@@ -119,6 +120,10 @@ class WorkerProcess:
 
 class Adapter(ABC):
     """One system under measurement; subclasses say how it is called."""
+
+    def add_options(self, parse: argparse.ArgumentParser) -> None:
+        """Add options that only this system understands; none by default."""
+        _ = parse
 
     @abstractmethod
     async def setup(self, dsn: str) -> None:
@@ -177,7 +182,7 @@ class Adapter(ABC):
             worker.go()
         try:
             await self.until_finished(options)
-        except Stalled:
+        except StalledError:
             for worker in workers:
                 worker.kill()
             raise
@@ -240,7 +245,7 @@ class Adapter(ABC):
             await asyncio.wait_for(worker.expect("reached"), options.timeout)
         except TimeoutError:
             worker.kill()
-            raise Stalled from None
+            raise StalledError from None
         figures = await worker.stop()
         return await self.recorded(options, figures["first"])
 
@@ -264,11 +269,11 @@ class Adapter(ABC):
     # Shared steps
 
     async def until_finished(self, options: argparse.Namespace) -> None:
-        """Wait until nothing is unfinished; raise `Stalled` after `timeout` seconds."""
+        """Wait until nothing is unfinished; raise `StalledError` after `timeout` seconds."""
         deadline = time.monotonic() + options.timeout
         while await self.unfinished(options.dsn):
             if time.monotonic() > deadline:
-                raise Stalled
+                raise StalledError
             await asyncio.sleep(POLL_INTERVAL)
 
     async def recorded(self, options: argparse.Namespace, began: float) -> Figures:
@@ -333,11 +338,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(adapter: Adapter, run: Callable[[Any], Any] = asyncio.run) -> None:
     """Run the scenario named on the command line with the event loop runner `run`."""
-    options = parser().parse_args()
+    parse = parser()
+    adapter.add_options(parse)
+    options = parse.parse_args()
     scenario = getattr(adapter, "run_" + options.scenario.replace("-", "_"))
     try:
         figures = run(scenario(options))
-    except Stalled:
+    except StalledError:
         figures = {"stalled": options.timeout}
     print(json.dumps(figures), flush=True)
     os._exit(0)  # threads that a system leaves behind must not hold the process

@@ -73,9 +73,7 @@ class PgQueuerAdapter(Adapter):
             pgq.shutdown.set()
 
         task = asyncio.create_task(forward())
-        await pgq.run(
-            batch_size=options.batch or BATCH, dequeue_timeout=timedelta(seconds=30)
-        )
+        await pgq.run(batch_size=options.batch or BATCH, dequeue_timeout=timedelta(seconds=30))
         await task
         await conn.close()
 

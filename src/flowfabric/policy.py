@@ -18,7 +18,6 @@ _MAX_MS: Final = 100 * 365 * DAY_MS
 _MAX_COUNT: Final = 2**31 - 1
 
 
-
 class FixedBackoff(msgspec.Struct, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
     """The same wait before every retry."""
 
@@ -118,9 +117,9 @@ def _fault(field: str, value: object) -> ValidationError:
 class Retry(FlowFabricError):
     """How a task is tried again.
 
-    As `retry=Retry(max_retries=5)` it is the policy of a task. Raised by a handler, it ends the attempt and
-    asks for another one: `raise Retry(after=30)` waits 30 seconds, a bare `raise Retry()` waits as
-    the task's policy says. Either way the attempt counts against the task's `max_retries`.
+    As `retry=Retry(max_retries=5)` it is the policy of a task. Raised by a handler, it ends the
+    attempt and asks for another one: `raise Retry(after=30)` waits 30 seconds, a bare
+    `raise Retry()` waits as the task's policy says. Either way the attempt counts against the task's `max_retries`.
     """
 
     kind = "handler"
@@ -178,7 +177,9 @@ def check_capabilities(given: object, *, side: CapabilitySide) -> list[str]:
             raise _capability_fault(side, "empty_token")
         if "," in token:
             raise _capability_fault(side, "comma_in_token")
-        if any(letter <= " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in token):
+        if any(
+            letter <= " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in token
+        ):
             raise _capability_fault(side, "control_or_whitespace")
         tokens.add(token)
     if len(tokens) > MAX_CAPABILITIES:
@@ -190,5 +191,3 @@ def check_capabilities(given: object, *, side: CapabilitySide) -> list[str]:
 
 def _capability_fault(side: CapabilitySide, why: str) -> ValidationError:
     return ValidationError("invalid_capabilities", f"{side}:{why}")
-
-

@@ -170,7 +170,7 @@ class FailureClass(StrEnum):
     @classmethod
     def of(cls, category: str) -> "FailureClass":
         """The class that a category names; a category of the user's own is transient."""
-        return cls(category) if category in cls else cls.TRANSIENT
+        return cls(category) if category in cls.__members__.values() else cls.TRANSIENT
 
 
 def derive_public_state(

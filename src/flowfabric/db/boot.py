@@ -63,7 +63,8 @@ def check_version(ledger: list[Applied], needed: int) -> None:
     newest = ledger[-1].version
     if newest < needed:
         raise Unavailable(
-            "schema_version", f"the schema is at {newest}, this code needs {needed}; run: ff migrate"
+            "schema_version",
+            f"the schema is at {newest}, this code needs {needed}; run: ff migrate",
         )
     ahead = [line for line in ledger if line.version > needed]
     breaking = [line for line in ahead if not line.backward_compatible]

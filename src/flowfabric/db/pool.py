@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -12,7 +12,6 @@ from flowfabric.config import DatabaseConfig, redact
 from flowfabric.db.faults import typed
 from flowfabric.db.rows import Connection
 from flowfabric.errors import FlowFabricError, TransportError, Unavailable
-
 
 if TYPE_CHECKING:
     _Base = asyncpg.Connection[asyncpg.Record]
@@ -69,7 +68,7 @@ class Pool:
         await self._pool.close()
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self) -> AsyncGenerator[Connection]:
         """One connection of the pool; waits while all are in use."""
         try:
             conn = await self._pool.acquire()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final, LiteralString, TypeAlias, TypeVar
 
 import asyncpg
@@ -20,7 +20,7 @@ _NAMED: Final = re.compile(r"%\((\w+)\)s")
 _checked: Final[set[tuple[str, type]]] = set()
 
 
-@lru_cache(maxsize=None)
+@cache
 def positional(sql: str) -> tuple[str, tuple[str, ...]]:
     """The statement with `$n` for each `%(name)s`, and the names in the order of n."""
     names: list[str] = []

@@ -44,9 +44,9 @@ async def cancel_execution(
 ) -> Cancelled:
     """End the execution as cancelled, wherever it stands; runs in the caller's transaction.
 
-    Cancelled before: the same answer and nothing written. Any source but an operator must show the epoch of
-    a live lease. Raises `NotFound`, `ValidationError(invalid_input)` when it ended otherwise,
-    `StaleLease`.
+    Cancelled before: the same answer and nothing written. Any source but an operator must show
+    the epoch of a live lease. Raises `NotFound`, `StaleLease`, and
+    `ValidationError(invalid_input)` when it ended otherwise.
     """
     check_text(source, field="source")
     standing = await fetch_maybe(

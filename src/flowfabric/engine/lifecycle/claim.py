@@ -31,7 +31,8 @@ WITH routes AS (      -- where this worker's work comes from
               FROM routes CROSS JOIN LATERAL (
                    SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                     WHERE e.route_id = routes.route_id AND e.eligibility_state = 'eligible_now'
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id LIMIT %(limit)s) AS best
+                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                    LIMIT %(limit)s) AS best
              ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
              LIMIT %(limit)s) AS chosen
      GROUP BY route_id

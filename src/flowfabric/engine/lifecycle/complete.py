@@ -60,8 +60,8 @@ async def complete(
 ) -> list[Completed | Refusal]:
     """End every execution whose lease is still held, in the order given.
 
-    A call repeated by the same holder after a lost answer is `Completed` again, with nothing written.
-    A refusal never spoils its neighbours.
+    A call repeated by the same holder after a lost answer is `Completed` again, with nothing
+    written. A refusal never spoils its neighbours.
     """
     leases = [completion.lease for completion in completions]
     seen = await fetch_all(

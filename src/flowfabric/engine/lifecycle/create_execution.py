@@ -10,7 +10,6 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.instants import epoch_ms
 from flowfabric.errors import invalid_input
 from flowfabric.ids import (
     ExecutionId,
@@ -20,6 +19,7 @@ from flowfabric.ids import (
     key_partition,
     storable_text,
 )
+from flowfabric.instants import epoch_ms
 from flowfabric.policy import (
     DAY_MS,
     ExecutionPolicy,
@@ -214,7 +214,9 @@ def _checked_shape(
 def _check_row(new: NewExecution, partitions: int) -> None:
     partition_key = new.execution_id.partition_key
     if not 0 <= partition_key < partitions:
-        raise invalid_input("execution_id", str(new.execution_id), f"partition must be below {partitions}")
+        raise invalid_input(
+            "execution_id", str(new.execution_id), f"partition must be below {partitions}"
+        )
     if new.idempotency_key is not None:
         check_text(new.idempotency_key, field="idempotency_key", at_most=1024)
         home = key_partition(new.namespace, new.idempotency_key, partitions)
@@ -265,4 +267,3 @@ def _dedup_window_ms(new: NewExecution) -> int | None:
 
 def _tags(new: NewExecution) -> str | None:
     return msgspec.json.encode(new.tags).decode() if new.tags else None
-

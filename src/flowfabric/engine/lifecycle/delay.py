@@ -10,11 +10,11 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
-from flowfabric.engine.lifecycle.instants import epoch_ms
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import epoch_ms
 from flowfabric.policy import milliseconds
 
 DELAY: Final[LiteralString] = (
@@ -68,13 +68,17 @@ async def delay(conn: Connection, rests: Sequence[Rest]) -> list[Delayed | Refus
     """
     for rest in rests:
         if (rest.delay is None) == (rest.delay_until is None):
-            raise invalid_input("delay_until", rest.delay_until, "or delay, and only one, must be given")
+            raise invalid_input(
+                "delay_until", rest.delay_until, "or delay, and only one, must be given"
+            )
     leases = [rest.lease for rest in rests]
     seen = await fetch_all(
         conn,
         DELAY,
         Sighting,
-        until_ms=[None if rest.delay_until is None else epoch_ms(rest.delay_until) for rest in rests],
+        until_ms=[
+            None if rest.delay_until is None else epoch_ms(rest.delay_until) for rest in rests
+        ],
         wait_ms=[None if rest.delay is None else milliseconds(rest.delay) for rest in rests],
         **fence_columns(leases),
     )

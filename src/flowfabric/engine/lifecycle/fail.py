@@ -11,12 +11,12 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.fence import FENCED, SEEN, Sighting, refusal
-from flowfabric.engine.lifecycle.instants import instant
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, clean_text
+from flowfabric.instants import instant
 from flowfabric.states import AttemptState, FailureClass, LifecyclePhase, TerminalOutcome
 
 FAIL: Final[LiteralString] = (
@@ -74,7 +74,7 @@ SELECT held.execution_id, seen.lifecycle_phase, seen.terminal_outcome, seen.atte
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why the holder of `lease` gives up this attempt.
 
-    The class decides whether another attempt is possible; unless given it follows from the category.
+    The class decides whether another attempt is possible; unless given, the category names it.
     """
 
     lease: Lease
@@ -132,8 +132,8 @@ async def fail(
 ) -> list[RetryScheduled | TerminalFailed | Refusal]:
     """Fail every attempt whose lease is still held, in the order given.
 
-    The stored policy decides: another attempt after its backoff, or the end. A call repeated by the same
-    holder after a lost answer gets the first answer again. Texts are cleaned, never refused.
+    The stored policy decides: another attempt after its backoff, or the end. A call repeated by
+    the same holder after a lost answer gets the first answer again. Texts are cleaned, not refused.
     """
     rows = await fetch_all(
         conn,

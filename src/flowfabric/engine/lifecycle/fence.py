@@ -1,7 +1,7 @@
 """The one fence: which callers still hold what they believe they hold, and why the others do not.
 
-A fenced statement is `held` (its own input), then `SEEN`, then its change, then `REFUSED`: it answers one
-row for each call that changed nothing, with the execution as it stood.
+A fenced statement is `held` (its own input), then `SEEN`, then its change, then `REFUSED`: it
+answers one row for each call that changed nothing, with the execution as it stood.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def refusals(
 
 
 def refusal(lease: Lease, seen: Sighting) -> Refusal:
-    """The reason, in the order of the spec: missing, not active, other attempt, other lease, run out."""
+    """The first that holds: missing, not active, another attempt, another lease, run out."""
     if seen.lifecycle_phase is None:
         return NotFound("execution", lease.execution_id)
     if seen.lifecycle_phase != "active":

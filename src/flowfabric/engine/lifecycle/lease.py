@@ -18,7 +18,7 @@ _POSTGRES: Final = 0x02
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to write an execution's outcome, as long as it is the newest one and has not run out."""
+    """The right to write an execution's outcome, while it is the newest and has not run out."""
 
     execution_id: ExecutionId
     attempt_index: int

@@ -1,8 +1,8 @@
 """active → runnable: the one way a lease is given up while the execution goes on.
 
-`RELINQUISH` is the part that every such statement shares. It takes a CTE `leaving` (the standing columns
-of `fence.STANDING` plus what was decided) and gives `left_over`: the execution waits or is claimable again,
-its attempt is written into the ledger, one lease event tells why.
+`RELINQUISH` is the part that every such statement shares. It takes a CTE `leaving` (the standing
+columns of `fence.STANDING` plus what was decided) and gives `left_over`: the execution waits or is
+claimable again, its attempt is written into the ledger, one lease event tells why.
 """
 
 from __future__ import annotations

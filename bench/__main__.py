@@ -1,0 +1,108 @@
+"""`python -m bench`: measure FlowFabric beside its peers and say which bars are reached."""
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.environments import InstallationError, prepare
+from bench.postgres import running_cluster
+from bench.report import show, write_json
+from bench.runner import Plan, Runner
+from bench.scenarios import GROUPS, SCENARIOS
+from bench.systems import FLOOR, OURS, PEERS, SYSTEMS
+
+EPILOG = """
+Every scenario runs for every system in turn, round after round, on one Postgres: a temporary
+one, or the server that FF_DATABASE_URL names. Only ratios of one run mean anything; see
+bench/README.md. The first run installs the peers into .bench/.
+"""
+
+
+def main() -> int:
+    """Parse the command line, measure, print; 1 when a measurement failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    arguments = parser().parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    try:
+        return asyncio.run(bench(arguments, console))
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `python -m bench`."""
+    parse = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure FlowFabric beside its peers and print figures and ratios.",
+        epilog=EPILOG,
+    )
+    parse.add_argument(
+        "--quick", action="store_true", help="one round of smaller sizes, under two minutes"
+    )
+    parse.add_argument(
+        "--only",
+        type=some_of(GROUPS),
+        default=GROUPS,
+        metavar="S1,S2",
+        help=f"scenarios to run, of {', '.join(GROUPS)} (default: all)",
+    )
+    parse.add_argument(
+        "--peers",
+        type=some_of(PEERS),
+        default=PEERS,
+        metavar="NAME,…",
+        help=f"peers to measure, of {', '.join(PEERS)} (default: all; empty: none)",
+    )
+    parse.add_argument(
+        "--rounds", type=int, metavar="N", help="rounds to take the median of (3; quick: 1)"
+    )
+    parse.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
+    return parse
+
+
+def some_of(known: tuple[str, ...]):
+    """An argument type: names of `known`, separated by commas, in any case."""
+    names = {name.lower(): name for name in known}
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = [word.strip().lower() for word in text.split(",") if word.strip()]
+        if unknown := [word for word in words if word not in names]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+        return tuple(names[word] for word in words)
+
+    return parse
+
+
+async def bench(arguments: argparse.Namespace, console: Console) -> int:
+    """Prepare the environments, start Postgres, run the plan and report."""
+    plan = Plan(
+        scenarios=[scenario for scenario in SCENARIOS if scenario.group in arguments.only],
+        systems=[OURS, *arguments.peers, FLOOR],
+        rounds=arguments.rounds or (1 if arguments.quick else 3),
+        quick=arguments.quick,
+    )
+    try:
+        for name in arguments.peers:
+            prepare(SYSTEMS[name], console)
+    except InstallationError as error:
+        console.print(f"[red]could not install[/red] {error}", highlight=False)
+        return 2
+    began = time.monotonic()
+    async with running_cluster() as cluster:
+        server = await cluster.describe()
+        console.print(server, highlight=False)
+        results = await Runner(cluster, plan, console).run()
+    show(results, plan, console)
+    console.print(f"{plan.rounds} rounds in {time.monotonic() - began:.0f} s", highlight=False)
+    if arguments.json:
+        write_json(arguments.json, results, plan, server)
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

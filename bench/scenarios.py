@@ -1,0 +1,186 @@
+"""The table of scenarios. A new one is one row here and one `run_…` method of the adapters."""
+
+from typing import Final
+
+import msgspec
+
+from bench.systems import FLOOR, OURS, PEERS, System
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How many executions a run takes: ours, the fast systems beside it, and the slow ones.
+
+    Rates are compared, not times, so a slow system is measured over fewer executions.
+    """
+
+    ours: int
+    fast: int
+    slow: int
+
+    def of(self, system: System) -> int:
+        """The number for one system."""
+        if system.name == OURS:
+            return self.ours
+        return self.slow if system.slow else self.fast
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement: what the adapter is asked to do and which figure counts."""
+
+    key: str
+    title: str
+    command: str
+    figure: str = "rate"
+    unit: str = "/s"
+    full: Size
+    quick: Size
+    behind: Size = Size(0, 0, 0)
+    queued: bool = False
+    options: tuple[str, ...] = ()
+    quick_options: tuple[str, ...] = ()
+    systems: tuple[str, ...] = (OURS, *PEERS)
+    every_round: bool = True
+    footprint: bool = False
+
+    @property
+    def group(self) -> str:
+        """The name in performance.md: `S2` of `S2 one`."""
+        return self.key.split()[0]
+
+    def size(self, system: System, *, quick: bool) -> int:
+        """How many executions `system` runs."""
+        return (self.quick if quick else self.full).of(system)
+
+    def backlog(self, system: System, *, quick: bool) -> int:
+        """How many executions are queued before the measurement begins."""
+        if not self.queued:
+            return 0
+        behind = self.behind.of(system)
+        return self.size(system, quick=quick) + (behind // 4 if quick else behind)
+
+
+ALONE: Final = (OURS,)
+
+SCENARIOS: Final = (
+    Scenario(
+        key="S1 single",
+        title="submit, one call each, 32 in flight",
+        command="submit",
+        full=Size(10_000, 5_000, 1_500),
+        quick=Size(5_000, 2_000, 500),
+        systems=(OURS, *PEERS, FLOOR),
+    ),
+    Scenario(
+        key="S1 bulk",
+        title="submit, bulk call",
+        command="bulk",
+        full=Size(20_000, 20_000, 10_000),
+        quick=Size(10_000, 10_000, 5_000),
+        systems=(OURS, "pgqueuer", "procrastinate", FLOOR),
+    ),
+    Scenario(
+        key="S2 one",
+        title="drain, one worker process",
+        command="drain",
+        full=Size(10_000, 10_000, 1_500),
+        quick=Size(10_000, 10_000, 500),
+        queued=True,
+        systems=(OURS, *PEERS, FLOOR),
+    ),
+    Scenario(
+        key="S2 one, batches of 100",
+        title="drain, one connection, batches of 100",
+        command="drain",
+        full=Size(10_000, 10_000, 0),
+        quick=Size(10_000, 10_000, 0),
+        queued=True,
+        options=("--batch", "100"),
+        systems=(FLOOR,),
+    ),
+    Scenario(
+        key="S2 two",
+        title="drain, two worker processes",
+        command="drain",
+        full=Size(10_000, 10_000, 1_500),
+        quick=Size(10_000, 10_000, 500),
+        queued=True,
+        options=("--workers", "2"),
+        systems=(OURS, *PEERS, FLOOR),
+    ),
+    Scenario(
+        key="S3",
+        title="end to end, 32 in flight, one worker",
+        command="end-to-end",
+        full=Size(10_000, 4_000, 1_000),
+        quick=Size(5_000, 1_500, 400),
+    ),
+    Scenario(
+        key="S4",
+        title="latency, submit call to handler start",
+        command="latency",
+        figure="p50",
+        unit="ms",
+        full=Size(0, 0, 0),
+        quick=Size(0, 0, 0),
+        options=("--seconds", "5"),
+        quick_options=("--seconds", "2"),
+    ),
+    Scenario(
+        key="S6",
+        title="crash, two workers, one killed half-way, lease TTL 5 s",
+        command="crash",
+        figure="beyond",
+        unit="s",
+        full=Size(1_000, 0, 0),
+        quick=Size(400, 0, 0),
+        systems=ALONE,
+        every_round=False,
+    ),
+    Scenario(
+        key="S7 depth",
+        title="drain 2,000 of 202,000 queued, one worker process",
+        command="depth",
+        full=Size(2_000, 2_000, 1_000),
+        quick=Size(2_000, 2_000, 500),
+        behind=Size(200_000, 200_000, 200_000),
+        queued=True,
+    ),
+    Scenario(
+        key="S7 size",
+        title="what is left after 20,000 are done",
+        command="drain",
+        figure="kilobytes_each",
+        unit="kB each",
+        full=Size(20_000, 20_000, 0),
+        quick=Size(10_000, 10_000, 0),
+        queued=True,
+        systems=(OURS, "pgqueuer"),
+        every_round=False,
+        footprint=True,
+    ),
+    Scenario(
+        key="S9",
+        title="idle, one worker, all sweeps",
+        command="idle",
+        figure="statements",
+        unit="/s",
+        full=Size(0, 0, 0),
+        quick=Size(0, 0, 0),
+        options=("--seconds", "30"),
+        quick_options=("--seconds", "6"),
+        systems=ALONE,
+        every_round=False,
+    ),
+    Scenario(
+        key="S10",
+        title="fleet, 100 worker connections",
+        command="fleet",
+        full=Size(10_000, 0, 0),
+        quick=Size(10_000, 0, 0),
+        queued=True,
+        options=("--connections", "100"),
+        systems=ALONE,
+    ),
+)
+
+GROUPS: Final = tuple(dict.fromkeys(scenario.group for scenario in SCENARIOS))

@@ -1,0 +1,88 @@
+"""The ratios to reach, as performance.md states them."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from bench.results import Results, Spread
+from bench.systems import OURS
+
+Verdict = Literal["goal", "first bar", "below"]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One bar: a ratio to a peer, a ratio to ourselves elsewhere, or a plain bound.
+
+    `system` names the divisor's system and `against` its scenario (the same one by default);
+    without a `system` the figure itself is judged.
+    """
+
+    scenario: str
+    figure: str = "rate"
+    label: str = ""
+    system: str | None = None
+    against: str | None = None
+    first: float
+    goal: float
+    lower: bool = False
+
+    def measured(self, results: Results) -> Spread | None:
+        """The ratio or the figure, with its spread; None when it was not measured."""
+        if self.system is None:
+            return results.spread(self.scenario, OURS, self.figure)
+        against = self.against or self.scenario
+        return results.ratio(self.scenario, self.figure, against=against, system=self.system)
+
+    def verdict(self, value: float) -> Verdict:
+        """Which of the two bars `value` reaches."""
+        if self._reaches(value, self.goal):
+            return "goal"
+        return "first bar" if self._reaches(value, self.first) else "below"
+
+    def _reaches(self, value: float, bar: float) -> bool:
+        return value <= bar if self.lower else value >= bar
+
+    def bar(self, value: float) -> str:
+        """A bar as the table shows it."""
+        return f"{'≤' if self.lower else '≥'} {value:g}"
+
+
+TARGETS: Final = (
+    Target(scenario="S1 single", system="pgqueuer", first=5, goal=8),
+    Target(scenario="S1 bulk", system="pgqueuer", first=1.2, goal=2),
+    Target(scenario="S2 one", system="pgqueuer", first=1, goal=1.4),
+    Target(scenario="S2 one", system="procrastinate", first=10, goal=15),
+    Target(scenario="S2 one", system="dbos", first=10, goal=15),
+    Target(scenario="S2 two", system="pgqueuer", first=0.7, goal=1),
+    Target(scenario="S3", system="pgqueuer", first=3, goal=5),
+    Target(
+        scenario="S4", figure="p50", label="p50", system="pgqueuer", first=1, goal=0.6, lower=True
+    ),
+    Target(scenario="S6", figure="lost", label="lost", first=0, goal=0, lower=True),
+    Target(
+        scenario="S6", figure="completed_twice", label="twice done", first=0, goal=0, lower=True
+    ),
+    Target(scenario="S6", figure="beyond", label="s beyond healthy", first=8, goal=7, lower=True),
+    Target(scenario="S7 depth", system=OURS, against="S2 one", first=0.8, goal=0.95),
+    Target(
+        scenario="S7 size",
+        figure="kilobytes_each",
+        label="kB each",
+        system="pgqueuer",
+        first=1,
+        goal=1,
+        lower=True,
+    ),
+    Target(
+        scenario="S7 size",
+        figure="dead_rows_each",
+        label="dead rows each",
+        system="pgqueuer",
+        first=1,
+        goal=1,
+        lower=True,
+    ),
+    Target(scenario="S9", figure="statements", label="statements/s", first=10, goal=3, lower=True),
+    Target(scenario="S10", system=OURS, against="S2 two", first=0.7, goal=0.9),
+    Target(scenario="S10", figure="errors", label="errors", first=0, goal=0, lower=True),
+)

@@ -1,0 +1,1 @@
+"""Reading executions: one, many, their results, their attempts."""

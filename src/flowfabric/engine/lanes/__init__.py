@@ -1,0 +1,1 @@
+"""Lanes: the names under which work waits, and how much of it."""

@@ -1,0 +1,1 @@
+"""Recovery: the table of sweeps and the one loop that runs them."""

@@ -1,0 +1,44 @@
+"""The loop that runs every sweep of the table; any number of processes may run it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from flowfabric.db.pool import Pool
+from flowfabric.db.transaction import run
+from flowfabric.errors import FlowFabricError
+from flowfabric.reconcile.sweeps import SWEEPS, Sweep
+
+log: Final = logging.getLogger("flowfabric.reconcile")
+
+
+async def reconcile(pool: Pool, sweeps: Sequence[Sweep] = SWEEPS) -> None:
+    """Run until cancelled. A sweep that fails is logged and tried again at its next turn."""
+    async with asyncio.TaskGroup() as group:
+        for sweep in sweeps:
+            group.create_task(_keep(pool, sweep), name=f"flowfabric {sweep.name}")
+
+
+async def _keep(pool: Pool, sweep: Sweep) -> None:
+    while True:
+        await asyncio.sleep(sweep.every * random.uniform(0.8, 1.2))
+        try:
+            await sweep_all(pool, sweep)
+        except FlowFabricError as error:
+            log.warning("%s: %s", sweep.name, error)
+
+
+async def sweep_all(pool: Pool, sweep: Sweep) -> int:
+    """Run one sweep until nothing is left for it; how many rows it moved."""
+    total = 0
+    while True:
+        moved = await run(pool, sweep.name, lambda conn: sweep.step(conn, sweep.batch))
+        total += moved
+        if moved < sweep.batch:
+            if total:
+                log.info("%s moved %s", sweep.name, total)
+            return total

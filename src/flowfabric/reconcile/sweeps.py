@@ -1,0 +1,38 @@
+"""Which sweeps there are, and how often each runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
+from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.workers.registry import expire_workers
+
+Step = Callable[[Connection, int], Awaitable[int]]
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """One sweep: moves at most `batch` rows a time, every `every` seconds."""
+
+    step: Step
+    every: float
+    batch: int = 500
+
+    @property
+    def name(self) -> str:
+        return getattr(self.step, "__name__", "sweep")
+
+
+SWEEPS: Final = (
+    Sweep(promote_due, every=0.75),
+    Sweep(expire_leases, every=1.0),
+    Sweep(expire_attempts, every=2.0),
+    Sweep(expire_executions, every=5.0),
+    Sweep(expire_workers, every=30.0),
+)

@@ -1,0 +1,58 @@
+"""The database's clock in the hand of a test."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, execute, fetch_one
+from flowfabric.instants import instant
+from flowfabric.policy import milliseconds
+
+INSTALL: Final[LiteralString] = """
+CREATE SCHEMA ff_testing;
+CREATE TABLE ff_testing.clock (now_ms bigint NOT NULL);
+INSERT INTO ff_testing.clock SELECT ff.now_ms();
+CREATE OR REPLACE FUNCTION ff.now_ms() RETURNS bigint
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS 'SELECT now_ms FROM ff_testing.clock';
+"""
+
+ADVANCE: Final[LiteralString] = """
+-- testing.clock: let time pass
+UPDATE ff_testing.clock SET now_ms = now_ms + %(ms)s
+"""
+
+READ: Final[LiteralString] = """
+-- testing.clock: what time is it
+SELECT ff.now_ms() AS now_ms
+"""
+
+
+class _Now(msgspec.Struct, frozen=True):
+    now_ms: int
+
+
+class Clock:
+    """`ff.now_ms()` of one database: stands still until the test moves it."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._conn = conn
+
+    @classmethod
+    async def install(cls, conn: Connection) -> Clock:
+        """Stop the clock of the database that `conn` is connected to."""
+        await conn.execute(INSTALL)
+        return cls(conn)
+
+    async def advance(self, by: float | timedelta) -> None:
+        """Let time pass, or run back if negative."""
+        await execute(self._conn, ADVANCE, ms=milliseconds(by))
+
+    async def now(self) -> datetime:
+        return instant(await self.now_ms())
+
+    async def now_ms(self) -> int:
+        return (await fetch_one(self._conn, READ, _Now)).now_ms
