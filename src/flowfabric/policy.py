@@ -119,7 +119,8 @@ class Retry(FlowFabricError):
 
     As `retry=Retry(max_retries=5)` it is the policy of a task. Raised by a handler, it ends the
     attempt and asks for another one: `raise Retry(after=30)` waits 30 seconds, a bare
-    `raise Retry()` waits as the task's policy says. Either way the attempt counts against the task's `max_retries`.
+    `raise Retry()` waits as the task's policy says. Either way the
+    attempt counts against the task's `max_retries`.
     """
 
     kind = "handler"

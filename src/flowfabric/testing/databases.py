@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -27,7 +28,10 @@ class TestServer:
 
     __test__ = False
 
-    def __init__(self, dsn: str, embedded: EmbeddedPostgres | None) -> None:
+    def __init__(
+        self, dsn: str, embedded: EmbeddedPostgres | None, *, shared: Path | None = None
+    ) -> None:
+        self._shared = shared
         self._dsn = dsn
         self._embedded = embedded
         self._prefix = f"fftest_{os.getpid()}_"
@@ -40,15 +44,19 @@ class TestServer:
         dsn = database_url()
         if dsn is not None:
             return cls(dsn, None)
-        directory = None
-        if shared_as is not None:
-            directory = Path(tempfile.gettempdir()) / f"flowfabric-tests-{shared_as}" / "postgres"
-        embedded = EmbeddedPostgres.start(directory, settings=_SETTINGS)
-        return cls(embedded.dsn, embedded)
+        if shared_as is None:
+            embedded = EmbeddedPostgres.start(settings=_SETTINGS)
+            return cls(embedded.dsn, embedded)
+        shared = Path(tempfile.gettempdir()) / f"flowfabric-tests-{shared_as}"
+        embedded = EmbeddedPostgres.start(shared / "postgres", settings=_SETTINGS)
+        return cls(embedded.dsn, embedded, shared=shared)
 
     def stop(self) -> None:
+        """Stop the embedded server; the last of those who share it removes its directory."""
         if self._embedded is not None:
             self._embedded.stop()
+        if self._shared is not None and not (self._shared / "postgres/postmaster.pid").exists():
+            shutil.rmtree(self._shared, ignore_errors=True)
 
     async def create(self) -> str:
         """A new migrated database; its DSN."""

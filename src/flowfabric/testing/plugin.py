@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncGenerator, Generator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,13 +63,3 @@ async def ff_clock(ff_dsn: str) -> AsyncGenerator[Clock]:
         yield await Clock.install(conn)
     finally:
         await conn.close()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove the directory of the shared server once every test process has let go of it."""
-    uid = getattr(session.config, "workerinput", None)
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or getattr(
-        session.config.pluginmanager.getplugin("dsession"), "testrunuid", None
-    )
-    if uid is None and run is not None:
-        shutil.rmtree(Path(tempfile.gettempdir()) / f"flowfabric-tests-{run}", ignore_errors=True)
