@@ -5,7 +5,10 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -25,13 +28,18 @@ bench/README.md. The first run installs the peers into .bench/.
 
 def main() -> int:
     """Parse the command line, measure, print; 1 when a measurement failed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, terminate)
     arguments = parser().parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
     try:
         return asyncio.run(bench(arguments, console))
     except KeyboardInterrupt:
         return 130
+
+
+def terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    """Leave by the exception that stops the temporary Postgres on its way out."""
+    sys.exit(128 + number)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     return parse
 
 
-def some_of(known: tuple[str, ...]):
+def some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     """An argument type: names of `known`, separated by commas, in any case."""
     names = {name.lower(): name for name in known}
 

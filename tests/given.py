@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import Claimant, Claimed, claim
@@ -11,6 +13,8 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, RetryPolicy
 from flowfabric.states import PublicState
+
+T = TypeVar("T")
 
 WORKER = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("default",))
 OTHER = Claimant(worker_id="w", worker_instance_id="w-2", lanes=("default",))
@@ -116,3 +120,53 @@ async def completion_events(db: Connection, execution_id: ExecutionId) -> list[s
             execution_id.uuid,
         )
     ]
+
+
+async def standing(db: Connection, execution_id: ExecutionId) -> str:
+    """The vector as the drawn state machine spells it: `phase/…/attempt_state → public_state`."""
+    *dimensions, public = await vector(db, execution_id)
+    return f"{'/'.join(dimensions)} → {public}"
+
+
+async def lease_history(db: Connection, execution_id: ExecutionId) -> list[dict[str, Any]]:
+    """The lease events of an execution, whole."""
+    return [
+        dict(record)
+        for record in await db.fetch(
+            "SELECT * FROM ff.lease_event WHERE execution_id = $1 ORDER BY event_id",
+            execution_id.uuid,
+        )
+    ]
+
+
+async def everything(db: Connection) -> dict[str, list[str]]:
+    """Every row of every table that operations write; equal before and after means unchanged."""
+    return {
+        table: [
+            record["line"]
+            for record in await db.fetch(f"SELECT t::text AS line FROM ff.{table} t ORDER BY 1")
+        ]
+        for table in (
+            "exec_core",
+            "exec_body",
+            "exec_tag",
+            "exec_idempotency",
+            "attempt",
+            "completion_event",
+            "lease_event",
+            "route",
+            "lane_registry",
+            "worker_registry",
+        )
+    }
+
+
+async def blocked(db: Connection, conn: Connection, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """`call`, started on `conn` and seen (from `db`) to wait for a lock that another one holds."""
+    task = asyncio.create_task(call)
+    async with asyncio.timeout(10):
+        while not await db.fetchval(
+            "SELECT cardinality(pg_blocking_pids($1)) > 0", conn.get_server_pid()
+        ):
+            assert not task.done(), "it did not wait"
+    return task

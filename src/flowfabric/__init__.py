@@ -1,0 +1,78 @@
+"""Durable execution on nothing but Postgres."""
+
+from flowfabric.client.app import App
+from flowfabric.client.client import Client
+from flowfabric.client.codec import Codec, JsonCodec, MsgpackCodec
+from flowfabric.client.depends import Depends
+from flowfabric.client.handle import Handle
+from flowfabric.client.task import Call, Task
+from flowfabric.engine.facade import Engine
+from flowfabric.errors import (
+    ConfigError,
+    Conflict,
+    Contention,
+    EngineError,
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionSkipped,
+    Fail,
+    FlowFabricError,
+    LeaseExpired,
+    LeaseLost,
+    NotFound,
+    OutcomeError,
+    ResourceExhausted,
+    ResultTimeout,
+    StaleLease,
+    StateError,
+    TransportError,
+    Unavailable,
+    ValidationError,
+    WorkerAtCapacity,
+)
+from flowfabric.ids import ExecutionId
+from flowfabric.policy import Retry
+from flowfabric.states import PublicState
+from flowfabric.worker.context import Ctx
+from flowfabric.worker.loop import Worker
+
+__all__ = [
+    "App",
+    "Call",
+    "Client",
+    "Codec",
+    "ConfigError",
+    "Conflict",
+    "Contention",
+    "Ctx",
+    "Depends",
+    "Engine",
+    "EngineError",
+    "ExecutionCancelled",
+    "ExecutionExpired",
+    "ExecutionFailed",
+    "ExecutionId",
+    "ExecutionSkipped",
+    "Fail",
+    "FlowFabricError",
+    "Handle",
+    "JsonCodec",
+    "LeaseExpired",
+    "LeaseLost",
+    "MsgpackCodec",
+    "NotFound",
+    "OutcomeError",
+    "PublicState",
+    "ResourceExhausted",
+    "ResultTimeout",
+    "Retry",
+    "StaleLease",
+    "StateError",
+    "Task",
+    "TransportError",
+    "Unavailable",
+    "ValidationError",
+    "Worker",
+    "WorkerAtCapacity",
+]

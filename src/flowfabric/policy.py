@@ -71,15 +71,13 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     @classmethod
     def parse(cls, stored: object) -> ExecutionPolicy:
         """Read a policy given as JSON data; raises `ValidationError(invalid_policy_json)`."""
-        if isinstance(stored, cls):
-            return stored.checked()
         try:
-            return msgspec.convert(stored, cls).checked()
+            return msgspec.convert(stored, cls)
         except msgspec.ValidationError as error:
             raise ValidationError("invalid_policy_json", str(error)) from None
 
-    def checked(self) -> ExecutionPolicy:
-        """The policy, if every number in it can be honoured."""
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot be honoured."""
         retry, timeout = self.retry_policy, self.timeout_policy
         numbers: dict[str, int | None] = {
             "max_reclaim_count": self.max_reclaim_count,
@@ -104,7 +102,6 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             at_most = _MAX_MS if field.endswith("_ms") else _MAX_COUNT
             if value is not None and not 0 <= value <= at_most:
                 raise _fault(field, value)
-        return self
 
     def as_json(self) -> bytes:
         return msgspec.json.encode(self)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, LiteralString
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import invalid_input
+from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import (
     ExecutionId,
     check_lane,
@@ -47,7 +49,11 @@ SELECT ordinal, partition_key, execution_id, created, public_state
 
 
 class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution to create. `delay` and `deadline` count from the database's clock."""
+    """One execution to create; valid once it is made.
+
+    `delay` and `deadline` count from the database's clock. Raises `ValidationError` for a lane,
+    kind, capability, tag key, text or instant that cannot be stored.
+    """
 
     execution_id: ExecutionId
     execution_kind: str
@@ -66,6 +72,50 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float | timedelta | None = None
     execution_deadline_at: datetime | None = None
 
+    def __post_init__(self) -> None:
+        _check_shape(
+            self.namespace,
+            self.lane_id,
+            self.execution_kind,
+            self.required_capabilities,
+            self.payload_encoding,
+            self.creator_identity,
+        )
+        if len(self.input_payload) > MAX_PAYLOAD:
+            size = f"{len(self.input_payload)} bytes"
+            raise ValidationError(
+                "payload_too_large", f"input_payload {size!r} is over {MAX_PAYLOAD}"
+            )
+        if self.idempotency_key is not None:
+            check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
+        for key, value in self.tags.items():
+            check_tag_key(key)
+            storable_text(value, field=f"tag {key}")
+        for field in ("delay_until", "execution_deadline_at"):
+            moment: datetime | None = getattr(self, field)
+            if moment is not None and moment.tzinfo is None:
+                raise invalid_input(field, moment.isoformat(), "must carry a time zone")
+
+
+@lru_cache(maxsize=1024)
+def _check_shape(
+    namespace: str,
+    lane_id: str,
+    execution_kind: str,
+    required_capabilities: tuple[str, ...],
+    payload_encoding: str | None,
+    creator_identity: str | None,
+) -> str:
+    """The capabilities as they are stored, if everything is valid."""
+    check_text(namespace, field="namespace")
+    check_lane(lane_id)
+    check_text(execution_kind, field="execution_kind")
+    if payload_encoding is not None:
+        check_text(payload_encoding, field="payload_encoding")
+    if creator_identity is not None:
+        check_text(creator_identity, field="creator_identity", at_most=1024)
+    return ",".join(check_capabilities(required_capabilities, side="required"))
+
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
     """The execution exists since this call."""
@@ -80,7 +130,9 @@ class Duplicate(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: ExecutionId
 
 
-class _Row(msgspec.Struct, frozen=True):
+class CreationRow(msgspec.Struct, frozen=True):
+    """One answer row of the statement."""
+
     ordinal: int
     partition_key: int
     execution_id: UUID
@@ -97,19 +149,23 @@ async def create_execution(
 ) -> list[Created | Duplicate]:
     """Create what is new, in the order given; the same key or id again answers `Duplicate`.
 
-    Everything is validated before anything is written: a bad id, lane, policy, capability, tag key
-    or text raises `ValidationError` and no execution of the batch exists.
+    Everything is validated before anything is written: an id of a partition that is not there, or
+    not that of its key, raises `ValidationError` and no execution of the batch exists.
     """
     if not executions:
         return []
     columns = creation_columns(executions, partitions=partitions)
     rows = await fetch_all(
-        conn, CREATE_EXECUTION, _Row, now_ms=None if now is None else epoch_ms(now), **columns
+        conn,
+        CREATE_EXECUTION,
+        CreationRow,
+        now_ms=None if now is None else epoch_ms(now),
+        **columns,
     )
     return creation_answers(rows)
 
 
-def creation_answers(rows: Sequence[_Row]) -> list[Created | Duplicate]:
+def creation_answers(rows: Sequence[CreationRow]) -> list[Created | Duplicate]:
     """The answers in the order of the request; a repeat within the batch is a duplicate too."""
     answers: list[Created | Duplicate] = []
     created: set[UUID] = set()
@@ -124,7 +180,7 @@ def creation_answers(rows: Sequence[_Row]) -> list[Created | Duplicate]:
     return answers
 
 
-def _ordinal(row: _Row) -> int:
+def _ordinal(row: CreationRow) -> int:
     return row.ordinal
 
 
@@ -132,138 +188,91 @@ def creation_columns(
     executions: Sequence[NewExecution], *, partitions: int = 256
 ) -> dict[str, object]:
     """The parameters of the statement: what a batch repeats once, the rest as parallel arrays."""
-    shapes: dict[tuple[object, ...], int] = {}
+    shapes: dict[object, tuple[int, NewExecution]] = {}
     of_row: list[int] = []
     for new in executions:
+        _check_partition(new, partitions)
         key = (
-            new.namespace,
-            new.lane_id,
             new.execution_kind,
+            new.lane_id,
+            new.namespace,
             new.required_capabilities,
             new.payload_encoding,
             new.creator_identity,
-            new.policy,
+            id(new.policy),
         )
-        number = shapes.get(key)
-        if number is None:
-            number = shapes[key] = len(shapes) + 1
-        of_row.append(number)
-    checked = [_checked_shape(*key) for key in shapes]  # pyright: ignore[reportArgumentType]  the tuple above, field by field
-    for new in executions:
-        _check_row(new, partitions)
+        if key not in shapes:
+            shapes[key] = (len(shapes) + 1, new)
+        of_row.append(shapes[key][0])
+    first = [new for _, new in shapes.values()]
     return {
-        "shape_namespace": [shape.namespace for shape in checked],
-        "shape_lane_id": [shape.lane_id for shape in checked],
-        "shape_execution_kind": [shape.execution_kind for shape in checked],
-        "shape_required_capabilities": [shape.required_capabilities for shape in checked],
-        "shape_payload_encoding": [shape.payload_encoding for shape in checked],
-        "shape_creator_identity": [shape.creator_identity for shape in checked],
-        "shape_policy": [shape.policy for shape in checked],
+        "shape_namespace": [new.namespace for new in first],
+        "shape_lane_id": [new.lane_id for new in first],
+        "shape_execution_kind": [new.execution_kind for new in first],
+        "shape_required_capabilities": [
+            ",".join(check_capabilities(new.required_capabilities, side="required"))
+            for new in first
+        ],
+        "shape_payload_encoding": [new.payload_encoding for new in first],
+        "shape_creator_identity": [new.creator_identity for new in first],
+        "shape_policy": [
+            None if new.policy is None else new.policy.as_json().decode() for new in first
+        ],
         "partition_key": [new.execution_id.partition_key for new in executions],
         "execution_id": [new.execution_id.uuid for new in executions],
         "shape": of_row,
         "payload": [new.input_payload for new in executions],
-        "priority": _column(executions, lambda new: clamp_priority(new.priority) or None),
-        "delay_ms": _column(executions, lambda new: _duration(new.delay)),
-        "delay_until_ms": _column(executions, _delay_until_ms),
-        "deadline_ms": _column(executions, lambda new: _duration(new.deadline)),
-        "deadline_at_ms": _column(executions, lambda new: _instant(new.execution_deadline_at)),
-        "idempotency_key": _column(executions, lambda new: new.idempotency_key),
-        "dedup_window_ms": _column(executions, _dedup_window_ms),
-        "tags": _column(executions, _tags),
+        "priority": _column(executions, "priority", clamp_priority),
+        "delay_ms": _column(executions, "delay", milliseconds),
+        "delay_until_ms": _delays_until(executions),
+        "deadline_ms": _column(executions, "deadline", milliseconds),
+        "deadline_at_ms": _column(executions, "execution_deadline_at", epoch_ms),
+        "idempotency_key": (keys := _column(executions, "idempotency_key", str)),
+        "dedup_window_ms": None if keys is None else [_dedup_window_ms(new) for new in executions],
+        "tags": _tags(executions),
     }
 
 
-class _Shape(msgspec.Struct, frozen=True):
-    namespace: str
-    lane_id: str
-    execution_kind: str
-    required_capabilities: str
-    payload_encoding: str | None
-    creator_identity: str | None
-    policy: str | None
-
-
-def _checked_shape(
-    namespace: str,
-    lane_id: str,
-    execution_kind: str,
-    required_capabilities: tuple[str, ...],
-    payload_encoding: str | None,
-    creator_identity: str | None,
-    policy: ExecutionPolicy | None,
-) -> _Shape:
-    check_text(namespace, field="namespace")
-    check_lane(lane_id)
-    check_text(execution_kind, field="execution_kind")
-    if payload_encoding is not None:
-        check_text(payload_encoding, field="payload_encoding")
-    if creator_identity is not None:
-        check_text(creator_identity, field="creator_identity", at_most=1024)
-    return _Shape(
-        namespace,
-        lane_id,
-        execution_kind,
-        ",".join(check_capabilities(required_capabilities, side="required")),
-        payload_encoding,
-        creator_identity,
-        None if policy is None else ExecutionPolicy.parse(policy).as_json().decode(),
-    )
-
-
-def _check_row(new: NewExecution, partitions: int) -> None:
-    partition_key = new.execution_id.partition_key
-    if not 0 <= partition_key < partitions:
-        raise invalid_input(
-            "execution_id", str(new.execution_id), f"partition must be below {partitions}"
-        )
-    if new.idempotency_key is not None:
-        check_text(new.idempotency_key, field="idempotency_key", at_most=1024)
-        home = key_partition(new.namespace, new.idempotency_key, partitions)
-        if partition_key != home:
-            raise invalid_input(
-                "execution_id", str(new.execution_id), f"its idempotency key lives in {{fp:{home}}}"
-            )
-    for key, value in new.tags.items():
-        check_tag_key(key)
-        storable_text(value, field=f"tag {key}")
-    if len(new.input_payload) > MAX_PAYLOAD:
-        raise invalid_input("input_payload", f"{len(new.input_payload)} bytes", "is too large")
-    for field, instant in (
-        ("delay_until", new.delay_until),
-        ("execution_deadline_at", new.execution_deadline_at),
-    ):
-        if instant is not None and instant.tzinfo is None:
-            raise invalid_input(field, instant.isoformat(), "must carry a time zone")
+def _check_partition(new: NewExecution, partitions: int) -> None:
+    found = new.execution_id.partition_key
+    if not 0 <= found < partitions:
+        given = str(new.execution_id)
+        raise invalid_input("execution_id", given, f"partition must be below {partitions}")
+    if new.idempotency_key is None:
+        return
+    home = key_partition(new.namespace, new.idempotency_key, partitions)
+    if found != home:
+        given = str(new.execution_id)
+        raise invalid_input("execution_id", given, f"its idempotency key lives in {{fp:{home}}}")
 
 
 def _column(
-    executions: Sequence[NewExecution], value: Callable[[NewExecution], object]
+    executions: Sequence[NewExecution], field: str, stored: Callable[[Any], object]
 ) -> list[object] | None:
-    """One value a row; None as a whole where no row has one."""
-    column = [value(new) for new in executions]
-    return column if any(item is not None for item in column) else None
-
-
-def _duration(given: float | timedelta | None) -> int | None:
-    return None if given is None else milliseconds(given)
-
-
-def _instant(given: datetime | None) -> int | None:
-    return None if given is None else epoch_ms(given)
-
-
-def _delay_until_ms(new: NewExecution) -> int | None:
-    if new.delay_until is not None or new.delay is not None:
-        return _instant(new.delay_until)
-    return None if new.policy is None else new.policy.delay_until
-
-
-def _dedup_window_ms(new: NewExecution) -> int | None:
-    if new.idempotency_key is None:
+    """One value a row, None where the field says nothing; None as a whole where no row does."""
+    values = list(map(attrgetter(field), executions))
+    if all(value is None for value in values):
         return None
+    return [None if value is None else stored(value) for value in values]
+
+
+def _delays_until(executions: Sequence[NewExecution]) -> list[object] | None:
+    """The instant given, else the one that the policy names, unless a delay was given."""
+    delays: list[object] = []
+    for new in executions:
+        if new.delay_until is not None:
+            delays.append(epoch_ms(new.delay_until))
+        else:
+            named = None if new.policy is None or new.delay is not None else new.policy.delay_until
+            delays.append(named)
+    return delays if any(delays) else None
+
+
+def _tags(executions: Sequence[NewExecution]) -> list[object] | None:
+    if not any(new.tags for new in executions):
+        return None
+    return [msgspec.json.encode(new.tags).decode() if new.tags else None for new in executions]
+
+
+def _dedup_window_ms(new: NewExecution) -> int:
     return DAY_MS if new.policy is None else new.policy.dedup_window_ms
-
-
-def _tags(new: NewExecution) -> str | None:
-    return msgspec.json.encode(new.tags).decode() if new.tags else None

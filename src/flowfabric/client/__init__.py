@@ -1,0 +1,1 @@
+"""What applications use: tasks, the app, the client, handles."""

@@ -1,0 +1,221 @@
+"""The client: submit calls, get handles, look at executions."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from flowfabric.client.enqueue import enqueue
+from flowfabric.client.gather import Gatherer
+from flowfabric.client.handle import Handle, read_untyped
+from flowfabric.client.task import Call
+from flowfabric.client.waits import Waits
+from flowfabric.config import DatabaseConfig, require_database_url
+from flowfabric.db.listen import Listener
+from flowfabric.db.transaction import repeated
+from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.executions.search import Search, SearchPage
+from flowfabric.engine.facade import Engine
+from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState
+
+R = TypeVar("R")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a submit may say beside the call; None leaves it to the task."""
+
+    idempotency_key: str | None = None
+    priority: int | None = None
+    delay: float | timedelta | None = None
+    delay_until: datetime | None = None
+    deadline: float | timedelta | None = None
+    deadline_at: datetime | None = None
+    tags: Mapping[str, str] = {}
+    lane: str | None = None
+
+
+class Client:
+    """Connected to one database, for one namespace. Many coroutines may share it."""
+
+    def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
+        self.engine = engine
+        self.namespace = namespace
+        self._creator = _creator_identity()
+        self._listener = Listener(engine.pool.config)
+        self._gatherer = Gatherer(engine)
+        self.waits = Waits(engine, self._listener)
+
+    @classmethod
+    async def connect(
+        cls,
+        dsn: str | None = None,
+        *,
+        namespace: str = "default",
+        pool_size: int = 4,
+        pooler: bool = False,
+        listen: bool = True,
+    ) -> Self:
+        """Connect to `dsn`, else to `FF_DATABASE_URL`.
+
+        `pooler=True` is for a pooler in transaction mode. Raises `ConfigError` without a DSN,
+        `TransportError` when nobody answers, `Unavailable` when the schema does not fit.
+        """
+        config = DatabaseConfig(
+            dsn=require_database_url(dsn), pool_size=pool_size, pooler=pooler, listen=listen
+        )
+        return cls(await Engine.connect(config), namespace=namespace)
+
+    async def close(self) -> None:
+        await self.waits.close()
+        await self._listener.close()
+        await self.engine.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def submit(
+        self,
+        call: Call[R],
+        *,
+        idempotency_key: str | None = None,
+        priority: int | None = None,
+        delay: float | timedelta | None = None,
+        delay_until: datetime | None = None,
+        deadline: float | timedelta | None = None,
+        deadline_at: datetime | None = None,
+        tags: Mapping[str, str] | None = None,
+        lane: str | None = None,
+        conn: Any = None,
+    ) -> Handle[R]:
+        """Submit one call; when this returns, it happens.
+
+        With `conn` (psycopg 3, asyncpg or SQLAlchemy) it belongs to the transaction of that
+        connection and happens when that commits. The same `idempotency_key` within its window gives
+        the first execution.
+        """
+        options = Options(
+            idempotency_key=idempotency_key,
+            priority=priority,
+            delay=delay,
+            delay_until=delay_until,
+            deadline=deadline,
+            deadline_at=deadline_at,
+            tags=tags or {},
+            lane=lane,
+        )
+        new = self.execution_of(call, options)
+        if conn is None:
+            answer = await self._gatherer.create(new)
+        else:
+            [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
+        return self._handle(call, new, answer)
+
+    async def submit_many(
+        self, calls: Sequence[Call[R]], *, conn: Any = None, **options: Any
+    ) -> list[Handle[R]]:
+        """Submit many calls in one statement, all or none; handles in the order given.
+
+        The options of `submit` apply to each; an idempotency key would make them all one.
+        """
+        given = Options(**options)
+        news = [self.execution_of(call, given) for call in calls]
+        if conn is None:
+            answers = await repeated(lambda: self.engine.create_execution(news))
+        else:
+            answers = await enqueue(conn, news, partitions=self.engine.partitions)
+        return [
+            self._handle(call, new, answer)
+            for call, new, answer in zip(calls, news, answers, strict=True)
+        ]
+
+    def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
+        """A handle on an execution submitted elsewhere."""
+        if isinstance(execution_id, str):
+            execution_id = ExecutionId.parse(execution_id, partitions=self.engine.partitions)
+        return Handle(self, execution_id, created=False, read_result=read_untyped)
+
+    async def describe(self, execution_id: ExecutionId | str) -> ExecutionSnapshot:
+        """Everything about one execution; raises `NotFound`."""
+        return await self.handle(execution_id).describe()
+
+    async def cancel(self, execution_id: ExecutionId | str, reason: str) -> None:
+        """End an execution without a result."""
+        await self.handle(execution_id).cancel(reason)
+
+    async def search(
+        self,
+        *,
+        lane: str | None = None,
+        kind: str | None = None,
+        state: PublicState | str | None = None,
+        tag: tuple[str, str] | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> SearchPage:
+        """The executions of this client's namespace that match, newest first, page by page."""
+        search = Search(
+            namespace=self.namespace,
+            lane_id=lane,
+            execution_kind=kind,
+            public_state=None if state is None else PublicState(state),
+            tag=tag,
+            created_since=since,
+            created_before=before,
+        )
+        return await self.engine.search_executions(search, cursor=cursor, limit=limit)
+
+    def execution_of(self, call: Call[Any], options: Options) -> NewExecution:
+        """The execution that a call and its options make; raises `ValidationError`."""
+        task = call.task
+        return NewExecution(
+            execution_id=ExecutionId.mint(
+                namespace=self.namespace,
+                idempotency_key=options.idempotency_key,
+                partitions=self.engine.partitions,
+            ),
+            execution_kind=task.kind,
+            lane_id=options.lane or task.lane,
+            namespace=self.namespace,
+            input_payload=call.payload,
+            payload_encoding=task.encoding,
+            priority=task.priority if options.priority is None else options.priority,
+            creator_identity=self._creator,
+            idempotency_key=options.idempotency_key,
+            tags=options.tags,
+            required_capabilities=task.requires,
+            policy=task.policy,
+            delay=options.delay,
+            delay_until=options.delay_until,
+            deadline=options.deadline,
+            execution_deadline_at=options.deadline_at,
+        )
+
+    def _handle(self, call: Call[R], new: NewExecution, answer: Created | Duplicate) -> Handle[R]:
+        return Handle(
+            self,
+            answer.execution_id,
+            # The id is ours: a "duplicate" of it is our own submit, repeated after a lost answer.
+            created=answer.execution_id == new.execution_id,
+            read_result=call.task.read_result,
+        )
+
+
+def _creator_identity() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"[:256]

@@ -1,0 +1,113 @@
+"""Dependencies of a handler: made for it by a factory, and put away afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Any, Literal, TypeVar, cast, get_type_hints
+
+from flowfabric.errors import ConfigError
+from flowfabric.worker.context import Ctx
+
+T = TypeVar("T")
+Scope = Literal["task", "process"]
+
+
+class Dependency:
+    """The mark that `Depends` leaves as a parameter's default."""
+
+    def __init__(self, factory: Callable[..., Any], scope: Scope) -> None:
+        self.factory, self.scope = factory, scope
+
+
+def Depends(  # noqa: N802  reads as a declaration in a signature
+    factory: Callable[..., AsyncGenerator[T] | Generator[T] | Awaitable[T] | T],
+    *,
+    scope: Scope = "task",
+) -> T:
+    """The default of a handler's parameter: what `factory` makes.
+
+    The factory may be plain or async, and may yield once to clean up after the task. It may
+    take the context (a parameter of type `Ctx`) and dependencies of its own. With
+    `scope="process"` it is made once per worker process.
+    """
+    return cast("T", Dependency(factory, scope))
+
+
+class Plan:
+    """How the dependencies of one function are made; every parameter is checked beforehand."""
+
+    def __init__(self, function: Callable[..., Any], *, owner: str) -> None:
+        self._needs: list[tuple[str, Dependency, Plan]] = []
+        self._context: list[str] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            if isinstance(parameter.default, Dependency):
+                dependency = parameter.default
+                plan = Plan(dependency.factory, owner=f"{owner}: {name}")
+                plan.refuse_unknown(dependency.factory)
+                self._needs.append((name, dependency, plan))
+            elif takes_context(function, name):
+                self._context.append(name)
+        self._owner = owner
+
+    @property
+    def empty(self) -> bool:
+        return not self._needs
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name, _, _ in self._needs}
+
+    def refuse_unknown(self, factory: Callable[..., Any]) -> None:
+        """A factory's parameter that nothing fills is a mistake of the program, found at start."""
+        known = self.names | set(self._context)
+        for name, parameter in inspect.signature(factory).parameters.items():
+            optional = parameter.default is not inspect.Parameter.empty
+            if (
+                name not in known
+                and not optional
+                and parameter.kind
+                not in (
+                    inspect.Parameter.VAR_POSITIONAL,
+                    inspect.Parameter.VAR_KEYWORD,
+                )
+            ):
+                raise ConfigError("dependency", self._owner, f"nothing provides parameter {name!r}")
+
+    async def fill(
+        self, ctx: Ctx, stack: contextlib.AsyncExitStack, kept: dict[Any, Any]
+    ) -> dict[str, Any]:
+        """Make everything; `kept` holds what lives as long as the process."""
+        filled: dict[str, Any] = dict.fromkeys(self._context, ctx)
+        for name, dependency, plan in self._needs:
+            if dependency.scope == "process" and dependency.factory in kept:
+                filled[name] = kept[dependency.factory]
+                continue
+            lifetime = stack
+            if dependency.scope == "process":
+                lifetime = kept.setdefault("stack", contextlib.AsyncExitStack())
+            arguments = await plan.fill(ctx, lifetime, kept)
+            filled[name] = await _make(dependency.factory, arguments, lifetime)
+            if dependency.scope == "process":
+                kept[dependency.factory] = filled[name]
+        return filled
+
+
+def takes_context(function: Callable[..., Any], name: str) -> bool:
+    """Is this parameter annotated as the context?"""
+    try:
+        return get_type_hints(function).get(name) is Ctx
+    except (NameError, TypeError):
+        return False
+
+
+async def _make(
+    factory: Callable[..., Any], arguments: dict[str, Any], stack: contextlib.AsyncExitStack
+) -> Any:
+    if inspect.isasyncgenfunction(factory):
+        return await stack.enter_async_context(contextlib.asynccontextmanager(factory)(**arguments))
+    if inspect.isgeneratorfunction(factory):
+        return stack.enter_context(contextlib.contextmanager(factory)(**arguments))
+    made = factory(**arguments)
+    return await made if inspect.isawaitable(made) else made

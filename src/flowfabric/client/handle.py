@@ -1,0 +1,117 @@
+"""A submitted execution in the hands of whoever submitted it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from flowfabric.engine.executions.attempts import Attempt
+from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.executions.outcomes import Outcome
+from flowfabric.errors import (
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    ExecutionSkipped,
+    NotFound,
+    ResultTimeout,
+)
+from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState
+
+if TYPE_CHECKING:
+    from flowfabric.client.client import Client
+
+R = TypeVar("R")
+
+
+class Handle(Generic[R]):
+    """One execution: wait for it, look at it, cancel it."""
+
+    def __init__(
+        self,
+        client: Client,
+        execution_id: ExecutionId,
+        *,
+        created: bool,
+        read_result: Callable[[bytes | None], R],
+    ) -> None:
+        self._client, self._read_result = client, read_result
+        self.execution_id = execution_id
+        self.created = created
+        """False when the idempotency key matched an earlier submit."""
+
+    def __repr__(self) -> str:
+        return f"<handle of {self.execution_id}>"
+
+    async def result(self, timeout: float | timedelta | None = None) -> R:
+        """What it returned, as soon as it has ended.
+
+        Raises `ExecutionFailed`, `ExecutionCancelled`, `ExecutionExpired` or `ExecutionSkipped` if
+        it ended otherwise, `ResultTimeout` if not in time, `NotFound` if it never existed.
+        """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        await self._must_exist()
+        try:
+            async with asyncio.timeout(seconds):
+                outcome = await self._client.waits.outcome(self.execution_id)
+        except TimeoutError:
+            raise ResultTimeout(self.execution_id, seconds or 0.0) from None
+        return self._read(outcome)
+
+    async def state(self) -> PublicState:
+        """Where it stands now."""
+        found = await self._client.engine.read_execution_state(self.execution_id)
+        if found is None:
+            raise NotFound("execution", self.execution_id)
+        return found
+
+    async def describe(self) -> ExecutionSnapshot:
+        """Everything about it."""
+        found = await self._client.engine.describe_execution(self.execution_id)
+        if found is None:
+            raise NotFound("execution", self.execution_id)
+        return found
+
+    async def attempts(self) -> list[Attempt]:
+        """Its attempts, from the first to the one that runs."""
+        return await self._client.engine.list_attempts(self.execution_id)
+
+    async def cancel(self, reason: str = "cancelled by its submitter") -> None:
+        """End it without a result, wherever it stands; cancelling twice is fine."""
+        await self._client.engine.cancel_execution(self.execution_id, reason=reason)
+
+    async def _must_exist(self) -> None:
+        if not self.created:
+            await self.state()
+
+    def _read(self, outcome: Outcome) -> R:
+        match outcome.public_state:
+            case PublicState.COMPLETED:
+                return self._read_result(outcome.result)
+            case PublicState.CANCELLED:
+                raise ExecutionCancelled(
+                    self.execution_id, outcome.cancellation_reason, outcome.cancelled_by
+                )
+            case PublicState.EXPIRED:
+                raise ExecutionExpired(self.execution_id, outcome.failure_reason)
+            case PublicState.SKIPPED:
+                raise ExecutionSkipped(self.execution_id)
+            case _:
+                raise ExecutionFailed(
+                    self.execution_id, outcome.failure_reason, outcome.failure_category
+                )
+
+
+def read_untyped(result: bytes | None) -> Any:
+    """A result of which only the bytes are known: JSON if it is, else as it is."""
+    if result is None:
+        return None
+    try:
+        return msgspec.json.decode(result)
+    except msgspec.DecodeError:
+        return result

@@ -1,0 +1,325 @@
+"""A task: a function that executions of one kind run, with everything decided about them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, get_type_hints, is_typeddict
+
+import msgspec
+
+from flowfabric.client.codec import JSON, MSGPACK, RAW, Codec
+from flowfabric.client.depends import Dependency, Plan
+from flowfabric.errors import PAYLOAD_DECODE, RESULT_ENCODE, ConfigError, Fail, ValidationError
+from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
+from flowfabric.worker.context import Ctx
+from flowfabric.worker.handler import Handler
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_KNOWN: Final[Mapping[str, Codec]] = {JSON.name: JSON, MSGPACK.name: MSGPACK}
+
+Middleware = Callable[[Ctx, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class Environment:
+    """What the tasks of one app share at run time: threads, middleware, process-wide things."""
+
+    def __init__(self) -> None:
+        self.threads: Executor | None = None
+        self.middleware: list[Middleware] = []
+        self.kept: dict[Any, Any] = {}
+
+
+class Call(Generic[R]):
+    """A task with its arguments: something to submit."""
+
+    __slots__ = ("payload", "task")
+
+    def __init__(self, task: Task[..., R], payload: bytes) -> None:
+        self.task, self.payload = task, payload
+
+    def __repr__(self) -> str:
+        return f"<call of {self.task.kind!r}, {len(self.payload)} bytes>"
+
+
+class Task(Generic[P, R]):
+    """A registered function. `task.call(...)` is what clients submit."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        kind: str,
+        lane: str,
+        codec: Codec,
+        environment: Environment,
+        requires: Iterable[str] = (),
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        deadline: float | timedelta | None = None,
+        max_reclaims: int | None = None,
+        priority: int = 0,
+        retry_on: tuple[type[BaseException], ...] = (),
+        no_retry_on: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.function, self.kind, self.lane = function, kind, lane
+        self.requires = tuple(sorted(requires))
+        self.priority = priority
+        self.policy = _policy(retry, timeout, deadline, max_reclaims)
+        self._codec, self._environment = codec, environment
+        self._retry_on, self._no_retry_on = retry_on, no_retry_on
+        self._plan = Plan(function, owner=f"task {kind!r}")
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._parameters, self._returns = _payload_parameters(function, kind)
+        self._single = _single_model(self._parameters)
+        self._shape = None if self._single else _shape(kind, self._parameters)
+        self._decoders: dict[str, Callable[[bytes], Any]] = {}
+        self._read_result = self._decoder_of_result()
+        self.__name__ = getattr(function, "__name__", kind)
+        self.__doc__ = function.__doc__
+
+    @property
+    def encoding(self) -> str:
+        return RAW if self._single is bytes else self._codec.name
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """This task with these arguments; raises `ValidationError` when they do not fit it."""
+        given = self._bound(args, kwargs)
+        if self._single is bytes:
+            [payload] = given.values()
+        else:
+            payload = self._encode(next(iter(given.values())) if self._single else given)
+        if not isinstance(payload, bytes):
+            raise ValidationError("invalid_input", f"{self.kind}: the payload must be bytes")
+        return Call(self, payload)
+
+    def many(self, items: Iterable[Any]) -> list[Call[R]]:
+        """One call for each item, given as the only argument."""
+        call = cast("Callable[[Any], Call[R]]", self.call)
+        return [call(item) for item in items]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the plain function, as if it were not a task."""
+        return self.function(*args, **kwargs)
+
+    def read_result(self, result: bytes | None) -> R:
+        """A stored result as the value that the function returned."""
+        return self._read_result(result)
+
+    def handler(self) -> Handler:
+        """The way the worker runs this task."""
+        return Handler(
+            kind=self.kind,
+            run=self._run,
+            retry_on=self._retry_on,
+            no_retry_on=self._no_retry_on,
+        )
+
+    # At submit.
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if len(args) > len(self._parameters):
+            raise self._misfit(f"takes {len(self._parameters)} arguments, {len(args)} were given")
+        given = dict(zip(self._parameters, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in self._parameters:
+                raise self._misfit(f"has no argument {name!r}")
+            if name in given:
+                raise self._misfit(f"argument {name!r} was given twice")
+            given[name] = value
+        for name, parameter in self._parameters.items():
+            if name not in given and parameter.required:
+                raise self._misfit(f"argument {name!r} is missing")
+        return given
+
+    def _misfit(self, why: str) -> ValidationError:
+        return ValidationError("invalid_input", f"task {self.kind!r} {why}")
+
+    def _encode(self, value: object) -> bytes:
+        try:
+            return self._codec.encode(value)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise self._misfit(f"cannot encode its arguments: {error}") from None
+
+    # In the worker.
+
+    async def _run(self, ctx: Ctx, payload: bytes, encoding: str | None) -> bytes | None:
+        arguments = self._decode(payload, encoding)
+        if self._plan.empty and not self._environment.middleware and self._is_async:
+            return self._encode_result(await self.function(ctx, **arguments))
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def innermost() -> Any:
+                made = await self._plan.fill(ctx, stack, self._environment.kept)
+                return await self._invoke(ctx, {**arguments, **_without_context(made, ctx)})
+
+            call = innermost
+            for middleware in reversed(self._environment.middleware):
+                call = partial(middleware, ctx, call)
+            return self._encode_result(await call())
+
+    async def _invoke(self, ctx: Ctx, arguments: dict[str, Any]) -> Any:
+        if self._is_async:
+            return await self.function(ctx, **arguments)
+        loop = asyncio.get_running_loop()
+        within = contextvars.copy_context()
+        work = loop.run_in_executor(
+            self._environment.threads, partial(within.run, self.function, ctx, **arguments)
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # A thread cannot be stopped: its slot stays taken until the function returns.
+            await asyncio.wait((work,))
+            with contextlib.suppress(BaseException):
+                work.result()
+            raise
+
+    def _decode(self, payload: bytes, encoding: str | None) -> dict[str, Any]:
+        if self._single is bytes:
+            return {next(iter(self._parameters)): payload}
+        decoder = self._decoders.get(encoding or "")
+        try:
+            if decoder is None:
+                decoder = self._decoders[encoding or ""] = self._decoder_for(encoding)
+            value = decoder(payload)
+        except Exception as error:
+            raise Fail(
+                f"payload of {self.kind!r} does not decode: {error}",
+                category=PAYLOAD_DECODE,
+                retryable=False,
+            ) from None
+        if self._single:
+            return {next(iter(self._parameters)): value}
+        return {name: getattr(value, name) for name in self._parameters}
+
+    def _decoder_for(self, encoding: str | None) -> Callable[[bytes], Any]:
+        codec = self._codec
+        if encoding is not None and encoding != codec.name:
+            if encoding not in _KNOWN:
+                raise ValueError(f"encoding {encoding!r} is unknown")
+            codec = _KNOWN[encoding]
+        return codec.decoder(self._single or self._shape)
+
+    def _encode_result(self, result: object) -> bytes | None:
+        if result is None:
+            return None
+        if isinstance(result, bytes) and self._returns is not Any:
+            return result
+        try:
+            return self._codec.encode(result)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise Fail(
+                f"result of {self.kind!r} cannot be encoded: {error}",
+                category=RESULT_ENCODE,
+                retryable=False,
+            ) from None
+
+    def _decoder_of_result(self) -> Callable[[bytes | None], Any]:
+        if self._returns is bytes:
+            return lambda result: result
+        decode = self._codec.decoder(Any if self._returns is None else self._returns)
+        return lambda result: None if result is None else decode(result)
+
+
+class _Parameter(msgspec.Struct, frozen=True):
+    annotation: Any
+    required: bool
+    default: Any
+
+
+def _policy(
+    retry: Retry | None,
+    timeout: float | timedelta | None,
+    deadline: float | timedelta | None,
+    max_reclaims: int | None,
+) -> ExecutionPolicy | None:
+    if retry is None and timeout is None and deadline is None and max_reclaims is None:
+        return None
+    limits = None
+    if timeout is not None or deadline is not None:
+        limits = TimeoutPolicy(
+            attempt_timeout_ms=None if timeout is None else milliseconds(timeout),
+            execution_deadline_ms=None if deadline is None else milliseconds(deadline),
+        )
+    return ExecutionPolicy(
+        retry_policy=None if retry is None else retry.policy,
+        timeout_policy=limits,
+        max_reclaim_count=100 if max_reclaims is None else max_reclaims,
+    )
+
+
+def _payload_parameters(
+    function: Callable[..., Any], kind: str
+) -> tuple[dict[str, _Parameter], Any]:
+    """The parameters that come from the payload, and the type that is returned."""
+    signature = inspect.signature(function)
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise ConfigError("task", kind, f"annotation cannot be resolved: {error}") from None
+    names = list(signature.parameters)
+    if not names:
+        raise ConfigError("task", kind, "its first parameter must be the context (ctx: Ctx)")
+    found: dict[str, _Parameter] = {}
+    for name in names[1:]:
+        parameter = signature.parameters[name]
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigError("task", kind, f"parameter *{name} cannot come from a payload")
+        if isinstance(parameter.default, Dependency):
+            continue
+        required = parameter.default is parameter.empty
+        found[name] = _Parameter(
+            hints.get(name, Any), required, None if required else parameter.default
+        )
+    return found, hints.get("return", Any)
+
+
+def _single_model(parameters: dict[str, _Parameter]) -> Any:
+    """The type of the only parameter, if the whole payload is one such object."""
+    if len(parameters) != 1:
+        return None
+    [parameter] = parameters.values()
+    wanted = parameter.annotation
+    return wanted if wanted is bytes or _is_model(wanted) else None
+
+
+def _is_model(wanted: Any) -> bool:
+    if not isinstance(wanted, type):
+        return False
+    kind = cast("type[object]", wanted)
+    return (
+        dataclasses.is_dataclass(kind)
+        or issubclass(kind, msgspec.Struct)
+        or hasattr(kind, "model_validate")
+        or is_typeddict(kind)
+    )
+
+
+def _shape(kind: str, parameters: dict[str, _Parameter]) -> type[msgspec.Struct]:
+    """A struct of the named arguments, so that one decoding checks them all."""
+    fields = [
+        (name, parameter.annotation)
+        if parameter.required
+        else (name, parameter.annotation, msgspec.field(default_factory=partial(_same, parameter)))
+        for name, parameter in parameters.items()
+    ]
+    name = "".join(letter if letter.isalnum() else "_" for letter in kind)
+    return msgspec.defstruct(f"payload_{name}", fields, kw_only=True)
+
+
+def _same(parameter: _Parameter) -> Any:
+    return parameter.default
+
+
+def _without_context(made: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
+    return {name: value for name, value in made.items() if value is not ctx}

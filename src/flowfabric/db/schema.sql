@@ -1,0 +1,482 @@
+-- The schema `ff` as the migrations leave it.
+-- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
+
+CREATE TABLE ff.attempt (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    execution_id uuid NOT NULL,
+    lease_id uuid NOT NULL,
+    lease_epoch bigint NOT NULL,
+    started_at_ms bigint NOT NULL,
+    ended_at_ms bigint NOT NULL,
+    attempt_type text NOT NULL,
+    outcome text NOT NULL,
+    worker_id text NOT NULL,
+    worker_instance_id text NOT NULL,
+    failure_reason text,
+    failure_category text,
+    failure_detail text,
+    result bytea,
+    CONSTRAINT attempt_pkey PRIMARY KEY (partition_key, execution_id, attempt_index),
+    CONSTRAINT attempt_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
+    CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
+);
+
+CREATE TABLE ff.completion_event (
+    event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    execution_id uuid NOT NULL,
+    route_id bigint NOT NULL,
+    occurred_at_ms bigint NOT NULL,
+    partition_key smallint NOT NULL,
+    outcome text NOT NULL,
+    flow_id uuid,
+    tags jsonb,
+    dispatched_at_ms bigint,
+    CONSTRAINT completion_event_pkey PRIMARY KEY (event_id, partition_key),
+    CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
+);
+
+CREATE TABLE ff.exec_body (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    created_at_ms bigint NOT NULL,
+    payload bytea NOT NULL,
+    payload_encoding text,
+    creator_identity text,
+    idempotency_key text,
+    policy jsonb,
+    CONSTRAINT exec_body_pkey PRIMARY KEY (partition_key, execution_id)
+);
+CREATE INDEX exec_body_created ON ff.exec_body USING btree (created_at_ms, execution_id);
+
+CREATE TABLE ff.exec_core (
+    partition_key smallint NOT NULL,
+    attempt_index integer DEFAULT 0 NOT NULL,
+    execution_id uuid NOT NULL,
+    route_id bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
+    last_mutation_at_ms bigint NOT NULL,
+    lease_epoch bigint DEFAULT 0 NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    total_attempt_count integer DEFAULT 0 NOT NULL,
+    retry_count integer DEFAULT 0 NOT NULL,
+    replay_count integer DEFAULT 0 NOT NULL,
+    lease_reclaim_count integer DEFAULT 0 NOT NULL,
+    progress_pct smallint,
+    resume_pending boolean DEFAULT false NOT NULL,
+    lease_lost boolean DEFAULT false NOT NULL,
+    lifecycle_phase text DEFAULT 'runnable'::text NOT NULL,
+    eligibility_state text NOT NULL,
+    blocking_reason text NOT NULL,
+    terminal_outcome text DEFAULT 'none'::text NOT NULL,
+    attempt_state text DEFAULT 'pending_first_attempt'::text NOT NULL,
+    ownership_state text GENERATED ALWAYS AS (
+CASE
+    WHEN (lifecycle_phase = 'active'::text) THEN 'leased'::text
+    ELSE 'unowned'::text
+END) STORED NOT NULL,
+    public_state text GENERATED ALWAYS AS (
+CASE lifecycle_phase
+    WHEN 'active'::text THEN 'active'::text
+    WHEN 'suspended'::text THEN 'suspended'::text
+    WHEN 'terminal'::text THEN
+    CASE terminal_outcome
+        WHEN 'success'::text THEN 'completed'::text
+        ELSE terminal_outcome
+    END
+    ELSE
+    CASE eligibility_state
+        WHEN 'eligible_now'::text THEN
+        CASE
+            WHEN resume_pending THEN 'resumable'::text
+            ELSE 'waiting'::text
+        END
+        WHEN 'not_eligible_until_time'::text THEN 'delayed'::text
+        WHEN 'blocked_by_dependencies'::text THEN 'waiting_children'::text
+        WHEN 'blocked_by_budget'::text THEN 'rate_limited'::text
+        WHEN 'blocked_by_quota'::text THEN 'rate_limited'::text
+        ELSE 'waiting'::text
+    END
+END) STORED NOT NULL,
+    tags jsonb DEFAULT '{}'::jsonb NOT NULL,
+    flow_id uuid,
+    delay_until_ms bigint,
+    deadline_at_ms bigint,
+    started_at_ms bigint,
+    terminal_at_ms bigint,
+    lease_id uuid,
+    lease_expires_at_ms bigint,
+    attempt_started_at_ms bigint,
+    attempt_timeout_at_ms bigint,
+    attempt_type text,
+    worker_id text,
+    worker_instance_id text,
+    progress_message text,
+    blocking_detail text,
+    failure_reason text,
+    failure_category text,
+    cancellation_reason text,
+    cancelled_by text,
+    CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
+    CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'running_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
+    CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
+    CONSTRAINT exec_core_blocking_reason CHECK ((blocking_reason = ANY (ARRAY['none'::text, 'waiting_for_worker'::text, 'waiting_for_retry_backoff'::text, 'waiting_for_resume_delay'::text, 'waiting_for_delay'::text, 'waiting_for_signal'::text, 'waiting_for_approval'::text, 'waiting_for_callback'::text, 'waiting_for_tool_result'::text, 'waiting_for_children'::text, 'waiting_for_budget'::text, 'waiting_for_quota'::text, 'waiting_for_capable_worker'::text, 'waiting_for_locality_match'::text, 'paused_by_operator'::text, 'paused_by_policy'::text, 'paused_by_flow_cancel'::text]))),
+    CONSTRAINT exec_core_delayed_until_an_instant CHECK (((eligibility_state = 'not_eligible_until_time'::text) = (delay_until_ms IS NOT NULL))),
+    CONSTRAINT exec_core_eligibility_state CHECK ((eligibility_state = ANY (ARRAY['eligible_now'::text, 'not_eligible_until_time'::text, 'blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text, 'not_applicable'::text]))),
+    CONSTRAINT exec_core_leased_while_active CHECK ((((lifecycle_phase = 'active'::text) = (lease_expires_at_ms IS NOT NULL)) AND ((lifecycle_phase = 'active'::text) = (worker_instance_id IS NOT NULL)) AND ((lifecycle_phase = 'active'::text) = (worker_id IS NOT NULL)) AND ((lifecycle_phase <> 'active'::text) OR (lease_id IS NOT NULL)))),
+    CONSTRAINT exec_core_lifecycle_phase CHECK ((lifecycle_phase = ANY (ARRAY['runnable'::text, 'active'::text, 'suspended'::text, 'terminal'::text]))),
+    CONSTRAINT exec_core_ownership_state CHECK ((ownership_state = ANY (ARRAY['unowned'::text, 'leased'::text]))),
+    CONSTRAINT exec_core_priority CHECK (((priority >= 0) AND (priority <= 9000))),
+    CONSTRAINT exec_core_public_state CHECK ((public_state = ANY (ARRAY['waiting'::text, 'delayed'::text, 'rate_limited'::text, 'waiting_children'::text, 'active'::text, 'suspended'::text, 'resumable'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
+    CONSTRAINT exec_core_runnable_is_eligible_or_blocked CHECK (((lifecycle_phase = 'runnable'::text) = (eligibility_state <> 'not_applicable'::text))),
+    CONSTRAINT exec_core_running_while_active CHECK (((lifecycle_phase = 'active'::text) = (attempt_state = 'running_attempt'::text))),
+    CONSTRAINT exec_core_terminal_has_an_outcome CHECK ((((lifecycle_phase = 'terminal'::text) = (terminal_outcome <> 'none'::text)) AND ((lifecycle_phase = 'terminal'::text) = (terminal_at_ms IS NOT NULL)))),
+    CONSTRAINT exec_core_terminal_outcome CHECK ((terminal_outcome = ANY (ARRAY['none'::text, 'success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
+) WITH (autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=80);
+CREATE INDEX exec_core_attempt_timeout ON ff.exec_core USING btree (attempt_timeout_at_ms) WHERE (attempt_timeout_at_ms IS NOT NULL);
+CREATE INDEX exec_core_claim ON ff.exec_core USING btree (route_id, priority DESC, created_at_ms, execution_id) WHERE (eligibility_state = 'eligible_now'::text);
+CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (lifecycle_phase <> 'terminal'::text));
+CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
+CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
+CREATE INDEX exec_core_leased ON ff.exec_core USING btree (attempt_started_at_ms) WHERE (lifecycle_phase = 'active'::text);
+CREATE INDEX exec_core_not_success ON ff.exec_core USING btree (terminal_outcome, created_at_ms, execution_id) WHERE (terminal_outcome = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
+
+CREATE TABLE ff.exec_idempotency (
+    partition_key smallint NOT NULL,
+    namespace text NOT NULL,
+    idempotency_key text NOT NULL,
+    execution_id uuid NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key)
+);
+
+CREATE TABLE ff.exec_tag (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    tag_key text NOT NULL,
+    tag_value text NOT NULL,
+    created_at_ms bigint NOT NULL,
+    CONSTRAINT exec_tag_pkey PRIMARY KEY (partition_key, execution_id, tag_key),
+    CONSTRAINT exec_tag_tag_key CHECK (((tag_key ~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$'::text) AND (tag_key !~ '\.\.'::text) AND (octet_length(tag_key) <= 256)))
+);
+CREATE INDEX exec_tag_search ON ff.exec_tag USING btree (tag_key, tag_value, created_at_ms, execution_id);
+
+CREATE TABLE ff.lane_registry (
+    lane_id text NOT NULL,
+    registered_at_ms bigint NOT NULL,
+    registered_by text NOT NULL,
+    CONSTRAINT lane_registry_pkey PRIMARY KEY (lane_id)
+);
+
+CREATE TABLE ff.lease_event (
+    event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    execution_id uuid NOT NULL,
+    lease_id uuid NOT NULL,
+    route_id bigint NOT NULL,
+    lease_epoch bigint NOT NULL,
+    occurred_at_ms bigint NOT NULL,
+    attempt_index integer NOT NULL,
+    partition_key smallint NOT NULL,
+    event_type text NOT NULL,
+    reason text,
+    worker_instance_id text NOT NULL,
+    tags jsonb,
+    CONSTRAINT lease_event_pkey PRIMARY KEY (event_id, partition_key),
+    CONSTRAINT lease_event_event_type CHECK ((event_type = ANY (ARRAY['acquired'::text, 'renewed'::text, 'expired'::text, 'reclaimed'::text, 'revoked'::text]))),
+    CONSTRAINT lease_event_reason CHECK ((reason = ANY (ARRAY['completed'::text, 'failed'::text, 'retry'::text, 'delay'::text, 'waiting_children'::text, 'suspended'::text, 'cancelled'::text, 'released'::text, 'operator'::text])))
+);
+
+CREATE TABLE ff.migration_annotation (
+    version integer NOT NULL,
+    name text NOT NULL,
+    applied_at_ms bigint NOT NULL,
+    backward_compatible boolean NOT NULL,
+    checksum text NOT NULL,
+    CONSTRAINT migration_annotation_pkey PRIMARY KEY (version)
+);
+
+CREATE TABLE ff.partition_config (
+    singleton boolean DEFAULT true NOT NULL,
+    num_flow_partitions integer NOT NULL,
+    num_budget_partitions integer NOT NULL,
+    num_quota_partitions integer NOT NULL,
+    version text NOT NULL,
+    CONSTRAINT partition_config_pkey PRIMARY KEY (singleton),
+    CONSTRAINT partition_config_counts CHECK ((((num_flow_partitions >= 1) AND (num_flow_partitions <= 32767)) AND ((num_budget_partitions >= 1) AND (num_budget_partitions <= 32767)) AND ((num_quota_partitions >= 1) AND (num_quota_partitions <= 32767)))),
+    CONSTRAINT partition_config_singleton CHECK (singleton)
+);
+
+CREATE TABLE ff.route (
+    route_id bigint NOT NULL,
+    namespace text NOT NULL,
+    lane_id text NOT NULL,
+    execution_kind text NOT NULL,
+    required_capabilities text[] NOT NULL,
+    CONSTRAINT route_pkey PRIMARY KEY (route_id),
+    CONSTRAINT route_execution_kind CHECK (((octet_length(execution_kind) >= 1) AND (octet_length(execution_kind) <= 256))),
+    CONSTRAINT route_lane_id CHECK ((((octet_length(lane_id) >= 1) AND (octet_length(lane_id) <= 64)) AND (lane_id ~ '^[ -~]+$'::text))),
+    CONSTRAINT route_namespace CHECK (((octet_length(namespace) >= 1) AND (octet_length(namespace) <= 256)))
+);
+CREATE INDEX route_lane ON ff.route USING btree (lane_id, namespace, execution_kind);
+
+CREATE UNLOGGED TABLE ff.waiter (
+    topic text NOT NULL,
+    waiter_id text NOT NULL,
+    waiting_until_ms bigint NOT NULL,
+    CONSTRAINT waiter_pkey PRIMARY KEY (topic, waiter_id)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=200, fillfactor=50);
+
+CREATE TABLE ff.worker_registry (
+    partition_key smallint NOT NULL,
+    namespace text NOT NULL,
+    worker_instance_id text NOT NULL,
+    worker_id text NOT NULL,
+    lanes text[] NOT NULL,
+    capabilities text[] NOT NULL,
+    kinds text[] NOT NULL,
+    concurrency integer NOT NULL,
+    last_heartbeat_ms bigint NOT NULL,
+    liveness_ttl_ms bigint NOT NULL,
+    registered_at_ms bigint NOT NULL,
+    CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
+) WITH (fillfactor=50);
+
+CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint)
+ RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
+ LANGUAGE plpgsql
+AS $function$
+#variable_conflict use_column
+DECLARE
+    called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    woken text;
+BEGIN
+    IF EXISTS (
+        SELECT FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
+                           shape_required_capabilities) AS s (namespace, lane_id, kind, caps)
+         WHERE NOT EXISTS (SELECT FROM ff.route r WHERE r.route_id = ff.route_id(
+                   s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ','))))
+    THEN
+        INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
+        SELECT DISTINCT lane_id, called_at_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
+         ORDER BY lane_id
+            ON CONFLICT DO NOTHING;
+        INSERT INTO ff.route (route_id, namespace, lane_id, execution_kind, required_capabilities)
+        SELECT DISTINCT ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')),
+               s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')
+          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
+                      shape_required_capabilities) AS s (namespace, lane_id, kind, caps)
+         ORDER BY 1
+            ON CONFLICT DO NOTHING;
+    END IF;
+
+    IF given_idempotency_key IS NOT NULL THEN
+        -- The first live record of a key decides, also between concurrent callers: the second one
+        -- waits on the unique key and then finds it taken. Ascending keys, so that batches never deadlock.
+        INSERT INTO ff.exec_idempotency AS kept
+               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
+        SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
+               g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
+               called_at_ms + g.dedup_window_ms
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
+                      given_dedup_window_ms) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
+         WHERE g.idempotency_key IS NOT NULL
+         ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
+            ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
+               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
+             WHERE kept.expires_at_ms <= called_at_ms;
+    END IF;
+
+    RETURN QUERY
+    WITH shapes AS MATERIALIZED (
+        SELECT s.shape::integer, s.namespace, s.payload_encoding, s.creator_identity, s.policy,
+               ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')) AS route_id
+          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
+                      shape_required_capabilities, shape_payload_encoding, shape_creator_identity,
+                      shape_policy) WITH ORDINALITY
+               AS s (namespace, lane_id, kind, caps, payload_encoding, creator_identity, policy, shape)
+    ), given AS MATERIALIZED (       -- each with the execution it stands for
+        SELECT g.partition_key, g.execution_id, g.payload, g.priority, g.idempotency_key, g.tags, g.ordinal,
+               coalesce(g.delay_until_ms, called_at_ms + g.delay_ms) AS delay_until_ms,
+               coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
+                   + (s.policy #>> '{timeout_policy,execution_deadline_ms}')::bigint) AS deadline_at_ms,
+               s.route_id, s.payload_encoding, s.creator_identity, s.policy,
+               coalesce(k.execution_id, g.execution_id) AS stands_for
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
+                      given_priority, given_delay_ms, given_delay_until_ms, given_deadline_ms,
+                      given_deadline_at_ms, given_idempotency_key, given_tags) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, payload, priority, delay_ms, delay_until_ms,
+                     deadline_ms, deadline_at_ms, idempotency_key, tags, ordinal)
+          JOIN shapes s USING (shape)
+          LEFT JOIN ff.exec_idempotency k
+            ON (k.partition_key, k.namespace, k.idempotency_key)
+             = (g.partition_key, s.namespace, g.idempotency_key)
+    ), core AS (
+        INSERT INTO ff.exec_core AS c (
+               partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
+               eligibility_state, blocking_reason, delay_until_ms, deadline_at_ms, tags)
+        SELECT g.partition_key, g.execution_id, g.route_id, called_at_ms, called_at_ms,
+               greatest(0, least(9000, coalesce(g.priority, 0))),
+               CASE WHEN g.delay_until_ms > called_at_ms
+                    THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+               CASE WHEN g.delay_until_ms > called_at_ms
+                    THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+               CASE WHEN g.delay_until_ms > called_at_ms THEN g.delay_until_ms END,
+               g.deadline_at_ms,
+               coalesce(g.tags, '{}')
+          FROM given g
+         WHERE g.stands_for = g.execution_id
+            ON CONFLICT DO NOTHING
+     RETURNING c.partition_key, c.execution_id, c.route_id, c.public_state
+    ), body AS (
+        INSERT INTO ff.exec_body (
+               partition_key, execution_id, created_at_ms, payload, payload_encoding,
+               creator_identity, idempotency_key, policy)
+        SELECT g.partition_key, g.execution_id, called_at_ms, g.payload, g.payload_encoding,
+               g.creator_identity, g.idempotency_key, g.policy
+          FROM given g JOIN core USING (partition_key, execution_id)
+            ON CONFLICT DO NOTHING
+    ), tagged AS (
+        INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
+        SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
+          FROM given g JOIN core USING (partition_key, execution_id),
+               jsonb_each_text(g.tags) AS t
+         WHERE g.tags IS NOT NULL
+            ON CONFLICT DO NOTHING
+    )
+    SELECT g.ordinal, g.partition_key, g.stands_for, core.execution_id IS NOT NULL, core.public_state
+      FROM given g
+      LEFT JOIN core ON (core.partition_key, core.execution_id) = (g.partition_key, g.stands_for)
+                    AND g.stands_for = g.execution_id;
+
+    FOR woken IN SELECT DISTINCT lane_id FROM unnest(shape_lane_id) AS lane_id LOOP
+        PERFORM ff.wake('lane:' || woken);
+    END LOOP;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text, num_flow_partitions integer)
+ RETURNS smallint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, idempotency_key), 'UTF8'::name)), 1, 4), 'hex'::text)))::bit(32))::bigint % (num_flow_partitions)::bigint))::smallint;
+
+CREATE OR REPLACE FUNCTION ff.now_ms()
+ RETURNS bigint
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+RETURN (floor((date_part('epoch'::text, statement_timestamp()) * (1000)::double precision)))::bigint;
+
+CREATE OR REPLACE FUNCTION ff.policy_fault(policy jsonb)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN (policy IS NULL) THEN NULL::text WHEN (jsonb_typeof(policy) <> 'object'::text) THEN 'not an object'::text WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) <> ALL (ARRAY['object'::text, 'null'::text])) THEN 'retry_policy: not an object'::text WHEN (jsonb_typeof((policy -> 'timeout_policy'::text)) <> ALL (ARRAY['object'::text, 'null'::text])) THEN 'timeout_policy: not an object'::text WHEN (jsonb_typeof((policy #> '{retry_policy,max_retries}'::text[])) <> 'number'::text) THEN 'retry_policy.max_retries: not a number'::text WHEN (jsonb_typeof((policy #> '{retry_policy,backoff}'::text[])) <> 'object'::text) THEN 'retry_policy.backoff: not an object'::text WHEN (jsonb_typeof((policy #> '{retry_policy,retryable_categories}'::text[])) <> 'array'::text) THEN 'retry_policy.retryable_categories: not an array'::text WHEN (jsonb_typeof((policy #> '{timeout_policy,attempt_timeout_ms}'::text[])) <> ALL (ARRAY['number'::text, 'null'::text])) THEN 'timeout_policy.attempt_timeout_ms: not a number'::text WHEN (jsonb_typeof((policy #> '{timeout_policy,execution_deadline_ms}'::text[])) <> ALL (ARRAY['number'::text, 'null'::text])) THEN 'timeout_policy.execution_deadline_ms: not a number'::text WHEN (jsonb_typeof((policy -> 'max_reclaim_count'::text)) <> 'number'::text) THEN 'max_reclaim_count: not a number'::text WHEN (jsonb_typeof((policy -> 'dedup_window_ms'::text)) <> 'number'::text) THEN 'dedup_window_ms: not a number'::text ELSE NULL::text END;
+
+CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
+ RETURNS integer
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN (policy IS NULL) THEN 1000 ELSE COALESCE(((policy ->> 'max_reclaim_count'::text))::integer, ((policy #>> '{timeout_policy,max_reclaim_count}'::text[]))::integer, 100) END;
+
+CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) = 'object'::text) THEN (retry_count < COALESCE(((policy #>> '{retry_policy,max_retries}'::text[]))::integer, 3)) ELSE false END;
+
+CREATE OR REPLACE FUNCTION ff.retry_allowed(policy jsonb, retry_count integer, failure_class text, failure_category text)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((failure_class = ANY (ARRAY['transient'::text, 'infra_crash'::text])) AND ff.retries_left(policy, retry_count) AND ((COALESCE(jsonb_array_length((policy #> '{retry_policy,retryable_categories}'::text[])), 0) = 0) OR ((policy #> '{retry_policy,retryable_categories}'::text[]) ? failure_category)));
+
+CREATE OR REPLACE FUNCTION ff.retry_delay_ms(policy jsonb, retry_count integer, execution_id uuid)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+    WITH backoff AS (
+        SELECT policy #> '{retry_policy,backoff}' AS given
+    ), delay AS (
+        SELECT CASE
+                   WHEN given IS NULL THEN least(1000 * power(2.0::float8, least(retry_count, 64)), 60000)
+                   WHEN given ->> 'type' = 'fixed' THEN coalesce((given ->> 'delay_ms')::float8, 1000)
+                   WHEN given ->> 'type' = 'exponential' THEN least(
+                       coalesce((given ->> 'initial_delay_ms')::float8, 1000)
+                           * power(coalesce((given ->> 'multiplier')::float8, 2.0), least(retry_count, 64)),
+                       coalesce((given ->> 'max_delay_ms')::float8, 60000))
+                   ELSE 1000
+               END AS ms,
+               coalesce((given ->> 'jitter')::boolean, false) AS jitter
+          FROM backoff
+    )
+    SELECT trunc(CASE WHEN jitter
+                      THEN ms / 2 + ms / 2 * (hashtextextended(execution_id::text, retry_count) & 65535) / 65535.0
+                      ELSE ms END)::bigint
+      FROM delay
+    $function$;
+
+CREATE OR REPLACE FUNCTION ff.route_id(namespace text, lane_id text, execution_kind text, required_capabilities text[])
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, lane_id, execution_kind, array_to_string(required_capabilities, ','::text)), 'UTF8'::name)), 1, 8), 'hex'::text)))::bit(64))::bigint;
+
+CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb)
+ RETURNS text
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+    minted constant uuid := gen_random_uuid();
+    capabilities text[];
+    fault text := ff.policy_fault(policy);
+    answer record;
+BEGIN
+    IF kind IS NULL OR kind = '' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: kind must not be empty';
+    END IF;
+    IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
+    END IF;
+    IF fault IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);
+    END IF;
+    IF jsonb_typeof(tags) <> 'object'
+       OR EXISTS (SELECT FROM jsonb_each(tags) t WHERE jsonb_typeof(t.value) <> 'string') THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: tags must map keys to text';
+    END IF;
+    IF EXISTS (SELECT FROM unnest(requires) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', requires::text);
+    END IF;
+    capabilities := ARRAY(SELECT DISTINCT c COLLATE "C" FROM unnest(requires) c ORDER BY 1);
+    SELECT * INTO answer FROM ff.create_execution(
+        ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
+        ARRAY['json'], ARRAY['sql:' || session_user], ARRAY[policy],
+        ARRAY[CASE WHEN idempotency_key IS NOT NULL
+                   THEN ff.key_partition(namespace, idempotency_key, partitions)
+                   ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END],
+        ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
+        ARRAY[(extract(epoch FROM delay) * 1000)::bigint], NULL,
+        ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
+        CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
+        ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
+    RETURN format('{fp:%s}:%s', answer.partition_key, answer.execution_id);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.wake(rung_topic text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM ff.waiter
+                WHERE topic = rung_topic AND waiting_until_ms > ff.now_ms()) THEN
+        PERFORM pg_notify('ff_wake', rung_topic);
+        RETURN true;
+    END IF;
+    RETURN false;
+END
+$function$;

@@ -1,0 +1,1 @@
+"""The worker: claims executions, runs handlers, keeps leases alive, reports outcomes."""

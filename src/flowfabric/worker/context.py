@@ -1,0 +1,142 @@
+"""What a handler sees of its execution."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.errors import LeaseLost
+from flowfabric.ids import ExecutionId
+from flowfabric.states import AttemptType
+
+if TYPE_CHECKING:
+    from flowfabric.engine.facade import Engine
+    from flowfabric.worker.held import Held
+
+T = TypeVar("T")
+
+
+class Fence(msgspec.Struct, frozen=True, kw_only=True):
+    """For conditional writes of the user's own: unique to this claim, and growing."""
+
+    lease_id: UUID
+    lease_epoch: int
+    attempt_id: UUID
+
+
+class LeaseHealth:
+    """How the lease of the running attempt is doing."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    @property
+    def healthy(self) -> bool:
+        """Held, with fewer than three failed renewals in a row."""
+        return not self._held.lost and self._held.failures < 3
+
+    @property
+    def failures(self) -> int:
+        return self._held.failures
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is gone."""
+        if self._held.on_lost is None:
+            self._held.on_lost = asyncio.Event()
+            if self._held.lost:
+                self._held.on_lost.set()
+        return self._held.on_lost
+
+
+class Ctx:
+    """The running attempt: who it is, how to report progress, whether its lease still holds."""
+
+    __slots__ = ("_engine", "_held", "_loop", "state")
+
+    def __init__(self, held: Held, engine: Engine, state: SimpleNamespace) -> None:
+        self._held = held
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self.state = state
+        """What the application put into `app.state`."""
+
+    @property
+    def execution_id(self) -> ExecutionId:
+        return self._held.claimed.lease.execution_id
+
+    @property
+    def attempt_index(self) -> int:
+        return self._held.claimed.lease.attempt_index
+
+    @property
+    def attempt_type(self) -> AttemptType:
+        return self._held.claimed.attempt_type
+
+    @property
+    def kind(self) -> str:
+        return self._held.claimed.execution_kind
+
+    @property
+    def lane(self) -> str:
+        return self._held.claimed.lane_id
+
+    @property
+    def tags(self) -> dict[str, str]:
+        return self._held.claimed.tags
+
+    @property
+    def payload(self) -> bytes:
+        """The payload as it was submitted."""
+        return self._held.claimed.input_payload
+
+    @property
+    def lease(self) -> LeaseHealth:
+        return LeaseHealth(self._held)
+
+    @property
+    def fence(self) -> Fence:
+        lease = self._held.claimed.lease
+        return Fence(
+            lease_id=lease.lease_id, lease_epoch=lease.lease_epoch, attempt_id=lease.attempt_id
+        )
+
+    @property
+    def sync(self) -> SyncCtx:
+        """The same calls for a handler that runs in a thread."""
+        return SyncCtx(self, self._loop)
+
+    async def progress(self, percent: int | None = None, message: str | None = None) -> None:
+        """Store how far the attempt has come; raises `LeaseLost` when it is no longer ours."""
+        self.check()
+        refusal = await self._engine.progress(
+            self._held.claimed.lease, percent=percent, message=message
+        )
+        if refusal is not None:
+            raise LeaseLost(str(refusal)) from refusal
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if the lease is gone."""
+        if self._held.lost:
+            raise LeaseLost(f"the lease of {self.execution_id} is gone")
+
+
+class SyncCtx:
+    """Blocking twins of the context's coroutines; never to be called on the event loop."""
+
+    def __init__(self, ctx: Ctx, loop: asyncio.AbstractEventLoop) -> None:
+        self._ctx, self._loop = ctx, loop
+
+    def progress(self, percent: int | None = None, message: str | None = None) -> None:
+        self._wait(self._ctx.progress(percent, message))
+
+    def check(self) -> None:
+        self._ctx.check()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,0 +1,78 @@
+"""What the worker needs of a task: a way to run it, and a way to read its errors."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from flowfabric.engine.lifecycle.fail import Failure
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.errors import HANDLER_ERROR, HANDLER_PANIC, Fail
+from flowfabric.policy import Retry
+from flowfabric.states import FailureClass
+from flowfabric.worker.context import Ctx
+
+_CHAIN: Final = 8
+
+
+class Handler(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs executions of one kind."""
+
+    kind: str
+    run: Callable[[Ctx, bytes, str | None], Awaitable[bytes | None]]
+    """From payload and its encoding to the encoded result."""
+    retry_on: tuple[type[BaseException], ...] = ()
+    no_retry_on: tuple[type[BaseException], ...] = ()
+
+
+def failure_of(error: BaseException, lease: Lease, handler: Handler) -> Failure:
+    """The failure that an exception of a handler stands for."""
+    if isinstance(error, Fail):
+        return Failure(
+            lease=lease,
+            reason=error.reason,
+            category=error.category,
+            failure_class=_explicit_class(error),
+            detail=_trace(error) if error.__cause__ else None,
+        )
+    if isinstance(error, Retry):
+        return Failure(
+            lease=lease,
+            reason=error.reason,
+            category="retry",
+            failure_class=FailureClass.TRANSIENT,
+            retry_after_ms=error.after_ms,
+        )
+    hopeless = isinstance(error, handler.no_retry_on) or (
+        bool(handler.retry_on) and not isinstance(error, handler.retry_on)
+    )
+    return Failure(
+        lease=lease,
+        reason=_chain(error),
+        category=HANDLER_ERROR if isinstance(error, Exception) else HANDLER_PANIC,
+        failure_class=FailureClass.PERMANENT if hopeless else FailureClass.TRANSIENT,
+        detail=_trace(error),
+    )
+
+
+def _explicit_class(error: Fail) -> FailureClass | None:
+    if error.may_retry is None:
+        return None
+    return FailureClass.TRANSIENT if error.may_retry else FailureClass.PERMANENT
+
+
+def _chain(error: BaseException) -> str:
+    """The error and its causes, joined by a colon."""
+    parts: list[str] = []
+    link: BaseException | None = error
+    while link is not None and len(parts) < _CHAIN:
+        parts.append(str(link) or type(link).__name__)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return ": ".join(parts)
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-16_000:]

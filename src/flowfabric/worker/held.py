@@ -1,0 +1,53 @@
+"""The executions this process holds, shared by the event loop and the renewer's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from uuid import UUID
+
+from flowfabric.engine.lifecycle.claim import Claimed
+
+
+class Held:
+    """One claimed execution, from claim to acknowledged outcome."""
+
+    __slots__ = ("claimed", "failures", "finished", "lost", "on_lost", "renewed_at", "slot")
+
+    def __init__(self, claimed: Claimed, claimed_at: float) -> None:
+        self.claimed = claimed
+        self.renewed_at = claimed_at
+        """When the last claim or renewal that succeeded was sent, on this machine's clock."""
+        self.failures = 0
+        self.lost = False
+        self.finished = False
+        """The handler is done; only the outcome is still on its way."""
+        self.slot: asyncio.Task[None] | None = None
+        self.on_lost: asyncio.Event | None = None
+
+
+class Holdings:
+    """What is held now. The event loop adds and removes; the renewer only looks."""
+
+    def __init__(self) -> None:
+        self._held: dict[UUID, Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(tuple(self._held.values()))
+
+    def add(self, held: Held) -> None:
+        self._held[held.claimed.lease.execution_id.uuid] = held
+
+    def discard(self, held: Held) -> None:
+        uuid = held.claimed.lease.execution_id.uuid
+        if self._held.get(uuid) is held:
+            del self._held[uuid]
+
+    def due(self, age: float) -> list[Held]:
+        """Those whose lease was last extended at least `age` seconds ago."""
+        before = time.monotonic() - age
+        return [held for held in self if held.renewed_at <= before and not held.lost]

@@ -1,0 +1,315 @@
+"""The worker process: claim into a small buffer, run in slots, record in batches, stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Generator, Mapping
+from types import SimpleNamespace
+from typing import Final, Self
+
+from flowfabric.config import DatabaseConfig
+from flowfabric.db.listen import Listener
+from flowfabric.engine.facade import Engine
+from flowfabric.engine.lifecycle.claim import MAX_BATCH, Claimed
+from flowfabric.errors import FlowFabricError
+from flowfabric.reconcile.loop import reconcile
+from flowfabric.worker.attempt import run_attempt
+from flowfabric.worker.doorbell import Doorbell
+from flowfabric.worker.handler import Handler
+from flowfabric.worker.held import Held, Holdings
+from flowfabric.worker.outbox import Outbox
+from flowfabric.worker.renewer import Renewer, register
+from flowfabric.worker.settings import WorkerSettings
+from flowfabric.worker.task import ClaimedTask
+
+log: Final = logging.getLogger("flowfabric.worker")
+
+
+class Worker:
+    """Runs handlers until told to stop. One use: after it has stopped, make another."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        *,
+        database: DatabaseConfig,
+        settings: WorkerSettings,
+        state: SimpleNamespace | None = None,
+    ) -> None:
+        self.settings = settings
+        self.instance = settings.instance_id()
+        self.state = state or SimpleNamespace()
+        self.handlers = dict(handlers)
+        self._database = database
+        self._claimant = settings.claimant(kinds=tuple(self.handlers), instance=self.instance)
+        self._holdings = Holdings()
+        self._buffer: deque[Held] = deque()
+        self._slots: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._room_made = asyncio.Event()
+        self._background: asyncio.Task[None] | None = None
+        self._until_idle = False
+        self._claim_seconds = 0.01
+        self._run_seconds = 1.0
+
+    # The ways to run it.
+
+    async def run(self, *, handle_signals: bool = True) -> None:
+        """Claim and run until `stop()`, or a SIGTERM or SIGINT; then drain.
+
+        Draining stops claiming, lets handlers finish for `drain` seconds with their leases renewed,
+        then cancels them and hands back what is left. A second signal ends the process at once.
+        """
+        with self._signals() if handle_signals else contextlib.nullcontext():
+            async with self._running() as (engine, outbox, doorbell, listener):
+                with listener.bell(*[f"lane:{lane}" for lane in self.settings.lanes]) as bell:
+                    await self._claim_until_stopped(engine, outbox, doorbell, bell)
+
+    async def run_until_idle(self) -> None:
+        """Run everything that is claimable now, and what that makes claimable; then stop."""
+        self._until_idle = True
+        await self.run(handle_signals=False)
+
+    def stop(self) -> None:
+        """Begin to drain; `run` returns when that is done."""
+        self._stopping.set()
+        self._room_made.set()
+
+    async def __aenter__(self) -> Self:
+        self._background = asyncio.create_task(self.run(handle_signals=False), name="worker")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
+        if self._background is not None:
+            await self._background
+
+    async def tasks(self) -> AsyncGenerator[ClaimedTask]:
+        """Claim one execution after the other and leave running it to the caller.
+
+        At most `concurrency` are out at a time. Leaving `async with task` without having ended it
+        hands it back.
+        """
+        async with self._running() as (engine, outbox, doorbell, listener):
+            with listener.bell(*[f"lane:{lane}" for lane in self.settings.lanes]) as bell:
+                while not self._stopping.is_set():
+                    if len(self._holdings) >= self.settings.concurrency:
+                        self._room_made.clear()
+                        await self._room_made.wait()
+                        continue
+                    claimed = await self._claim(engine, 1, any_kind=not self.handlers)
+                    if not claimed:
+                        if self._until_idle:
+                            return
+                        await self._rest(doorbell, bell)
+                        continue
+                    held = self._hold(claimed[0])
+                    yield ClaimedTask(held, engine, outbox, on_end=self._room_made.set)
+
+    # The parts.
+
+    @contextlib.asynccontextmanager
+    async def _running(self) -> AsyncGenerator[tuple[Engine, Outbox, Doorbell, Listener]]:
+        """Everything around the claim loop: started in order, stopped in the opposite one."""
+        settings = self.settings
+        engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
+        listener = Listener(self._database)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(engine.close)
+            await engine.register_lanes(
+                settings.lanes, registered_by=f"worker {settings.worker_id}"
+            )
+            async with engine.pool.connection() as conn:
+                await register(conn, settings, self.instance, tuple(self.handlers))
+            renewer = Renewer(
+                self._database,
+                settings,
+                self.instance,
+                tuple(self.handlers),
+                self._holdings,
+                self._lose,
+            )
+            renewer.start()
+            stack.push_async_callback(renewer.stop)
+            listener.start()
+            stack.push_async_callback(listener.close)
+            if settings.reconcile:
+                stack.push_async_callback(_cancelled, asyncio.create_task(reconcile(engine.pool)))
+            outbox = Outbox(engine, self._holdings)
+            recording = asyncio.create_task(outbox.run(), name="flowfabric outbox")
+            stack.push_async_callback(_cancelled, recording)
+            doorbell = Doorbell(engine, listener, self.instance, list(settings.lanes))
+            log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
+            try:
+                yield engine, outbox, doorbell, listener
+            finally:
+                await self._drain(outbox)
+                with contextlib.suppress(FlowFabricError):
+                    await doorbell.leave()
+        log.info("worker %s stopped", self.instance)
+
+    async def _claim_until_stopped(
+        self, engine: Engine, outbox: Outbox, doorbell: Doorbell, bell: asyncio.Event
+    ) -> None:
+        while not self._stopping.is_set():
+            room = self._room()
+            if room <= 0:
+                self._room_made.clear()
+                await self._room_made.wait()
+                continue
+            claimed = await self._claim(engine, min(room, MAX_BATCH))
+            for one in claimed:
+                self._buffer.append(self._hold(one))
+            self._fill_slots(engine, outbox)
+            if claimed:
+                await doorbell.busy()
+            elif self._until_idle and not self._buffer and not self._slots:
+                await outbox.drained()
+                return
+            elif self._until_idle:
+                self._room_made.clear()
+                await self._room_made.wait()
+            else:
+                await self._rest(doorbell, bell)
+
+    async def _claim(self, engine: Engine, limit: int, *, any_kind: bool = False) -> list[Claimed]:
+        """Claim; a database in trouble is logged and waited for, never the end of the worker."""
+        claimant = self._claimant
+        if any_kind:
+            claimant = self.settings.claimant(kinds=None, instance=self.instance)
+        pause = 0.1
+        while not self._stopping.is_set():
+            self._claim_sent_at = began = time.monotonic()
+            try:
+                claimed = await engine.claim(claimant, ttl=self.settings.lease_ttl, limit=limit)
+            except FlowFabricError as error:
+                log.warning("cannot claim: %s", error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(random.uniform(0, pause)):
+                        await self._stopping.wait()
+                pause = min(pause * 2, 10.0)
+                continue
+            self._claim_seconds += 0.2 * (time.monotonic() - began - self._claim_seconds)
+            return claimed
+        return []
+
+    async def _rest(self, doorbell: Doorbell, bell: asyncio.Event) -> None:
+        """Wait for work, or for the end."""
+        try:
+            waiting = asyncio.create_task(doorbell.wait(bell))
+            stopping = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in (waiting, stopping):
+                task.cancel()
+            await waiting
+        except asyncio.CancelledError:
+            if not self._stopping.is_set():
+                raise
+        except FlowFabricError as error:
+            log.warning("cannot wait for work: %s", error)
+            await asyncio.sleep(random.uniform(0.1, 1.0))
+
+    def _room(self) -> int:
+        """How many to claim: the free slots, and what will finish while the claim is on its way."""
+        settings = self.settings
+        ahead = 2 * settings.concurrency * self._claim_seconds / max(self._run_seconds, 1e-6)
+        wanted = settings.concurrency + min(int(ahead), settings.prefetch)
+        return wanted - len(self._slots) - len(self._buffer)
+
+    def _hold(self, claimed: Claimed) -> Held:
+        held = Held(claimed, self._claim_sent_at)
+        self._holdings.add(held)
+        return held
+
+    def _fill_slots(self, engine: Engine, outbox: Outbox) -> None:
+        free = self.settings.concurrency - len(self._slots)
+        for _ in range(min(free, len(self._buffer))):
+            slot = asyncio.create_task(self._work(engine, outbox))
+            self._slots.add(slot)
+            slot.add_done_callback(self._slots.discard)
+
+    async def _work(self, engine: Engine, outbox: Outbox) -> None:
+        """One slot: run what is buffered, one after the other, until nothing is."""
+        this = asyncio.current_task()
+        while self._buffer and not self._stopping.is_set():
+            held = self._buffer.popleft()
+            if held.lost:
+                self._holdings.discard(held)
+                continue
+            held.slot = this
+            began = time.monotonic()
+            outcome = await run_attempt(
+                held, self.handlers[held.claimed.execution_kind], engine, self.state
+            )
+            held.slot = None
+            self._run_seconds += 0.02 * (time.monotonic() - began - self._run_seconds)
+            if outcome is not None and not held.lost:
+                outbox.put(held, outcome)
+            else:
+                self._holdings.discard(held)
+            self._room_made.set()
+        self._room_made.set()
+
+    def _lose(self, held: Held, why: str) -> None:
+        """The renewer found a lease gone."""
+        if held.finished:
+            return
+        log.warning("lost the lease of %s: %s", held.claimed.lease.execution_id, why)
+        if held.on_lost is not None:
+            held.on_lost.set()
+        if held.slot is not None and self.settings.on_lease_lost == "cancel":
+            held.slot.cancel()
+
+    async def _drain(self, outbox: Outbox) -> None:
+        """Hand back what was not begun, wait for what runs, then hand back the rest."""
+        self._stopping.set()
+        while self._buffer:
+            held = self._buffer.popleft()
+            outbox.put(held, held.claimed.lease)
+        if self._slots:
+            log.info("draining: %s handlers still run", len(self._slots))
+            await asyncio.wait(tuple(self._slots), timeout=self.settings.drain)
+        for held in self._holdings:
+            if not held.finished:
+                log.warning("handing back %s", held.claimed.lease.execution_id)
+                slot = held.slot
+                outbox.put(held, held.claimed.lease)
+                if slot is not None:
+                    slot.cancel()
+        if self._slots:
+            await asyncio.wait(tuple(self._slots), timeout=1.0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.lease_ttl):
+                await outbox.drained()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        caught = 0
+
+        def stop() -> None:
+            nonlocal caught
+            caught += 1
+            if caught > 1:
+                raise SystemExit(130)
+            self.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

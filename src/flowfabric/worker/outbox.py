@@ -1,0 +1,127 @@
+"""Outcomes on their way to the database: gathered while the previous batch is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from flowfabric.engine.facade import Engine
+from flowfabric.engine.lifecycle.cancel import Cancellation
+from flowfabric.engine.lifecycle.complete import Completion
+from flowfabric.engine.lifecycle.delay import Rest
+from flowfabric.engine.lifecycle.fail import Failure
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.errors import EngineError, FlowFabricError, OperationTimeout
+from flowfabric.worker.held import Held, Holdings
+
+log: Final = logging.getLogger("flowfabric.worker")
+BATCH: Final = 500
+
+Outcome: TypeAlias = Completion | Failure | Rest | Cancellation | Lease
+"""How an attempt ends; a bare lease is handed back."""
+
+Entry: TypeAlias = tuple[Held, Outcome, "asyncio.Future[Any] | None"]
+
+
+class Outbox:
+    """Takes outcomes and gets them recorded; what is in it keeps its lease until it is."""
+
+    def __init__(self, engine: Engine, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._waiting: list[Entry] = []
+        self._filled = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._ways: dict[type, Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]] = {
+            Completion: engine.complete,
+            Failure: engine.fail,
+            Rest: engine.delay,
+            Cancellation: engine.cancel,
+            Lease: engine.release,
+        }
+        self.recorded = 0
+
+    def put(self, held: Held, outcome: Outcome, answer: asyncio.Future[Any] | None = None) -> None:
+        """Record `outcome` soon; `answer`, if given, gets what the engine said."""
+        held.finished = True
+        self._waiting.append((held, outcome, answer))
+        self._filled.set()
+        self._empty.clear()
+
+    async def drained(self) -> None:
+        """Wait until everything put so far is recorded."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Record batch after batch, until cancelled."""
+        while True:
+            await self._filled.wait()
+            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            if not self._waiting:
+                self._filled.clear()
+            by_kind: dict[type, list[Entry]] = {}
+            for entry in batch:
+                by_kind.setdefault(type(entry[1]), []).append(entry)
+            for kind, entries in by_kind.items():
+                await self._record(self._ways[kind], entries)
+            if not self._waiting:
+                self._empty.set()
+
+    async def _record(
+        self, way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], entries: list[Entry]
+    ) -> None:
+        """Try until the engine has answered: every way is safe to repeat with the same lease."""
+        pause = 0.05
+        while entries := [entry for entry in entries if not self._dropped(entry)]:
+            try:
+                answers = await way([outcome for _, outcome, _ in entries])
+            except FlowFabricError as error:
+                if isinstance(error, EngineError) and not _passing(error):
+                    await self._isolate(way, entries, error)
+                    return
+                log.warning("outcomes could not be recorded yet: %s", error)
+                await asyncio.sleep(random.uniform(pause / 2, pause))
+                pause = min(pause * 2, 5.0)
+                continue
+            for entry, answer in zip(entries, answers, strict=True):
+                self._settle(entry, answer)
+            return
+
+    async def _isolate(
+        self,
+        way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]],
+        entries: list[Entry],
+        error: EngineError,
+    ) -> None:
+        """One bad outcome must not hold up its neighbours: halve until it stands alone."""
+        if len(entries) == 1:
+            log.error("the outcome was refused: %s", error)
+            self._settle(entries[0], error)
+            return
+        middle = len(entries) // 2
+        await self._record(way, entries[:middle])
+        await self._record(way, entries[middle:])
+
+    def _settle(self, entry: Entry, answer: Any) -> None:
+        held, _, future = entry
+        self._holdings.discard(held)
+        self.recorded += 1
+        if future is not None and not future.done():
+            future.set_result(answer)
+        elif isinstance(answer, EngineError):
+            lease = held.claimed.lease
+            log.warning("outcome of %s was not recorded: %s", lease.execution_id, answer)
+
+    def _dropped(self, entry: Entry) -> bool:
+        """An outcome whose lease is certainly gone is no longer worth a try."""
+        if not entry[0].lost:
+            return False
+        self._settle(entry, None)
+        return True
+
+
+def _passing(error: EngineError) -> bool:
+    return error.retryable or isinstance(error, OperationTimeout)

@@ -1,0 +1,169 @@
+"""Keeps every held lease alive, from a thread and a connection of its own.
+
+A handler that blocks the event loop cannot stop it. A lease is lost when the engine says so,
+or when no renewal succeeded for 0.8 TTL of this machine's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from flowfabric.config import DatabaseConfig
+from flowfabric.db.pool import connect
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.workers.registry import (
+    NotRegistered,
+    heartbeat_worker,
+    mark_worker_dead,
+    register_worker,
+)
+from flowfabric.errors import FlowFabricError
+from flowfabric.worker.held import Held, Holdings
+from flowfabric.worker.settings import WorkerSettings
+
+log: Final = logging.getLogger("flowfabric.worker")
+HEARTBEAT: Final = 10.0
+_LOST_AFTER: Final = 0.8
+
+
+class Renewer:
+    """Runs from `start` to `stop`; calls `on_lost` on the loop that started it."""
+
+    def __init__(
+        self,
+        database: DatabaseConfig,
+        settings: WorkerSettings,
+        instance: str,
+        kinds: tuple[str, ...],
+        holdings: Holdings,
+        on_lost: Callable[[Held, str], None],
+    ) -> None:
+        self._database, self._settings = database, settings
+        self._instance, self._kinds = instance, kinds
+        self._holdings, self._on_lost = holdings, on_lost
+        self._every = settings.lease_ttl / 3
+        self._home = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._main, name="flowfabric renewer", daemon=True)
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Sign off from the registry and end the thread."""
+        self._stopping.set()
+        if self._loop is not None and self._wake is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake.set)
+        await asyncio.to_thread(self._thread.join, 10.0)
+
+    def _main(self) -> None:
+        asyncio.run(self._renew_until_stopped())
+
+    async def _renew_until_stopped(self) -> None:
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        conn: Connection | None = None
+        next_renewal = time.monotonic() + self._every
+        next_heartbeat = time.monotonic() + HEARTBEAT
+        while not self._stopping.is_set():
+            pause = max(0.0, min(next_renewal, next_heartbeat) - time.monotonic())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            if self._stopping.is_set():
+                break
+            now = time.monotonic()
+            try:
+                async with asyncio.timeout(self._every):
+                    if conn is None or conn.is_closed():
+                        conn = await connect(self._database, role="renewer")
+                    if now >= next_renewal:
+                        await self._renew(conn)
+                    if now >= next_heartbeat:
+                        await self._heartbeat(conn)
+            except (FlowFabricError, TimeoutError) as error:
+                log.warning("leases could not be renewed: %s", error or "timed out")
+                self._count_failures()
+                if conn is not None:
+                    conn.terminate()
+                    conn = None
+            finally:
+                if now >= next_renewal:
+                    next_renewal = now + (self._every if conn else min(1.0, self._every))
+                if now >= next_heartbeat:
+                    next_heartbeat = now + HEARTBEAT
+        await self._sign_off(conn)
+
+    async def _renew(self, conn: Connection) -> None:
+        due = self._holdings.due(self._every / 2)
+        if not due:
+            return
+        sent_at = time.monotonic()
+        settings = self._settings
+        answers = await renew(
+            conn,
+            [held.claimed.lease for held in due],
+            ttl=settings.lease_ttl,
+            tell=settings.lease_history == "full",
+        )
+        for held, refusal in zip(due, answers, strict=True):
+            if refusal is None:
+                held.renewed_at, held.failures = sent_at, 0
+            else:
+                self._lose(held, str(refusal))
+
+    def _count_failures(self) -> None:
+        now = time.monotonic()
+        for held in self._holdings:
+            held.failures += 1
+            if now - held.renewed_at > _LOST_AFTER * self._settings.lease_ttl:
+                self._lose(held, "no renewal succeeded in time")
+
+    def _lose(self, held: Held, why: str) -> None:
+        if not held.finished:
+            held.lost = True
+            self._home.call_soon_threadsafe(self._on_lost, held, why)
+
+    async def _heartbeat(self, conn: Connection) -> None:
+        settings = self._settings
+        answer = await heartbeat_worker(conn, self._instance, namespace=settings.namespace)
+        if isinstance(answer, NotRegistered):
+            await register(conn, settings, self._instance, self._kinds)
+
+    async def _sign_off(self, conn: Connection | None) -> None:
+        try:
+            async with asyncio.timeout(5.0):
+                if conn is None or conn.is_closed():
+                    conn = await connect(self._database, role="renewer")
+                await mark_worker_dead(
+                    conn, self._instance, reason="stopped", namespace=self._settings.namespace
+                )
+                await conn.close()
+        except (FlowFabricError, TimeoutError, OSError) as error:
+            log.warning("could not sign off from the registry: %s", error or "timed out")
+
+
+async def register(
+    conn: Connection, settings: WorkerSettings, instance: str, kinds: tuple[str, ...]
+) -> None:
+    """List this process in the registry; its heartbeats keep it there."""
+    await register_worker(
+        conn,
+        worker_id=settings.worker_id,
+        worker_instance_id=instance,
+        lanes=settings.lanes,
+        capabilities=settings.capabilities,
+        kinds=kinds,
+        concurrency=settings.concurrency,
+        liveness_ttl=3 * HEARTBEAT,
+        namespace=settings.namespace,
+    )

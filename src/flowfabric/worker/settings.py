@@ -1,0 +1,65 @@
+"""How one worker process behaves."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Literal
+
+import msgspec
+
+from flowfabric.engine.lifecycle.claim import Claimant
+from flowfabric.errors import ConfigError, ValidationError
+from flowfabric.policy import check_capabilities
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Checked when made: a setting that cannot be honoured raises `ConfigError`."""
+
+    lanes: tuple[str, ...] = ("default",)
+    namespace: str = "default"
+    worker_id: str = "worker"
+    worker_instance_id: str = ""
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 64
+    sync_workers: int = 32
+    lease_ttl: float = 30.0
+    drain: float = 30.0
+    prefetch: int = 512
+    """How many may be claimed ahead of free slots; few are, unless handlers are quick."""
+    on_lease_lost: Literal["cancel", "ignore"] = "cancel"
+    lease_history: Literal["brief", "full"] = "brief"
+    reconcile: bool = True
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError("worker", "concurrency", f"{self.concurrency} is not at least 1")
+        if self.sync_workers < 1:
+            raise ConfigError("worker", "sync_workers", f"{self.sync_workers} is not at least 1")
+        if self.lease_ttl < 1:
+            raise ConfigError("worker", "lease_ttl", f"{self.lease_ttl} is not at least 1 second")
+        if self.drain < 0 or self.prefetch < 0:
+            raise ConfigError("worker", "drain", "and prefetch must not be negative")
+        try:
+            self.claimant(kinds=None, instance="any")
+        except ValidationError as error:
+            raise ConfigError("worker", "settings", error.detail) from None
+
+    def claimant(self, *, kinds: tuple[str, ...] | None, instance: str) -> Claimant:
+        """This worker as the claim statement knows it."""
+        return Claimant(
+            worker_id=self.worker_id,
+            worker_instance_id=instance,
+            lanes=self.lanes,
+            namespace=self.namespace,
+            kinds=kinds,
+            capabilities=tuple(check_capabilities(self.capabilities, side="worker")),
+        )
+
+    def instance_id(self) -> str:
+        """The name of this process: the one given, or one of its own."""
+        if self.worker_instance_id:
+            return self.worker_instance_id
+        host = "".join(c if c.isalnum() else "-" for c in socket.gethostname()) or "host"
+        return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -1,0 +1,139 @@
+"""The alphabet of states: what Python derives is what the database generates and allows."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.states import (
+    AttemptState,
+    EligibilityState,
+    FailureClass,
+    LifecyclePhase,
+    OwnershipState,
+    PublicState,
+    TerminalOutcome,
+    derive_public_state,
+)
+
+A_TABLE_WITHOUT_CHECKS = "CREATE TEMP TABLE vectors (LIKE ff.exec_core INCLUDING GENERATED)"
+
+STORE_VECTORS = """
+INSERT INTO vectors (partition_key, attempt_index, execution_id, route_id, created_at_ms,
+                     last_mutation_at_ms, lease_epoch, priority, total_attempt_count, retry_count,
+                     replay_count, lease_reclaim_count, lease_lost, blocking_reason, attempt_state,
+                     tags, lifecycle_phase, eligibility_state, terminal_outcome, resume_pending)
+SELECT 0, 0, gen_random_uuid(), 0, 0, 0, 0, 0, 0, 0, 0, 0, false, 'none', 'none', '{}', v.*
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[]) AS v
+RETURNING lifecycle_phase, eligibility_state, terminal_outcome, resume_pending, ownership_state,
+          public_state
+"""
+
+# Inserts each vector with the columns that go with its phase; answers those that were allowed.
+TRY_VECTORS = """
+CREATE FUNCTION pg_temp.storable(phase text, eligibility text, outcome text, attempt text)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO ff.exec_core (partition_key, execution_id, route_id, created_at_ms,
+        last_mutation_at_ms, blocking_reason, lifecycle_phase, eligibility_state, terminal_outcome,
+        attempt_state, delay_until_ms, terminal_at_ms, lease_id, lease_expires_at_ms, worker_id,
+        worker_instance_id)
+    SELECT 0, gen_random_uuid(), 0, 0, 0, 'none', phase, eligibility, outcome, attempt,
+           CASE WHEN eligibility = 'not_eligible_until_time' THEN 1 END,
+           CASE WHEN phase = 'terminal' THEN 1 END,
+           CASE WHEN phase = 'active' THEN gen_random_uuid() END,
+           CASE WHEN phase = 'active' THEN 1 END, CASE WHEN phase = 'active' THEN 'w' END,
+           CASE WHEN phase = 'active' THEN 'w-1' END;
+    RETURN true;
+EXCEPTION WHEN check_violation THEN
+    RETURN false;
+END
+$$
+"""
+
+Vector = tuple[LifecyclePhase, EligibilityState, TerminalOutcome, AttemptState]
+
+
+def legal(vector: Vector) -> bool:
+    """The constraints of executions.md section 4, in their words."""
+    phase, eligibility, outcome, attempt = vector
+    blocked_or_eligible = eligibility is not EligibilityState.NOT_APPLICABLE
+    ended = outcome is not TerminalOutcome.NONE
+    running = attempt is AttemptState.RUNNING_ATTEMPT
+    match phase:
+        case LifecyclePhase.ACTIVE:
+            return not blocked_or_eligible and running and not ended
+        case LifecyclePhase.SUSPENDED:
+            return not blocked_or_eligible and not running and not ended
+        case LifecyclePhase.TERMINAL:
+            return not blocked_or_eligible and not running and ended
+        case LifecyclePhase.RUNNABLE:
+            return blocked_or_eligible and not running and not ended
+
+
+async def test_the_database_generates_what_python_derives(db: Connection) -> None:
+    await db.execute(A_TABLE_WITHOUT_CHECKS)
+    vectors = [
+        vector
+        for vector in product(LifecyclePhase, EligibilityState, TerminalOutcome, (False, True))
+        if vector[0] is not LifecyclePhase.TERMINAL or vector[2] is not TerminalOutcome.NONE
+    ]
+
+    rows = await db.fetch(STORE_VECTORS, *zip(*vectors, strict=True))
+
+    assert len(rows) == len(vectors) == (4 * 9 * 6 - 9) * 2
+    for row, (phase, eligibility, outcome, resume_pending) in zip(rows, vectors, strict=True):
+        derived = derive_public_state(phase, eligibility, outcome, resume_pending=resume_pending)
+        assert row["public_state"] == derived, row
+        owned = OwnershipState.LEASED if phase == "active" else OwnershipState.UNOWNED
+        assert row["ownership_state"] == owned, row
+
+
+@pytest.mark.parametrize("eligibility", EligibilityState)
+def test_an_end_without_an_outcome_reads_as_failed(eligibility: EligibilityState) -> None:
+    derived = derive_public_state(
+        LifecyclePhase.TERMINAL, eligibility, TerminalOutcome.NONE, resume_pending=False
+    )
+
+    assert derived is PublicState.FAILED
+
+
+async def test_exactly_the_legal_vectors_can_be_stored(db: Connection) -> None:
+    await db.execute(TRY_VECTORS)
+    vectors = list(product(LifecyclePhase, EligibilityState, TerminalOutcome, AttemptState))
+
+    rows = await db.fetch(
+        "SELECT v.*, pg_temp.storable(phase, eligibility, outcome, attempt) AS storable"
+        " FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])"
+        " AS v (phase, eligibility, outcome, attempt)",
+        *zip(*vectors, strict=True),
+    )
+
+    stored = {tuple(row)[:4] for row in rows if row["storable"]}
+    assert stored == {vector for vector in vectors if legal(vector)}
+    assert len(stored) == 1 + 6 + 5 * 6 + 8 * 6
+
+
+async def test_a_word_outside_the_alphabet_cannot_be_stored(db: Connection) -> None:
+    await db.execute(TRY_VECTORS)
+    usual = ["runnable", "eligible_now", "none", "pending_first_attempt"]
+    assert await db.fetchval("SELECT pg_temp.storable($1, $2, $3, $4)", *usual)
+
+    for word, position in product(["submitted", "cancelled", "blocked", "RUNNABLE", ""], range(4)):
+        vector = [*usual[:position], word, *usual[position + 1 :]]
+        assert not await db.fetchval("SELECT pg_temp.storable($1, $2, $3, $4)", *vector)
+
+
+def test_the_public_states_that_are_ends() -> None:
+    ends = {state for state in PublicState if state.is_terminal}
+
+    assert ends == {"completed", "failed", "cancelled", "expired", "skipped"}
+
+
+def test_a_category_names_its_class_and_one_of_the_users_own_is_transient() -> None:
+    assert [FailureClass.of(word.value) for word in FailureClass] == list(FailureClass)
+    assert FailureClass.of("card_declined") is FailureClass.TRANSIENT
+    assert FailureClass.of("") is FailureClass.TRANSIENT
+    assert FailureClass.of("PERMANENT") is FailureClass.TRANSIENT
