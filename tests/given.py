@@ -139,26 +139,26 @@ async def lease_history(db: Connection, execution_id: ExecutionId) -> list[dict[
     ]
 
 
-async def everything(db: Connection) -> dict[str, list[str]]:
+WRITTEN = (
+    "exec_core",
+    "exec_body",
+    "exec_tag",
+    "exec_idempotency",
+    "attempt",
+    "completion_event",
+    "lease_event",
+    "route",
+    "lane_registry",
+    "worker_registry",
+)
+EVERYTHING = " UNION ALL ".join(
+    f"SELECT '{table}' AS place, t::text AS line FROM ff.{table} t" for table in WRITTEN
+)
+
+
+async def everything(db: Connection) -> list[tuple[str, str]]:
     """Every row of every table that operations write; equal before and after means unchanged."""
-    return {
-        table: [
-            record["line"]
-            for record in await db.fetch(f"SELECT t::text AS line FROM ff.{table} t ORDER BY 1")
-        ]
-        for table in (
-            "exec_core",
-            "exec_body",
-            "exec_tag",
-            "exec_idempotency",
-            "attempt",
-            "completion_event",
-            "lease_event",
-            "route",
-            "lane_registry",
-            "worker_registry",
-        )
-    }
+    return sorted((record["place"], record["line"]) for record in await db.fetch(EVERYTHING))
 
 
 async def blocked(db: Connection, conn: Connection, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

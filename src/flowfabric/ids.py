@@ -41,7 +41,7 @@ class ExecutionId(msgspec.Struct, frozen=True, order=True):
         partition_key = int(found[1])
         if partition_key >= partitions:
             raise invalid_input("execution_id", text, f"partition must be below {partitions}")
-        return cls(partition_key, parse_uuid(found[2], field="execution_id"))
+        return cls(partition_key, parse_uuid(found[2], field="execution_id", given=text))
 
     @classmethod
     def mint(
@@ -66,14 +66,14 @@ def new_uuid() -> UUID:
     return UUID(int=value | noise & 0x3FFFFFFFFFFFFFFF)
 
 
-def parse_uuid(text: str, *, field: str) -> UUID:
-    """Read a hyphenated UUID; raises `ValidationError(invalid_input)` naming the field."""
+def parse_uuid(text: str, *, field: str, given: str | None = None) -> UUID:
+    """Read a hyphenated UUID; raises `ValidationError(invalid_input)` naming what was `given`."""
     try:
         parsed = UUID(text)
     except ValueError:
-        raise invalid_input(field, text, "does not end in a uuid") from None
+        raise invalid_input(field, given or text, "must end in a uuid") from None
     if str(parsed) != text.lower():
-        raise invalid_input(field, text, "the uuid must be written with hyphens")
+        raise invalid_input(field, given or text, "must write its uuid with hyphens")
     return parsed
 
 

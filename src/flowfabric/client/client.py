@@ -119,7 +119,8 @@ class Client:
             answer = await self._gatherer.create(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
-        return self._handle(call, new, answer)
+        [handle] = self.handles([call], [new], [answer])
+        return handle
 
     async def submit_many(
         self, calls: Sequence[Call[R]], *, conn: Any = None, **options: Any
@@ -128,16 +129,18 @@ class Client:
 
         The options of `submit` apply to each; an idempotency key would make them all one.
         """
-        given = Options(**options)
-        news = [self.execution_of(call, given) for call in calls]
+        return await self.submit_given(calls, Options(**options), conn=conn)
+
+    async def submit_given(
+        self, calls: Sequence[Call[R]], options: Options, *, conn: Any = None
+    ) -> list[Handle[R]]:
+        """`submit_many` with its options as one value."""
+        news = [self.execution_of(call, options) for call in calls]
         if conn is None:
             answers = await repeated(lambda: self.engine.create_execution(news))
         else:
             answers = await enqueue(conn, news, partitions=self.engine.partitions)
-        return [
-            self._handle(call, new, answer)
-            for call, new, answer in zip(calls, news, answers, strict=True)
-        ]
+        return self.handles(calls, news, answers)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution submitted elsewhere."""
@@ -203,14 +206,23 @@ class Client:
             execution_deadline_at=options.deadline_at,
         )
 
-    def _handle(self, call: Call[R], new: NewExecution, answer: Created | Duplicate) -> Handle[R]:
-        return Handle(
-            self,
-            answer.execution_id,
-            # The id is ours: a "duplicate" of it is our own submit, repeated after a lost answer.
-            created=answer.execution_id == new.execution_id,
-            read_result=call.task.read_result,
-        )
+    def handles(
+        self,
+        calls: Sequence[Call[R]],
+        news: Sequence[NewExecution],
+        answers: Sequence[Created | Duplicate],
+    ) -> list[Handle[R]]:
+        """A handle for each call, on the execution that stands for it."""
+        return [
+            Handle(
+                self,
+                answer.execution_id,
+                # The id is ours: a "duplicate" of it is our submit, repeated after a lost answer.
+                created=answer.execution_id == new.execution_id,
+                read_result=call.task.read_result,
+            )
+            for call, new, answer in zip(calls, news, answers, strict=True)
+        ]
 
 
 def _creator_identity() -> str:

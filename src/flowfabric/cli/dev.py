@@ -1,0 +1,167 @@
+"""`ff dev`: a database, a worker and an example, ready to try."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncGenerator, Generator
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.markup import escape
+
+from flowfabric.cli import example
+from flowfabric.cli.connection import ADDRESS, HOME, run
+from flowfabric.cli.loading import load_app
+from flowfabric.cli.output import AsJson, DatabaseUrl, coloured, console, print_json, table
+from flowfabric.client.app import App
+from flowfabric.client.client import Client
+from flowfabric.client.handle import Handle
+from flowfabric.config import database_url as configured
+from flowfabric.config import redact
+from flowfabric.db.embedded import EmbeddedPostgres
+from flowfabric.db.migrate import migrate
+from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.errors import OutcomeError
+
+_TRY = """
+Try it, in another terminal in this directory:
+  [b]ff submit charge_order '{"order_id": "o-7", "total": 99}' --wait[/b]
+  [b]ff executions list[/b]
+  [b]ff lanes[/b]    [b]ff workers[/b]    [b]ff doctor[/b]
+Ctrl-C stops; the data stays in .flowfabric/.
+"""
+
+
+def dev(
+    application: Annotated[
+        str | None, typer.Argument(metavar="[MODULE:APP]", help="Your app instead of the example.")
+    ] = None,
+    database_url: DatabaseUrl = None,
+    once: Annotated[bool, typer.Option(help="Run the example to its end and exit.")] = False,
+    concurrency: Annotated[int, typer.Option(help="Handlers at a time.")] = 16,
+    as_json: AsJson = False,
+) -> None:
+    """Start Postgres, migrate, run a worker and the example app.
+
+    Without a database URL a real Postgres is started in .flowfabric/ and stopped at the end.
+    """
+    logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s %(message)s")
+    app = example.app if application is None else load_app(application)
+    with _database(configured(database_url), quiet=as_json) as dsn:
+        run(_dev(app, dsn, once=once, concurrency=concurrency, as_json=as_json))
+
+
+@contextlib.contextmanager
+def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
+    """The database given, or an embedded one whose address other commands find."""
+    if dsn is not None:
+        yield dsn
+        return
+    if not quiet:
+        console.print("Starting Postgres …", end=" ")
+    with EmbeddedPostgres.start(HOME / "postgres") as embedded:
+        if not quiet:
+            console.print("ready.")
+        ADDRESS.write_text(embedded.dsn)
+        try:
+            yield embedded.dsn
+        finally:
+            ADDRESS.unlink(missing_ok=True)
+
+
+async def _dev(app: App, dsn: str, *, once: bool, concurrency: int, as_json: bool) -> None:
+    applied = await migrate(dsn)
+    if not as_json:
+        if applied:
+            console.print(f"Applied {len(applied)} migrations.")
+        console.print(f"Database: [b]{escape(redact(dsn))}[/b]", soft_wrap=True)
+    worker = app.worker(dsn=dsn, concurrency=concurrency, drain=10.0)
+    client = await Client.connect(dsn, namespace=app.namespace)
+    async with client, worker, _stopped_by_signals() as stopped:
+        if app is example.app:
+            handles = await _submit_example(client)
+            await _watch(client, handles, stopped, as_json=as_json)
+        if not once and not stopped.is_set():
+            if not as_json:
+                console.print(_TRY)
+            await stopped.wait()
+
+
+@contextlib.asynccontextmanager
+async def _stopped_by_signals() -> AsyncGenerator[asyncio.Event]:
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        yield stopped
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def _submit_example(client: Client) -> list[Handle[Any]]:
+    orders = [example.Order(f"o-{n}", 100 * n) for n in range(1, 7)]
+    handles: list[Handle[Any]] = [
+        *await client.submit_many(example.charge_order.many(orders), tags={"shop.tenant": "acme"}),
+        await client.submit(example.charge_order.call(example.Order("o-8", 4200))),
+        await client.submit(example.thumbnail.call("cat.jpg"), priority=10),
+        await client.submit(example.remind.call("Ann"), delay=1.5),
+    ]
+    return handles
+
+
+async def _watch(
+    client: Client, handles: list[Handle[Any]], stopped: asyncio.Event, *, as_json: bool
+) -> None:
+    """Show the executions move until all have ended."""
+    ends = asyncio.gather(*[_ended(handle) for handle in handles])
+    with contextlib.nullcontext() if as_json else Live(console=console) as live:
+        while not ends.done() and not stopped.is_set():
+            await asyncio.wait((ends,), timeout=0.25)
+            if live is not None:
+                live.update(await _picture(client, handles))
+    if ends.done():
+        if as_json:
+            print_json(ends.result())
+    else:
+        ends.cancel()
+
+
+async def _ended(handle: Handle[Any]) -> dict[str, Any]:
+    try:
+        result, error = await handle.result(), None
+    except OutcomeError as ended:
+        result, error = None, str(ended)
+    state = await handle.state()
+    return {
+        "execution_id": handle.execution_id,
+        "public_state": state,
+        "result": result,
+        "error": error,
+    }
+
+
+async def _picture(client: Client, handles: list[Handle[Any]]) -> Any:
+    shown = table("execution", "kind", "state", "attempts", "what")
+    for handle in handles:
+        found = await client.describe(handle.execution_id)
+        shown.add_row(
+            str(found.execution_id),
+            escape(found.execution_kind),
+            coloured(found.public_state),
+            str(found.total_attempt_count),
+            escape(_what(found)),
+        )
+    return shown
+
+
+def _what(found: ExecutionSnapshot) -> str:
+    if found.public_state.is_terminal:
+        return found.failure_reason or found.progress_message or ""
+    if found.failure_reason:
+        return f"retries: {found.failure_reason}"
+    return found.progress_message or (found.blocking_reason or "")

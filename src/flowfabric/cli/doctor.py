@@ -1,0 +1,29 @@
+"""`ff doctor`: is this database fit for the engine, and what to do if not."""
+
+from __future__ import annotations
+
+import typer
+
+from flowfabric.cli.connection import resolve, run
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, print_json, table
+from flowfabric.db.doctor import Finding, Verdict, examine
+
+_SIGNS = {Verdict.OK: "[green]ok[/]", Verdict.WARN: "[yellow]warn[/]", Verdict.FAIL: "[red]FAIL[/]"}
+
+
+def doctor(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Check the database's settings and say what to do; exit code 1 if it cannot be used safely."""
+    findings = run(_examine(resolve(database_url)))
+    if as_json:
+        print_json(findings)
+    else:
+        shown = table("", "check", "found", "what to do")
+        for finding in findings:
+            shown.add_row(_SIGNS[finding.verdict], finding.check, finding.found, finding.advice)
+        console.print(shown)
+    if any(finding.verdict is Verdict.FAIL for finding in findings):
+        raise typer.Exit(1)
+
+
+async def _examine(dsn: str) -> list[Finding]:
+    return await examine(dsn)

@@ -1,0 +1,49 @@
+"""The application that `ff dev` runs: a small shop, with everything that can happen to an order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import msgspec
+
+from flowfabric import App, Ctx, Fail, Retry
+
+app = App()
+
+
+class Order(msgspec.Struct, frozen=True):
+    order_id: str
+    total: int
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    order_id: str
+    charged: int
+    attempts: int
+
+
+@app.task("charge_order", retry=Retry(max_retries=3, initial=0.5), timeout=30)
+async def charge_order(ctx: Ctx, order: Order) -> Receipt:
+    """Charges a card; the bank is down for the first attempt at every third order."""
+    if order.total > 1000:
+        raise Fail(f"{order.total} is over the limit of 1000", category="declined", retryable=False)
+    if int(order.order_id.rpartition("-")[2]) % 3 == 0 and ctx.attempt_index == 0:
+        raise ConnectionError("the bank does not answer")
+    await ctx.progress(50, "talking to the bank")
+    await asyncio.sleep(0.2)
+    return Receipt(order_id=order.order_id, charged=order.total, attempts=ctx.attempt_index + 1)
+
+
+@app.task("thumbnail")
+def thumbnail(ctx: Ctx, path: str, size: int = 128) -> str:
+    """Plain functions run in a thread."""
+    ctx.sync.progress(10, f"reading {path}")
+    digest = hashlib.sha256(f"{path}:{size}".encode() * 10_000).hexdigest()
+    return f"/thumbs/{digest[:12]}-{size}.png"
+
+
+@app.task("remind")
+async def remind(ctx: Ctx, who: str) -> str:
+    """Submitted with a delay."""
+    return f"{who} was reminded"

@@ -1,0 +1,55 @@
+"""Where `ff` begins: the commands, and one clear line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from flowfabric.cli import dev, doctor, executions, lanes, migrate, submit, worker, workers
+from flowfabric.cli.output import complain
+from flowfabric.errors import FlowFabricError
+
+app = typer.Typer(
+    name="ff",
+    help="FlowFabric: durable execution on nothing but Postgres.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Commands need a database: --database-url, FF_DATABASE_URL, or a running [b]ff dev[/b].",
+)
+app.command("dev")(dev.dev)
+app.command("migrate")(migrate.migrate)
+app.command("worker")(worker.worker)
+app.command("submit")(submit.submit)
+app.add_typer(executions.app, name="executions")
+app.command("lanes")(lanes.lanes)
+app.command("workers")(workers.workers)
+app.command("doctor")(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flowfabric {version('flowfabric')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """FlowFabric: durable execution on nothing but Postgres."""
+
+
+def main() -> None:
+    """Run `ff`; a user's mistake is one line and exit code 1, never a traceback."""
+    try:
+        app()
+    except FlowFabricError as error:
+        complain(str(error))
+        sys.exit(1)

@@ -1,0 +1,74 @@
+"""How commands speak: tables for people, JSON for programs, complaints on standard error."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from flowfabric.states import PublicState
+from flowfabric.wire import wire
+
+console: Final = Console(highlight=False)
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        envvar="FF_DATABASE_URL",
+        show_envvar=True,
+        help="The Postgres to use.",
+        metavar="URL",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+_COLOURS: Final = {
+    PublicState.COMPLETED: "green",
+    PublicState.ACTIVE: "cyan",
+    PublicState.FAILED: "red",
+    PublicState.CANCELLED: "magenta",
+    PublicState.EXPIRED: "red",
+    PublicState.DELAYED: "yellow",
+}
+
+
+def print_json(value: object) -> None:
+    """The value as indented JSON on standard output."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(wire(value)), indent=2).decode())
+    sys.stdout.write("\n")
+
+
+def complain(message: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"ff: {' '.join(message.split())}\n")
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold", no_wrap=column == "execution")
+    return made
+
+
+def coloured(state: PublicState) -> str:
+    colour = _COLOURS.get(state)
+    return f"[{colour}]{state.value}[/]" if colour else state.value
+
+
+def ago(moment: datetime | None) -> str:
+    """How long ago, or in how long, in words."""
+    if moment is None:
+        return ""
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    size = abs(seconds)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if size >= length or unit == "s":
+            text = f"{size / length:.0f}{unit}"
+            return f"{text} ago" if seconds >= 0 else f"in {text}"
+    raise AssertionError("unreachable")

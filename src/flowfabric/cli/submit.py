@@ -1,0 +1,98 @@
+"""`ff submit`: submit one execution by kind, without the application's code."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from flowfabric.cli.connection import resolve, run
+from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
+from flowfabric.client.client import Client
+from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
+from flowfabric.errors import invalid_input
+from flowfabric.ids import ExecutionId
+
+
+def submit(
+    kind: Annotated[str, typer.Argument(help="The task's kind.")],
+    payload: Annotated[str, typer.Argument(help="The arguments as JSON.")] = "{}",
+    database_url: DatabaseUrl = None,
+    lane: Annotated[str, typer.Option(help="The lane to wait on.")] = "default",
+    namespace: Annotated[str, typer.Option(help="The tenant scope.")] = "default",
+    priority: Annotated[int, typer.Option(help="0 to 9000; higher is claimed first.")] = 0,
+    delay: Annotated[float | None, typer.Option(help="Seconds to wait first.")] = None,
+    deadline: Annotated[float | None, typer.Option(help="Seconds until it expires.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="area.name=value; repeatable.")] = None,
+    requires: Annotated[list[str] | None, typer.Option(help="A capability; repeatable.")] = None,
+    wait: Annotated[bool, typer.Option(help="Wait for the result.")] = False,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit one execution; with --wait, print its result."""
+    try:
+        msgspec.json.decode(payload.encode("utf-8", "surrogatepass"))
+    except msgspec.DecodeError as error:
+        raise invalid_input("payload", payload[:80], f"is not JSON: {error}") from None
+    new = NewExecution(
+        execution_id=ExecutionId.mint(namespace=namespace, idempotency_key=key),
+        execution_kind=kind,
+        lane_id=lane,
+        namespace=namespace,
+        input_payload=payload.encode(),
+        payload_encoding="json",
+        priority=priority,
+        creator_identity="ff submit",
+        idempotency_key=key,
+        tags=parse_tags(tag or []),
+        required_capabilities=tuple(requires or ()),
+        delay=delay,
+        deadline=deadline,
+    )
+    run(_submit(resolve(database_url), new, wait=wait, timeout=timeout, as_json=as_json))
+
+
+async def _submit(
+    dsn: str, new: NewExecution, *, wait: bool, timeout: float | None, as_json: bool
+) -> None:
+    async with await Client.connect(dsn, namespace=new.namespace) as client:
+        await _warn_if_nobody_offers(client, new)
+        [answer] = await client.engine.create_execution([new])
+        created = isinstance(answer, Created)
+        answered: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
+        if wait:
+            answered["result"] = await client.handle(answer.execution_id).result(timeout)
+        if as_json:
+            print_json(answered)
+            return
+        was = "submitted" if created else "[yellow]already there[/]:"
+        console.print(f"{was} {answer.execution_id}", soft_wrap=True)
+        if wait:
+            print_json(answered["result"])
+
+
+async def _warn_if_nobody_offers(client: Client, new: NewExecution) -> None:
+    page = await client.engine.list_workers(new.namespace)
+    able = [
+        entry
+        for entry in page.workers
+        if entry.alive and new.lane_id in entry.lanes and new.execution_kind in entry.kinds
+    ]
+    if not able:
+        complain(
+            f"warning: no live worker offers kind {new.execution_kind!r} on lane {new.lane_id!r}; "
+            "it waits until one does"
+        )
+
+
+def parse_tags(given: list[str]) -> dict[str, str]:
+    """`area.name=value` as a mapping."""
+    tags: dict[str, str] = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise invalid_input("tag", item, "must look like area.name=value")
+        tags[key] = value
+    return tags

@@ -1,0 +1,231 @@
+"""Examines a database: version, durability, schema, wake-ups, and what holds it back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from enum import StrEnum
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.config import DatabaseConfig
+from flowfabric.db.listen import CHANNEL
+from flowfabric.db.migrate import applied, needed_version
+from flowfabric.db.pool import connect
+from flowfabric.db.rows import Connection, execute, fetch_one
+
+EXAMINE: Final[LiteralString] = """
+-- db.doctor: settings that matter
+SELECT current_setting('server_version') AS version,
+       current_setting('server_version_num')::integer AS version_num,
+       current_setting('fsync') AS fsync,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('autovacuum') AS autovacuum,
+       current_setting('server_encoding') AS server_encoding,
+       current_setting('max_connections')::integer AS max_connections,
+       current_setting('max_locks_per_transaction')::integer AS max_locks,
+       pg_size_bytes(current_setting('shared_buffers')) AS shared_buffers,
+       pg_is_in_recovery() AS standby,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+       (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
+          FROM pg_stat_activity WHERE datname = current_database()) AS oldest_transaction,
+       extract(epoch FROM clock_timestamp())::float8 AS clock
+"""
+
+OVERDUE: Final[LiteralString] = """
+-- db.doctor: what the sweeps should have moved
+SELECT (SELECT count(*) FROM ff.exec_core
+         WHERE lifecycle_phase = 'active' AND lease_expires_at_ms < ff.now_ms() - 60000) AS leases,
+       (SELECT count(*) FROM ff.exec_core WHERE delay_until_ms < ff.now_ms() - 60000) AS delayed
+"""
+
+NOTIFY: Final[LiteralString] = """
+-- db.doctor: does a notification arrive?
+SELECT pg_notify('ff_wake', 'doctor')
+"""
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One check: what was found, and what to do about it."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    version: str
+    version_num: int
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    autovacuum: str
+    server_encoding: str
+    max_connections: int
+    max_locks: int
+    shared_buffers: int
+    standby: bool
+    connections: int
+    oldest_transaction: float
+    clock: float
+
+
+class _Overdue(msgspec.Struct, frozen=True):
+    leases: int
+    delayed: int
+
+
+async def examine(dsn: str) -> list[Finding]:
+    """Every finding, good and bad; raises only when the database cannot be reached."""
+    conn = await connect(DatabaseConfig(dsn=dsn), role="doctor")
+    try:
+        facts = await fetch_one(conn, EXAMINE, _Facts)
+        here = time.time()
+        findings = [*_settings(facts), _clock(facts, here), await _schema(conn)]
+        if findings[-1].verdict is not Verdict.FAIL:
+            findings.append(await _sweeps(conn))
+        findings.append(await _listen(conn))
+        return findings
+    finally:
+        await conn.close()
+
+
+def _settings(facts: _Facts) -> list[Finding]:
+    megabytes = facts.shared_buffers // 2**20
+    free = facts.max_connections - facts.connections
+    return [
+        _check(
+            "postgres version",
+            facts.version,
+            Verdict.OK if facts.version_num >= 150000 else Verdict.FAIL,
+            "FlowFabric needs PostgreSQL 15 or newer.",
+        ),
+        _check(
+            "role",
+            "standby" if facts.standby else "primary",
+            Verdict.FAIL if facts.standby else Verdict.OK,
+            "Connect to the primary: target_session_attrs=read-write.",
+        ),
+        _check(
+            "server_encoding",
+            facts.server_encoding,
+            Verdict.OK if facts.server_encoding == "UTF8" else Verdict.FAIL,
+            "Create the database with ENCODING 'UTF8'.",
+        ),
+        _check(
+            "fsync",
+            facts.fsync,
+            Verdict.OK if facts.fsync == "on" else Verdict.FAIL,
+            "Without fsync a crash loses acknowledged work: set fsync = on.",
+        ),
+        _check(
+            "full_page_writes",
+            facts.full_page_writes,
+            Verdict.OK if facts.full_page_writes == "on" else Verdict.FAIL,
+            "A torn page loses data: set full_page_writes = on.",
+        ),
+        _check(
+            "synchronous_commit",
+            facts.synchronous_commit,
+            Verdict.FAIL if facts.synchronous_commit == "off" else Verdict.OK,
+            "A crash loses the last acknowledged work: set synchronous_commit = on.",
+        ),
+        _check(
+            "autovacuum",
+            facts.autovacuum,
+            Verdict.OK if facts.autovacuum == "on" else Verdict.FAIL,
+            "Tables and indexes grow without end: set autovacuum = on.",
+        ),
+        _check(
+            "shared_buffers",
+            f"{megabytes} MB",
+            Verdict.OK if megabytes >= 256 else Verdict.WARN,
+            "A quarter of the memory is usual; 128 MB is the default for tiny machines.",
+        ),
+        _check(
+            "connections",
+            f"{facts.connections} of {facts.max_connections}",
+            Verdict.OK if free >= 20 else Verdict.WARN,
+            "A worker process needs up to 8: raise max_connections or use a pooler.",
+        ),
+        _check(
+            "max_locks_per_transaction",
+            str(facts.max_locks),
+            Verdict.OK if facts.max_locks >= 64 else Verdict.WARN,
+            "64 or more is advised.",
+        ),
+        _check(
+            "oldest transaction",
+            f"{facts.oldest_transaction:.0f} s",
+            Verdict.OK if facts.oldest_transaction < 600 else Verdict.WARN,
+            "It keeps dead rows from being removed: end it (see pg_stat_activity).",
+        ),
+    ]
+
+
+def _clock(facts: _Facts, here: float) -> Finding:
+    skew = facts.clock - here
+    return _check(
+        "clock",
+        f"{skew:+.1f} s against this machine",
+        Verdict.OK if abs(skew) < 5 else Verdict.WARN,
+        "The database's clock decides; times shown elsewhere will differ by this much.",
+    )
+
+
+async def _schema(conn: Connection) -> Finding:
+    ledger = await applied(conn)
+    needed = needed_version()
+    found = ledger[-1].version if ledger else 0
+    if found < needed:
+        return Finding(
+            check="schema",
+            verdict=Verdict.FAIL,
+            found=f"version {found} of {needed}" if found else "absent",
+            advice="Run: ff migrate",
+        )
+    verdict = Verdict.OK if found == needed else Verdict.WARN
+    return _check("schema", f"version {found}", verdict, "Newer than this program: upgrade it.")
+
+
+async def _sweeps(conn: Connection) -> Finding:
+    late = await fetch_one(conn, OVERDUE, _Overdue)
+    overdue = late.leases + late.delayed
+    return _check(
+        "sweeps",
+        f"{late.leases} lapsed leases, {late.delayed} overdue delays",
+        Verdict.WARN if overdue else Verdict.OK,
+        "Nobody moves them: run a worker (every worker runs the sweeps).",
+    )
+
+
+async def _listen(conn: Connection) -> Finding:
+    heard = asyncio.Event()
+    await conn.add_listener(CHANNEL, lambda _conn, _pid, _channel, _payload: heard.set())
+    await execute(conn, NOTIFY)
+    try:
+        async with asyncio.timeout(2.0):
+            await heard.wait()
+    except TimeoutError:
+        return Finding(
+            check="wake-ups",
+            verdict=Verdict.WARN,
+            found="a NOTIFY did not arrive",
+            advice="Probably a pooler in transaction mode: use --pooler; workers then poll.",
+        )
+    return Finding(check="wake-ups", verdict=Verdict.OK, found="NOTIFY arrives")
+
+
+def _check(check: str, found: str, verdict: Verdict, advice: str) -> Finding:
+    return Finding(
+        check=check, verdict=verdict, found=found, advice="" if verdict is Verdict.OK else advice
+    )

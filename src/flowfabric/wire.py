@@ -1,0 +1,49 @@
+"""Values as JSON data: ids as text, instants as ISO 8601, durations as seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.ids import ExecutionId, PartitionKey
+
+
+def wire(value: object) -> Any:
+    """The value in terms of dicts, lists, text, numbers and None."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Enum():
+            return value.value
+        case str():
+            return value
+        case ExecutionId() | PartitionKey() | UUID():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes():
+            return _payload(value)
+        case msgspec.Struct():
+            return {name: wire(getattr(value, name)) for name in value.__struct_fields__}
+        case Mapping():
+            items = cast("Mapping[object, object]", value)
+            return {str(key): wire(item) for key, item in items.items()}
+        case Sequence():
+            return [wire(item) for item in cast("Sequence[object]", value)]
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _payload(data: bytes) -> Any:
+    """A payload or result: its JSON value where it is JSON, else base64."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return msgspec.to_builtins(data)

@@ -1,0 +1,59 @@
+"""Waiting for facts of the server, instead of for time to pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from flowfabric.db.rows import Connection
+
+T = TypeVar("T")
+
+
+async def until(fact: Callable[[], Awaitable[object]]) -> None:
+    """Look again and again until it is so; fails after ten seconds."""
+    async with asyncio.timeout(10):
+        while not await fact():
+            pass
+
+
+async def waiting(db: Connection, pid: int) -> bool:
+    """Does this backend wait for a lock that another one holds?"""
+    return bool(await db.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
+
+
+async def somebody_waits(db: Connection, role: str) -> bool:
+    """Does a connection of this role wait for another one?"""
+    return bool(
+        await db.fetchval(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = $1"
+            " AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0",
+            f"flowfabric {role}",
+        )
+    )
+
+
+async def blocked(
+    db: Connection, conn: Connection, call: Coroutine[Any, Any, T]
+) -> asyncio.Task[T]:
+    """`call`, started on `conn` and seen from `db` to wait for a lock."""
+    task = asyncio.create_task(call)
+    pid = conn.get_server_pid()
+
+    async def waits() -> bool:
+        assert not task.done(), "it did not wait"
+        return await waiting(db, pid)
+
+    await until(waits)
+    return task
+
+
+async def disconnected(db: Connection, pid: int) -> None:
+    """End the backend, and wait until the server has forgotten it."""
+    await db.execute("SELECT pg_terminate_backend($1)", pid)
+
+    async def gone() -> bool:
+        return not await db.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid)
+
+    await until(gone)

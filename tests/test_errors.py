@@ -1,0 +1,160 @@
+"""Every error: its wire code, category, HTTP status and whether a retry can help."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import flowfabric
+from flowfabric import errors
+from flowfabric.db.faults import SerializationConflict
+from flowfabric.errors import FlowFabricError, RetryClass, ValidationError, invalid_input
+from flowfabric.ids import ExecutionId
+from flowfabric.policy import Retry
+
+ID = ExecutionId(7, UUID(int=1))
+ENDED: dict[str, Any] = {
+    "lifecycle_phase": "terminal",
+    "terminal_outcome": "success",
+    "lease_epoch": 3,
+    "attempt_id": UUID(int=2),
+}
+
+# An instance of each, with what executions.md section 12 (and its G-39) says of it.
+RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
+    (errors.ConfigError("database", "dsn", "is missing"), "config", "config", 500, False),
+    (errors.TransportError("gone"), "transport", "transport", 500, True),
+    (errors.WorkerAtCapacity("full"), "worker_at_capacity", "worker_at_capacity", 429, True),
+    (errors.NotFound("execution", ID), "not_found", "execution_not_found", 404, False),
+    (errors.NotFound("attempt", 3), "not_found", "attempt_not_found", 404, False),
+    (errors.ExecutionNotActive(ID, **ENDED), "contention", "execution_not_active", 409, False),
+    (errors.RetryExhausted("cancel", 3), "contention", "retry_exhausted", 503, True),
+    (errors.StaleLease(ID, held=1, current=2), "state", "stale_lease", 409, False),
+    (errors.LeaseExpired(ID, lease_epoch=1), "state", "lease_expired", 409, False),
+    (errors.TaskConsumed("twice"), "state", "attempt_already_terminal", 409, False),
+    (errors.Unavailable("boot", "no schema"), "unavailable", "unavailable", 503, False),
+    (
+        errors.ResourceExhausted("disk", "full"),
+        "resource_exhausted",
+        "resource_exhausted",
+        429,
+        True,
+    ),
+    (errors.OperationTimeout("claim", 5), "timeout", "timeout", 504, False),
+    (errors.InternalError("bug"), "bug", "internal", 500, False),
+    (errors.ExecutionFailed(ID, "why", "net"), "outcome", "execution_failed", 500, False),
+    (errors.ExecutionCancelled(ID, "why", "me"), "outcome", "execution_cancelled", 500, False),
+    (errors.ExecutionExpired(ID, "late"), "outcome", "execution_expired", 500, False),
+    (errors.ExecutionSkipped(ID), "outcome", "execution_skipped", 500, False),
+    (errors.ResultTimeout(ID, 5), "timeout", "result_timeout", 500, True),
+    (errors.LeaseLost("gone"), "lease_lost", "lease_lost", 500, False),
+    (errors.Fail("declined"), "handler", "fail", 500, False),
+    (Retry("later"), "handler", "retry", 500, False),
+    (SerializationConflict("40001"), "transport", "serialization_conflict", 500, False),
+    *(
+        (ValidationError(code, "why"), "validation", code, 400, False)
+        for code in sorted(ValidationError.CODES)
+    ),
+]
+
+# Categories: what is raised is always one of their subclasses.
+CATEGORIES = {
+    errors.EngineError: ("internal", 500, RetryClass.TERMINAL),
+    errors.Contention: ("contention", 409, RetryClass.RETRYABLE),
+    errors.Conflict: ("conflict", 409, RetryClass.TERMINAL),
+    errors.StateError: ("state", 409, RetryClass.TERMINAL),
+    errors.OutcomeError: ("outcome", 500, RetryClass.TERMINAL),
+}
+
+
+def all_errors(root: type[FlowFabricError] = FlowFabricError) -> Iterator[type[FlowFabricError]]:
+    for child in root.__subclasses__():
+        yield child
+        yield from all_errors(child)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code", "status", "retryable"), RAISED, ids=[row[2] for row in RAISED]
+)
+def test_an_error_carries_its_code_status_and_retry_class(
+    error: FlowFabricError, kind: str, code: str, status: int, retryable: bool
+) -> None:
+    assert (error.kind, error.code, error.http_status) == (kind, code, status)
+    assert error.retryable is retryable
+
+
+def test_every_error_of_the_package_is_listed_here() -> None:
+    for module in pkgutil.walk_packages(flowfabric.__path__, "flowfabric."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+    ours = {each for each in all_errors() if each.__module__.startswith("flowfabric.")}
+    assert ours == {type(row[0]) for row in RAISED} | set(CATEGORIES)
+
+
+def test_a_code_names_one_obstacle() -> None:
+    codes = [row[2] for row in RAISED]
+
+    assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_a_category_gives_its_children_kind_status_and_class(
+    category: type[FlowFabricError],
+) -> None:
+    kind, status, retry_class = CATEGORIES[category]
+
+    assert (category.kind, category.http_status, category.retry_class) == (
+        kind,
+        status,
+        retry_class,
+    )
+    assert category.__subclasses__() or category is errors.Conflict
+
+
+def test_only_a_used_up_attempt_is_informational_and_only_the_unforeseen_a_bug() -> None:
+    by_class = {
+        retry_class: {type(row[0]) for row in RAISED if row[0].retry_class is retry_class}
+        for retry_class in RetryClass
+    }
+
+    assert by_class[RetryClass.INFORMATIONAL] == {errors.TaskConsumed}
+    assert by_class[RetryClass.BUG] == {errors.InternalError}
+    assert by_class[RetryClass.COOPERATIVE] == set()
+
+
+def test_a_refusal_carries_the_facts_and_says_them() -> None:
+    stale = errors.StaleLease(ID, held=1, current=2)
+    assert (stale.execution_id, stale.held, stale.current) == (ID, 1, 2)
+    assert str(stale) == f"execution {ID}: epoch 1 was superseded by 2"
+
+    inactive = errors.ExecutionNotActive(ID, **ENDED)
+    assert {name: getattr(inactive, name) for name in ENDED} == ENDED
+    assert "ended as success" in str(inactive)
+
+    missing = errors.NotFound("execution", ID)
+    assert (missing.entity, missing.name) == ("execution", ID)
+    assert str(ID) in str(missing)
+
+
+def test_invalid_input_names_the_field_and_what_was_given() -> None:
+    error = invalid_input("limit", 0, "must be positive")
+
+    assert (error.code, str(error)) == ("invalid_input", "invalid_input: limit 0 must be positive")
+
+
+def test_a_validation_code_that_nobody_knows_is_a_bug_of_ours() -> None:
+    with pytest.raises(AssertionError):
+        ValidationError("made_up", "why")
+
+
+@pytest.mark.parametrize("seconds", [None, 0.5])
+def test_a_timeout_says_how_long_it_was(seconds: float | None) -> None:
+    error = errors.OperationTimeout("claim", seconds)
+
+    assert str(error) == ("claim: timed out" if seconds is None else "claim: timed out after 0.5 s")
