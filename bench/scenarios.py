@@ -141,6 +141,7 @@ SCENARIOS: Final = (
         unit="s beyond healthy",
         full=Size(1_000, 0, 0),
         quick=Size(400, 0, 0),
+        options=("--timeout", "30"),
         systems=ALONE,
         every_round=False,
     ),

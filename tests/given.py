@@ -161,7 +161,9 @@ async def everything(db: Connection) -> list[tuple[str, str]]:
     return sorted((record["place"], record["line"]) for record in await db.fetch(EVERYTHING))
 
 
-async def blocked(db: Connection, conn: Connection, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+async def blocked(
+    db: Connection, conn: Connection, call: Coroutine[Any, Any, T]
+) -> asyncio.Task[T]:
     """`call`, started on `conn` and seen (from `db`) to wait for a lock that another one holds."""
     task = asyncio.create_task(call)
     async with asyncio.timeout(10):

@@ -45,6 +45,7 @@ class Meter:
     def __init__(self, stop_after: int) -> None:
         self.first = 0.0
         self.calls = 0
+        self.errors = 0
         self.delays: list[float] = []
         self._stop_after = stop_after
 
@@ -60,7 +61,12 @@ class Meter:
 
     def figures(self) -> dict[str, Any]:
         """The counts as the parent process reads them."""
-        return {"first": self.first, "calls": self.calls, "delays": self.delays}
+        return {
+            "first": self.first,
+            "calls": self.calls,
+            "errors": self.errors,
+            "delays": self.delays,
+        }
 
 
 class WorkerProcess:

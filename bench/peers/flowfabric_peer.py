@@ -4,7 +4,9 @@
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -18,6 +20,7 @@ import uvloop
 from common import Adapter, Figures, Meter, StalledError, Submit, WorkerProcess, arguments, main
 
 from flowfabric import App, Client
+from flowfabric.config import DatabaseConfig
 from flowfabric.db.migrate import migrate
 
 NAMESPACE = "bench"
@@ -28,6 +31,7 @@ CRASH_LEASE_TTL = 5.0
 CRASH_CONCURRENCY = 10
 CRASH_SECONDS = 0.05
 FLEET_PROCESSES = 4
+CONNECTIONS_EACH = DatabaseConfig(dsn="").pool_size + 2  # beside the pool: renewer, listener
 FLEET_CONCURRENCY = 50
 
 UNFINISHED = """
@@ -110,6 +114,7 @@ class FlowFabricAdapter(Adapter):
             await client.close()
 
     async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
+        logging.getLogger("flowfabric").addHandler(Complaints(meter))
         app = application(meter, options.runs).app
         workers = [
             app.worker(
@@ -203,9 +208,8 @@ class FlowFabricAdapter(Adapter):
         }
 
     async def run_fleet(self, options: argparse.Namespace) -> Figures:
-        """S10: as many workers as it takes for `connections` connections drain `n` together."""
-        each = await self._connections_of_one(options)
-        workers = max(FLEET_PROCESSES, round(options.connections / each))
+        """S10: as many workers as hold `connections` connections drain `n` together."""
+        workers = max(FLEET_PROCESSES, options.connections // CONNECTIONS_EACH)
         options.concurrency = options.concurrency or FLEET_CONCURRENCY
         processes = [
             await WorkerProcess.start(options, "--instances", str(share))
@@ -214,30 +218,31 @@ class FlowFabricAdapter(Adapter):
         for process in processes:
             process.go()
         most = 0
+        deadline = time.monotonic() + options.timeout
         while await self.unfinished(options.dsn):
             most = max(most, await fetchval(options.dsn, CONNECTIONS))
+            if time.monotonic() > deadline:
+                raise StalledError
             await asyncio.sleep(0.1)
-        errors, first = 0, time.time()
-        for process in processes:
-            try:
-                seen = await process.stop()
-                first = min(first, seen["first"]) if seen["calls"] else first
-            except (TimeoutError, ValueError, IndexError):
-                errors += 1
+        seen = [await process.stop() for process in processes]
+        first = min(figures["first"] for figures in seen if figures["calls"])
         return await self.recorded(options, first) | {
             "connections": float(most),
             "workers": float(workers),
-            "errors": float(errors),
+            "errors": float(sum(figures["errors"] for figures in seen)),
         }
 
-    async def _connections_of_one(self, options: argparse.Namespace) -> int:
-        """How many connections a worker holds while it has nothing to do."""
-        worker = await WorkerProcess.start(options, "--lane", "empty")
-        worker.go()
-        await asyncio.sleep(1.0)
-        held = await fetchval(options.dsn, CONNECTIONS)
-        await worker.stop()
-        return max(1, held)
+
+class Complaints(logging.Handler):
+    """Counts what a worker warns of; the text goes to standard error."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__(logging.WARNING)
+        self._meter = meter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._meter.errors += 1
+        print(record.getMessage(), file=sys.stderr)
 
 
 class Bench(NamedTuple):

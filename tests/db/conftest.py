@@ -29,14 +29,14 @@ def shared_dsn(ff_server: TestServer) -> Generator[str]:
 
 
 @pytest.fixture
-async def ff_dsn(shared_dsn: str) -> AsyncGenerator[str]:
+async def ff_dsn(shared_dsn: str) -> str:
     """The shared database, migrated and without rows."""
     conn = await connect(DatabaseConfig(dsn=shared_dsn), role="cleaner")
     try:
         await conn.execute(EMPTY_EVERYTHING)
     finally:
         await conn.close()
-    yield shared_dsn
+    return shared_dsn
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from flowfabric.client.codec import JSON, Codec
+from flowfabric.client.processes import ProcessPool
 from flowfabric.client.task import Environment, Middleware, Task
 from flowfabric.config import DatabaseConfig, require_database_url
 from flowfabric.errors import ConfigError, ValidationError
@@ -41,7 +41,7 @@ class App:
         """Anything that handlers share; read as `ctx.state`."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self._codec = codec
-        self._environment = Environment()
+        self._middleware: list[Middleware] = []
 
     def task(
         self,
@@ -57,12 +57,14 @@ class App:
         retry_on: Iterable[type[BaseException]] = (),
         no_retry_on: Iterable[type[BaseException]] = (),
         codec: Codec | None = None,
+        executor: Literal["thread", "process"] = "thread",
     ) -> _Registrar:
         """Register a function as the task `kind`.
 
-        A plain function runs in a thread. `retry` allows further attempts (none by default),
-        `timeout` limits one attempt, `deadline` the whole execution, `requires` names capabilities
-        that a worker must offer.
+        A plain function runs in a thread, or with `executor="process"` in a process of its own that
+        neither blocks nor is blocked, and that a lost lease or a timeout kills. `retry` allows
+        further attempts (none by default), `timeout` limits one attempt, `deadline` the whole
+        execution, `requires` names capabilities that a worker must offer.
         Raises `ConfigError` for a kind that is taken or a function that cannot be a task.
         """
         try:
@@ -80,7 +82,7 @@ class App:
                 kind=kind,
                 lane=lane,
                 codec=codec or self._codec,
-                environment=self._environment,
+                middleware=self._middleware,
                 requires=requires,
                 retry=retry,
                 timeout=timeout,
@@ -89,6 +91,7 @@ class App:
                 priority=priority,
                 retry_on=tuple(retry_on),
                 no_retry_on=tuple(no_retry_on),
+                in_process=executor == "process",
             )
             self.tasks[kind] = made
             return made
@@ -97,7 +100,7 @@ class App:
 
     def middleware(self, function: M) -> M:
         """Wrap every task: `async def m(ctx, call_next): ... return await call_next()`."""
-        self._environment.middleware.append(function)
+        self._middleware.append(function)
         return function
 
     def worker(
@@ -137,16 +140,15 @@ class App:
             lease_history=lease_history,
             reconcile=reconcile,
         )
-        self._environment.threads = ThreadPoolExecutor(
-            max_workers=sync_workers, thread_name_prefix="flowfabric handler"
-        )
+        environment = Environment(threads=sync_workers, processes=ProcessPool())
         return Worker(
-            {kind: task.handler() for kind, task in self.tasks.items()},
+            {kind: task.handler(environment) for kind, task in self.tasks.items()},
             database=DatabaseConfig(
                 dsn=require_database_url(dsn), pool_size=6, pooler=pooler, listen=listen
             ),
             settings=settings,
             state=self.state,
+            on_close=environment.close,
         )
 
     @property

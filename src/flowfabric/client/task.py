@@ -7,8 +7,8 @@ import contextlib
 import contextvars
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, get_type_hints, is_typeddict
@@ -17,6 +17,7 @@ import msgspec
 
 from flowfabric.client.codec import JSON, MSGPACK, RAW, Codec
 from flowfabric.client.depends import Dependency, Plan
+from flowfabric.client.processes import ProcessPool
 from flowfabric.errors import PAYLOAD_DECODE, RESULT_ENCODE, ConfigError, Fail, ValidationError
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
 from flowfabric.worker.context import Ctx
@@ -31,12 +32,22 @@ Middleware = Callable[[Ctx, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
 class Environment:
-    """What the tasks of one app share at run time: threads, middleware, process-wide things."""
+    """What the tasks of one worker share: threads, child processes, things made once."""
 
-    def __init__(self) -> None:
-        self.threads: Executor | None = None
-        self.middleware: list[Middleware] = []
+    def __init__(self, *, threads: int | None = None, processes: ProcessPool | None = None) -> None:
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="flowfabric handler")
+        self.processes = processes
         self.kept: dict[Any, Any] = {}
+
+    async def close(self) -> None:
+        """Put away what was made for the process; called when its worker has stopped."""
+        if self.processes is not None:
+            await self.processes.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        stack = self.kept.pop("stack", None)
+        self.kept.clear()
+        if stack is not None:
+            await stack.aclose()
 
 
 class Call(Generic[R]):
@@ -61,7 +72,7 @@ class Task(Generic[P, R]):
         kind: str,
         lane: str,
         codec: Codec,
-        environment: Environment,
+        middleware: Sequence[Middleware],
         requires: Iterable[str] = (),
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
@@ -70,12 +81,17 @@ class Task(Generic[P, R]):
         priority: int = 0,
         retry_on: tuple[type[BaseException], ...] = (),
         no_retry_on: tuple[type[BaseException], ...] = (),
+        in_process: bool = False,
     ) -> None:
+        if in_process and (inspect.iscoroutinefunction(function) or _is_main(function)):
+            why = "executor='process' needs a plain function of an importable module"
+            raise ConfigError("task", kind, why)
+        self._in_process = in_process
         self.function, self.kind, self.lane = function, kind, lane
         self.requires = tuple(sorted(requires))
         self.priority = priority
         self.policy = _policy(retry, timeout, deadline, max_reclaims)
-        self._codec, self._environment = codec, environment
+        self._codec, self._middleware = codec, middleware
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
         self._plan = Plan(function, owner=f"task {kind!r}")
         self._is_async = inspect.iscoroutinefunction(function)
@@ -115,11 +131,11 @@ class Task(Generic[P, R]):
         """A stored result as the value that the function returned."""
         return self._read_result(result)
 
-    def handler(self) -> Handler:
-        """The way the worker runs this task."""
+    def handler(self, environment: Environment) -> Handler:
+        """The way a worker runs this task."""
         return Handler(
             kind=self.kind,
-            run=self._run,
+            run=partial(self._run, environment),
             retry_on=self._retry_on,
             no_retry_on=self._no_retry_on,
         )
@@ -152,29 +168,32 @@ class Task(Generic[P, R]):
 
     # In the worker.
 
-    async def _run(self, ctx: Ctx, payload: bytes, encoding: str | None) -> bytes | None:
+    async def _run(
+        self, environment: Environment, ctx: Ctx, payload: bytes, encoding: str | None
+    ) -> bytes | None:
+        if self._in_process and environment.processes is not None:
+            return await environment.processes.run(ctx, self.function.__module__)
         arguments = self._decode(payload, encoding)
-        if self._plan.empty and not self._environment.middleware and self._is_async:
+        if self._plan.empty and not self._middleware and self._is_async:
             return self._encode_result(await self.function(ctx, **arguments))
         async with contextlib.AsyncExitStack() as stack:
 
             async def innermost() -> Any:
-                made = await self._plan.fill(ctx, stack, self._environment.kept)
-                return await self._invoke(ctx, {**arguments, **_without_context(made, ctx)})
+                made = await self._plan.fill(ctx, stack, environment.kept)
+                given = {**arguments, **_without_context(made, ctx)}
+                return await self._invoke(environment.threads, ctx, given)
 
             call = innermost
-            for middleware in reversed(self._environment.middleware):
+            for middleware in reversed(self._middleware):
                 call = partial(middleware, ctx, call)
             return self._encode_result(await call())
 
-    async def _invoke(self, ctx: Ctx, arguments: dict[str, Any]) -> Any:
+    async def _invoke(self, threads: Executor, ctx: Ctx, arguments: dict[str, Any]) -> Any:
         if self._is_async:
             return await self.function(ctx, **arguments)
         loop = asyncio.get_running_loop()
         within = contextvars.copy_context()
-        work = loop.run_in_executor(
-            self._environment.threads, partial(within.run, self.function, ctx, **arguments)
-        )
+        work = loop.run_in_executor(threads, partial(within.run, self.function, ctx, **arguments))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -315,6 +334,10 @@ def _shape(kind: str, parameters: dict[str, _Parameter]) -> type[msgspec.Struct]
     ]
     name = "".join(letter if letter.isalnum() else "_" for letter in kind)
     return msgspec.defstruct(f"payload_{name}", fields, kw_only=True)
+
+
+def _is_main(function: Callable[..., Any]) -> bool:
+    return function.__module__ == "__main__"
 
 
 def _same(parameter: _Parameter) -> Any:

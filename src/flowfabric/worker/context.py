@@ -16,6 +16,7 @@ from flowfabric.states import AttemptType
 
 if TYPE_CHECKING:
     from flowfabric.engine.facade import Engine
+    from flowfabric.engine.lifecycle.claim import Claimed
     from flowfabric.worker.held import Held
 
 T = TypeVar("T")
@@ -65,6 +66,11 @@ class Ctx:
         self._loop = asyncio.get_running_loop()
         self.state = state
         """What the application put into `app.state`."""
+
+    @property
+    def claimed(self) -> Claimed:
+        """What was claimed, as the engine gave it."""
+        return self._held.claimed
 
     @property
     def execution_id(self) -> ExecutionId:

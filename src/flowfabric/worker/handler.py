@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import HANDLER_ERROR, HANDLER_PANIC, Fail
+from flowfabric.errors import HANDLER_ERROR, HANDLER_PANIC, Fail, FlowFabricError
 from flowfabric.policy import Retry
 from flowfabric.states import FailureClass
 from flowfabric.worker.context import Ctx
@@ -28,8 +28,18 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     no_retry_on: tuple[type[BaseException], ...] = ()
 
 
-def failure_of(error: BaseException, lease: Lease, handler: Handler) -> Failure:
+class Reported(FlowFabricError):
+    """A failure that was read where it happened, in another process."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
+def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> Failure:
     """The failure that an exception of a handler stands for."""
+    if isinstance(error, Reported):
+        return error.failure
     if isinstance(error, Fail):
         return Failure(
             lease=lease,
@@ -46,8 +56,9 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler) -> Failure:
             failure_class=FailureClass.TRANSIENT,
             retry_after_ms=error.after_ms,
         )
-    hopeless = isinstance(error, handler.no_retry_on) or (
-        bool(handler.retry_on) and not isinstance(error, handler.retry_on)
+    hopeless = handler is None or (
+        isinstance(error, handler.no_retry_on)
+        or (bool(handler.retry_on) and not isinstance(error, handler.retry_on))
     )
     return Failure(
         lease=lease,

@@ -9,7 +9,7 @@ import random
 import signal
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Final, Self
 
@@ -41,12 +41,14 @@ class Worker:
         database: DatabaseConfig,
         settings: WorkerSettings,
         state: SimpleNamespace | None = None,
+        on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.settings = settings
         self.instance = settings.instance_id()
         self.state = state or SimpleNamespace()
         self.handlers = dict(handlers)
         self._database = database
+        self._on_close = on_close
         self._claimant = settings.claimant(kinds=tuple(self.handlers), instance=self.instance)
         self._holdings = Holdings()
         self._buffer: deque[Held] = deque()
@@ -122,6 +124,8 @@ class Worker:
         listener = Listener(self._database)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
+            if self._on_close is not None:
+                stack.push_async_callback(self._on_close)
             await engine.register_lanes(
                 settings.lanes, registered_by=f"worker {settings.worker_id}"
             )

@@ -70,9 +70,7 @@ async def test_the_order_holds_across_kinds_lanes_and_capabilities(
 async def test_the_order_does_not_depend_on_the_partition(db: Connection, clock: Clock) -> None:
     fresh = ExecutionId.mint().uuid
     for n, partition in enumerate((255, 0, 128, 3)):
-        await given.created(
-            db, execution_id=ExecutionId(partition, fresh), input_payload=b"%d" % n
-        )
+        await given.created(db, execution_id=ExecutionId(partition, fresh), input_payload=b"%d" % n)
         await clock.advance(1)
 
     assert names(await claim(db, given.WORKER, ttl=30, limit=10)) == [b"0", b"1", b"2", b"3"]

@@ -178,9 +178,7 @@ async def test_a_completion_that_lost_the_race_against_itself_is_answered_again(
     first, second = await another(), await another()
     async with first.transaction():
         await complete(first, [Completion(lease, b"first")])
-        waiting = await given.blocked(
-            db, second, complete(second, [Completion(lease, b"second")])
-        )
+        waiting = await given.blocked(db, second, complete(second, [Completion(lease, b"second")]))
 
     assert await waiting == [Completed(execution_id=lease.execution_id, repeated=True)]
     assert await get_execution_result(db, lease.execution_id) == b"first"

@@ -17,9 +17,7 @@ from flowfabric.testing import Clock
 from tests import given
 
 WAITING = "runnable/eligible_now/waiting_for_worker/none/pending_first_attempt → waiting"
-DELAYED = (
-    "runnable/not_eligible_until_time/waiting_for_delay/none/pending_first_attempt → delayed"
-)
+DELAYED = "runnable/not_eligible_until_time/waiting_for_delay/none/pending_first_attempt → delayed"
 
 
 async def test_a_new_execution_waits_for_a_worker(db: Connection, clock: Clock) -> None:

@@ -245,9 +245,7 @@ async def test_a_refusal_does_not_spoil_its_neighbours(
     missing = Lease(ExecutionId.mint(), 0, 1, uuid4())
     forged = altered(await given.claimed(db), lease_id=uuid4())
     bad = [ended, short, missing, forged]
-    before = [
-        await given.row(db, lease.execution_id) for lease in bad if lease is not missing
-    ]
+    before = [await given.row(db, lease.execution_id) for lease in bad if lease is not missing]
 
     answers = await operation(db, [ended, good[0], short, missing, forged, good[1]])
 

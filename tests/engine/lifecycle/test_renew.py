@@ -9,6 +9,7 @@ from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.errors import LeaseExpired, ValidationError
+from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
 from flowfabric.testing import Clock
 from tests import given
 
@@ -74,14 +75,14 @@ async def test_a_lease_that_ran_out_cannot_be_brought_back(db: Connection, clock
 
 
 async def test_a_renewal_does_not_move_the_attempts_timeout(db: Connection, clock: Clock) -> None:
-    policy = given.retrying()
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=60_000))
     lease = await given.claimed(db, policy=policy)
-    before = (await given.row(db, lease.execution_id))["attempt_timeout_at_ms"]
+    timeout = await clock.now_ms() + 60_000
     await clock.advance(5)
 
     await renew(db, [lease], ttl=30)
 
-    assert (await given.row(db, lease.execution_id))["attempt_timeout_at_ms"] == before
+    assert (await given.row(db, lease.execution_id))["attempt_timeout_at_ms"] == timeout
 
 
 async def test_many_leases_are_renewed_in_one_call_in_order(db: Connection, clock: Clock) -> None:
@@ -105,13 +106,13 @@ async def test_a_lease_must_be_renewed_for_a_while(db: Connection, ttl: float) -
 
 
 async def test_a_renewal_touches_no_index(db: Connection) -> None:
-    columns = await db.fetch(
-        """SELECT DISTINCT a.attname FROM pg_index i
-             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
-            WHERE i.indrelid = 'ff.exec_core'::regclass"""
-    )
+    counters = """SELECT pg_stat_get_xact_tuples_hot_updated('ff.exec_core'::regclass) AS hot,
+                         pg_stat_get_xact_tuples_updated('ff.exec_core'::regclass) AS updated"""
+    lease = await given.claimed(db)
+    async with db.transaction():
+        before = await db.fetchrow(counters)
+        await renew(db, [lease], ttl=30)
+        after = await db.fetchrow(counters)
 
-    indexed = {record["attname"] for record in columns}
-
-    assert "execution_id" in indexed
-    assert not indexed & {"lease_expires_at_ms", "last_mutation_at_ms"}
+    assert after["updated"] - before["updated"] == 1
+    assert after["hot"] - before["hot"] == 1

@@ -138,9 +138,7 @@ async def test_it_is_invisible_until_the_callers_commit(db: Connection, another:
 
 
 @pytest.mark.parametrize(("priority", "stored"), [(-5, 0), (9001, 9000), (None, 0)])
-async def test_its_priority_is_clamped(
-    db: Connection, priority: int | None, stored: int
-) -> None:
+async def test_its_priority_is_clamped(db: Connection, priority: int | None, stored: int) -> None:
     execution_id = await submitted(db, "SELECT ff.submit('job', priority => $1)", priority)
 
     assert (await given.row(db, execution_id))["priority"] == stored
