@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
-from flowfabric.errors import FlowFabricError, ValidationError
+from flowfabric.errors import FlowFabricError, ValidationError, invalid_input
 
 MAX_CAPABILITIES: Final = 256
 MAX_CAPABILITY_BYTES: Final = 4096
@@ -102,6 +102,19 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             at_most = _MAX_MS if field.endswith("_ms") else _MAX_COUNT
             if value is not None and not 0 <= value <= at_most:
                 raise _fault(field, value)
+        if self.routing_requirements is not None:
+            check_capabilities(self.required_capabilities, side="required")
+        try:
+            text = self.as_json()
+        except (TypeError, ValueError) as error:
+            raise ValidationError("invalid_policy_json", f"cannot be stored: {error}") from None
+        if b"\\u0000" in text:
+            raise ValidationError("invalid_policy_json", "its texts must not hold a NUL character")
+
+    @property
+    def required_capabilities(self) -> tuple[str, ...]:
+        """What its routing requires of workers."""
+        return tuple((self.routing_requirements or {}).get("required_capabilities") or ())
 
     def as_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -150,9 +163,11 @@ class Retry(FlowFabricError):
         )
 
 
-def milliseconds(duration: float | timedelta) -> int:
-    """A duration, given in seconds or as a timedelta, as whole milliseconds."""
+def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int:
+    """A duration, given in seconds or as a timedelta, as whole milliseconds; at most a century."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if not -_MAX_MS <= seconds * 1000 <= _MAX_MS:
+        raise invalid_input(field, duration, "must be a number of seconds within a century")
     return round(seconds * 1000)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
 from typing import Any, TypeVar
 
 from flowfabric.db.rows import Connection
@@ -23,15 +24,17 @@ async def waiting(db: Connection, pid: int) -> bool:
     return bool(await db.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
 
-async def somebody_waits(db: Connection, role: str) -> bool:
-    """Does a connection of this role wait for another one?"""
-    return bool(
-        await db.fetchval(
-            "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = $1"
-            " AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0",
-            f"flowfabric {role}",
-        )
+async def waiters(db: Connection, role: str) -> set[datetime]:
+    """When the transactions began in which connections of this role wait for another one.
+
+    Ask outside of a transaction: within one, the answer never changes.
+    """
+    rows = await db.fetch(
+        "SELECT xact_start FROM pg_stat_activity WHERE application_name = $1"
+        " AND datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0",
+        f"flowfabric {role}",
     )
+    return {row["xact_start"] for row in rows}
 
 
 async def blocked(
@@ -42,10 +45,10 @@ async def blocked(
     pid = conn.get_server_pid()
 
     async def waits() -> bool:
-        assert not task.done(), "it did not wait"
-        return await waiting(db, pid)
+        return task.done() or await waiting(db, pid)
 
     await until(waits)
+    assert not task.done(), f"it did not wait: {await task!r}"
     return task
 
 

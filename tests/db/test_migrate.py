@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.errors import ConfigError, FlowFabricError, Unavailable
 from flowfabric.testing import TestServer
-from tests.db.facts import somebody_waits, until
+from tests.db.facts import until, waiters
 
 FILES = Path(migrate_module.__file__).parent / "migrations"
 
@@ -24,11 +26,14 @@ FILES = Path(migrate_module.__file__).parent / "migrations"
 @pytest.fixture
 async def conn(empty_dsn: str) -> AsyncGenerator[Connection]:
     """A connection to the database that is to be migrated."""
-    conn = await connect(DatabaseConfig(dsn=empty_dsn), role="looking")
+    conn = await connect(DatabaseConfig(dsn=empty_dsn), role="tests")
     try:
         yield conn
     finally:
         await conn.close()
+
+
+looking = conn
 
 
 def versions(done: list[Migration]) -> list[int]:
@@ -104,30 +109,38 @@ async def test_migrations_started_at_the_same_time_take_turns(
 
     done = await asyncio.gather(*[migrate(empty_dsn) for _ in range(3)])
 
-    assert sorted(sum(map(versions, done), [])) == versions(every[1:])
+    assert sorted(version for each in done for version in versions(each)) == versions(every[1:])
     assert [line.version for line in await applied(conn)] == versions(every)
 
 
 async def test_two_first_migrations_at_the_same_time_both_succeed(
-    empty_dsn: str, conn: Connection
+    empty_dsn: str, conn: Connection, looking: Connection
 ) -> None:
     async with conn.transaction():
         await conn.execute("CREATE SCHEMA ff")
         second = asyncio.create_task(migrate(empty_dsn))
-        await until(lambda: somebody_waits(conn, "migrate"))
+        await until(lambda: waiters(looking, "migrate"))
 
     assert await second == migrations()
 
 
 async def test_a_migration_that_has_to_wait_for_its_turn_does_not_fail(
-    empty_dsn: str, conn: Connection
+    empty_dsn: str, conn: Connection, looking: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await migrate(empty_dsn)
+    monkeypatch.setattr(
+        migrate_module, "BE_BRIEF", "SET LOCAL lock_timeout = '20ms'", raising=False
+    )
     async with conn.transaction():
-        await conn.execute("LOCK TABLE ff.migration_annotation")
+        await conn.execute("LOCK TABLE ff.migration_annotation IN SHARE ROW EXCLUSIVE MODE")
         second = asyncio.create_task(migrate(empty_dsn))
-        await until(lambda: somebody_waits(conn, "migrate"))
-        await asyncio.wait([second], timeout=3.5)
+        tries: set[datetime] = set()
+
+        async def tried_again() -> bool:
+            tries.update(await waiters(looking, "migrate"))
+            return len(tries) > 1 or second.done()
+
+        await until(tried_again)
 
     assert await second == []
 
@@ -176,8 +189,7 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(
 async def test_a_database_that_cannot_hold_every_character_is_refused(
     ff_server: TestServer, db: Connection
 ) -> None:
-    name = "fftest_ascii"
-    await db.execute(f"DROP DATABASE IF EXISTS {name}")
+    name = f"fftest_ascii_{os.getpid()}"
     await db.execute(
         f"CREATE DATABASE {name} TEMPLATE template0 ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'"
     )

@@ -15,6 +15,7 @@ from flowfabric.engine.lifecycle.create_execution import (
     NewExecution,
     creation_answers,
     creation_columns,
+    distinct,
 )
 from flowfabric.errors import ConfigError
 
@@ -25,7 +26,7 @@ async def enqueue(
     conn: Any, executions: Sequence[NewExecution], *, partitions: int
 ) -> list[Created | Duplicate]:
     """Create on `conn`; nothing is committed here, and a rollback leaves nothing."""
-    parameters = _parameters(executions, partitions)
+    parameters = _parameters(distinct(executions), partitions)
     match driver_of(conn):
         case "asyncpg":
             text, names = positional(CREATE_EXECUTION)
@@ -39,14 +40,14 @@ async def enqueue(
             result = conn.exec_driver_sql(*_for_sqlalchemy(conn, parameters))
             result = await result if inspect.isawaitable(result) else result
             rows = result.fetchall()
-    return _answers(rows)
+    return _answers(executions, rows)
 
 
 def enqueue_blocking(
     conn: Any, executions: Sequence[NewExecution], *, partitions: int
 ) -> list[Created | Duplicate]:
     """The same on a blocking connection, without an event loop."""
-    parameters = _parameters(executions, partitions)
+    parameters = _parameters(distinct(executions), partitions)
     match driver_of(conn):
         case "psycopg":
             rows = conn.execute(CREATE_EXECUTION, parameters).fetchall()
@@ -54,7 +55,7 @@ def enqueue_blocking(
             rows = conn.exec_driver_sql(*_for_sqlalchemy(conn, parameters)).fetchall()
         case _:
             raise ConfigError("submit", "conn", "must be a blocking connection here")
-    return _answers(rows)
+    return _answers(executions, rows)
 
 
 def driver_of(conn: Any) -> str:
@@ -81,8 +82,8 @@ def _parameters(executions: Sequence[NewExecution], partitions: int) -> dict[str
     return {**creation_columns(executions, partitions=partitions), "now_ms": None}
 
 
-def _answers(rows: Sequence[Any]) -> list[Created | Duplicate]:
-    return creation_answers([CreationRow(*_values(row)) for row in rows])
+def _answers(executions: Sequence[NewExecution], rows: Sequence[Any]) -> list[Created | Duplicate]:
+    return creation_answers(executions, [CreationRow(*_values(row)) for row in rows])
 
 
 def _values(row: Any) -> Sequence[Any]:

@@ -159,7 +159,7 @@ CREATE TABLE ff.exec_tag (
     PRIMARY KEY (partition_key, execution_id, tag_key),
     CONSTRAINT exec_tag_tag_key CHECK (
         tag_key ~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$'
-        AND tag_key !~ '\.\.' AND octet_length(tag_key) <= 256)
+        AND octet_length(tag_key) <= 256)
 );
 CREATE INDEX exec_tag_search ON ff.exec_tag (tag_key, tag_value, created_at_ms, execution_id);
 

@@ -5,7 +5,8 @@ CREATE FUNCTION ff.route_id(
 ) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ('x' || encode(substr(sha256(convert_to(
-        concat_ws(E'\x1f', namespace, lane_id, execution_kind, array_to_string(required_capabilities, ',')),
+        concat_ws(E'\x1f', octet_length(namespace), namespace, lane_id, octet_length(execution_kind),
+                  execution_kind, array_to_string(required_capabilities, ',')),
         'UTF8')), 1, 8), 'hex'))::bit(64)::bigint;
 
 -- The partition that an idempotency record and its execution share.
@@ -18,8 +19,8 @@ RETURNS smallint
 
 -- Creates what is new among the given executions, in one set. Executions share shapes: what a batch
 -- repeats (route, encoding, creator, policy) is given once and pointed at by `shape` (1-based).
--- An array that is NULL as a whole is NULL for every row. Answers one row per ordinal: the execution it
--- stands for, and whether this call created it.
+-- An array that is NULL as a whole is NULL for every row; no id is given twice. Answers a row for each
+-- ordinal that was not simply created to wait: the execution it stands for, whether this call created it.
 CREATE FUNCTION ff.create_execution(
     shape_namespace text[], shape_lane_id text[], shape_execution_kind text[],
     shape_required_capabilities text[], shape_payload_encoding text[],
@@ -36,7 +37,6 @@ CREATE FUNCTION ff.create_execution(
 #variable_conflict use_column
 DECLARE
     called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
-    woken text;
 BEGIN
     IF EXISTS (
         SELECT FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
@@ -69,6 +69,8 @@ BEGIN
                       given_dedup_window_ms) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
          WHERE g.idempotency_key IS NOT NULL
+           AND NOT EXISTS (SELECT FROM ff.exec_core e
+                            WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
@@ -77,7 +79,7 @@ BEGIN
 
     RETURN QUERY
     WITH shapes AS MATERIALIZED (
-        SELECT s.shape::integer, s.namespace, s.payload_encoding, s.creator_identity, s.policy,
+        SELECT s.shape::integer, s.namespace, s.lane_id, s.payload_encoding, s.creator_identity, s.policy,
                ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')) AS route_id
           FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
                       shape_required_capabilities, shape_payload_encoding, shape_creator_identity,
@@ -123,42 +125,79 @@ BEGIN
         SELECT g.partition_key, g.execution_id, called_at_ms, g.payload, g.payload_encoding,
                g.creator_identity, g.idempotency_key, g.policy
           FROM given g JOIN core USING (partition_key, execution_id)
-            ON CONFLICT DO NOTHING
     ), tagged AS (
         INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
         SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
           FROM given g JOIN core USING (partition_key, execution_id),
                jsonb_each_text(g.tags) AS t
          WHERE g.tags IS NOT NULL
-            ON CONFLICT DO NOTHING
+    ), called AS (        -- whoever waits for work on a lane that has some now
+        SELECT ff.wake('lane:' || lane_id)
+          FROM (SELECT DISTINCT s.lane_id FROM core JOIN shapes s USING (route_id)
+                 WHERE core.public_state = 'waiting') AS lanes
     )
     SELECT g.ordinal, g.partition_key, g.stands_for, core.execution_id IS NOT NULL, core.public_state
       FROM given g
       LEFT JOIN core ON (core.partition_key, core.execution_id) = (g.partition_key, g.stands_for)
-                    AND g.stands_for = g.execution_id;
-
-    FOR woken IN SELECT DISTINCT lane_id FROM unnest(shape_lane_id) AS lane_id LOOP
-        PERFORM ff.wake('lane:' || woken);
-    END LOOP;
+                    AND g.stands_for = g.execution_id
+     WHERE core.public_state IS DISTINCT FROM 'waiting'
+       AND (SELECT count(*) FROM called) IS NOT NULL;
 END
 $$;
 
--- Why a policy cannot be honoured, or NULL. The fields that the database itself reads.
+-- Why a policy cannot be honoured, or NULL. The fields that the database itself reads: a value that one
+-- of its statements could not take must never be stored.
 CREATE FUNCTION ff.policy_fault(policy jsonb) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE
-        WHEN policy IS NULL THEN NULL
-        WHEN jsonb_typeof(policy) <> 'object' THEN 'not an object'
-        WHEN jsonb_typeof(policy -> 'retry_policy') NOT IN ('object', 'null') THEN 'retry_policy: not an object'
-        WHEN jsonb_typeof(policy -> 'timeout_policy') NOT IN ('object', 'null') THEN 'timeout_policy: not an object'
-        WHEN jsonb_typeof(policy #> '{retry_policy,max_retries}') <> 'number' THEN 'retry_policy.max_retries: not a number'
-        WHEN jsonb_typeof(policy #> '{retry_policy,backoff}') <> 'object' THEN 'retry_policy.backoff: not an object'
-        WHEN jsonb_typeof(policy #> '{retry_policy,retryable_categories}') <> 'array' THEN 'retry_policy.retryable_categories: not an array'
-        WHEN jsonb_typeof(policy #> '{timeout_policy,attempt_timeout_ms}') NOT IN ('number', 'null') THEN 'timeout_policy.attempt_timeout_ms: not a number'
-        WHEN jsonb_typeof(policy #> '{timeout_policy,execution_deadline_ms}') NOT IN ('number', 'null') THEN 'timeout_policy.execution_deadline_ms: not a number'
-        WHEN jsonb_typeof(policy -> 'max_reclaim_count') <> 'number' THEN 'max_reclaim_count: not a number'
-        WHEN jsonb_typeof(policy -> 'dedup_window_ms') <> 'number' THEN 'dedup_window_ms: not a number'
-    END;
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+DECLARE
+    path text;
+    found jsonb;
+    largest numeric;
+BEGIN
+    IF policy IS NULL THEN
+        RETURN NULL;
+    ELSIF jsonb_typeof(policy) <> 'object' THEN
+        RETURN 'not an object';
+    END IF;
+    FOREACH path IN ARRAY ARRAY['retry_policy', 'timeout_policy', 'routing_requirements', 'retry_policy.backoff'] LOOP
+        found := policy #> string_to_array(path, '.');
+        IF jsonb_typeof(found) NOT IN ('object', 'null') THEN
+            RETURN path || ': not an object';
+        END IF;
+    END LOOP;
+    FOREACH path IN ARRAY ARRAY[
+        'delay_until', 'dedup_window_ms', 'max_reclaim_count', 'max_replay_count', 'retry_policy.max_retries',
+        'retry_policy.backoff.delay_ms', 'retry_policy.backoff.initial_delay_ms',
+        'retry_policy.backoff.max_delay_ms', 'timeout_policy.attempt_timeout_ms',
+        'timeout_policy.execution_deadline_ms', 'timeout_policy.max_reclaim_count'] LOOP
+        found := policy #> string_to_array(path, '.');
+        largest := CASE WHEN path LIKE '%\_ms' OR path = 'delay_until' THEN 32503680000000 ELSE 2147483647 END;
+        IF jsonb_typeof(found) = 'null' THEN
+            CONTINUE;
+        ELSIF jsonb_typeof(found) <> 'number'
+              OR (found #>> '{}')::numeric NOT BETWEEN 0 AND largest
+              OR found #>> '{}' !~ '^[0-9]+$' THEN
+            RETURN format('%s: %s is not a whole number up to %s', path, found, largest);
+        END IF;
+    END LOOP;
+    found := policy #> '{retry_policy,backoff,multiplier}';
+    IF jsonb_typeof(found) <> 'number' OR (found #>> '{}')::numeric NOT BETWEEN 1 AND 1000 THEN
+        RETURN format('retry_policy.backoff.multiplier: %s is not a number from 1 to 1000', found);
+    END IF;
+    IF jsonb_typeof(policy #> '{retry_policy,backoff,jitter}') <> 'boolean' THEN
+        RETURN 'retry_policy.backoff.jitter: not true or false';
+    END IF;
+    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities'] LOOP
+        found := policy #> string_to_array(path, '.');
+        IF jsonb_typeof(found) <> 'array'
+           OR EXISTS (SELECT FROM jsonb_path_query(found, '$[*]') e WHERE jsonb_typeof(e) <> 'string') THEN
+            RETURN path || ': not a list of texts';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
 
 -- Submit one execution from plain SQL, a trigger or any driver; part of the caller's transaction.
 CREATE FUNCTION ff.submit(
@@ -179,6 +218,9 @@ CREATE FUNCTION ff.submit(
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     minted constant uuid := gen_random_uuid();
+    home constant smallint := CASE WHEN idempotency_key IS NOT NULL
+        THEN ff.key_partition(namespace, idempotency_key, partitions)
+        ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
     answer record;
@@ -196,22 +238,24 @@ BEGIN
        OR EXISTS (SELECT FROM jsonb_each(tags) t WHERE jsonb_typeof(t.value) <> 'string') THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: tags must map keys to text';
     END IF;
-    IF EXISTS (SELECT FROM unnest(requires) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
-        RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', requires::text);
+    capabilities := ARRAY(
+        SELECT DISTINCT c COLLATE "C" FROM unnest(requires || ARRAY(SELECT jsonb_array_elements_text(
+            policy #> '{routing_requirements,required_capabilities}'))) c ORDER BY 1);
+    IF cardinality(capabilities) > 256 OR octet_length(array_to_string(capabilities, ',')) > 4096
+       OR EXISTS (SELECT FROM unnest(capabilities) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', left(requires::text, 200));
     END IF;
-    capabilities := ARRAY(SELECT DISTINCT c COLLATE "C" FROM unnest(requires) c ORDER BY 1);
     SELECT * INTO answer FROM ff.create_execution(
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
         ARRAY['json'], ARRAY['sql:' || session_user], ARRAY[policy],
-        ARRAY[CASE WHEN idempotency_key IS NOT NULL
-                   THEN ff.key_partition(namespace, idempotency_key, partitions)
-                   ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END],
+        ARRAY[home],
         ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
-        ARRAY[(extract(epoch FROM delay) * 1000)::bigint], NULL,
+        ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
+        CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
         ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
         CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
-    RETURN format('{fp:%s}:%s', answer.partition_key, answer.execution_id);
+    RETURN format('{fp:%s}:%s', home, coalesce(answer.execution_id, minted));
 END
 $$;

@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
 from flowfabric.errors import Refusal
@@ -20,12 +20,12 @@ CANCEL: Final[LiteralString] = (
 WITH held AS (        -- what the callers believe they hold, and why they stop
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[], %(reason)s::text[])
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, reason)
+                         %(lease_id)s::uuid[], %(reason)s::text[]) WITH ORDINALITY
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, reason, ordinal)
 ), """
     + SEEN
     + """, ending AS (
-    SELECT seen.*, 'cancelled' AS outcome, held.reason AS cancellation_reason,
+    SELECT seen.*, held.ordinal, 'cancelled' AS outcome, held.reason AS cancellation_reason,
            'worker' AS cancelled_by, NULL::text AS failure_reason, NULL::text AS failure_category,
            NULL::text AS failure_detail, NULL::bytea AS result, true AS rotates,
            'revoked' AS lease_event, 'cancelled' AS lease_reason
@@ -35,8 +35,8 @@ WITH held AS (        -- what the callers believe they hold, and why they stop
 ), """
     + TERMINALIZE
     + REFUSED
-    + """  LEFT JOIN ended USING (partition_key, execution_id)
- WHERE ended.execution_id IS NULL AND """
+    + """  LEFT JOIN ended ON ended.ordinal = held.ordinal
+ WHERE ended.ordinal IS NULL AND """
     + RUNG
 )
 
@@ -63,26 +63,23 @@ async def cancel(
     Repeated by the same holder after a lost answer, it is `Cancelled` again, with nothing written.
     """
     leases = [cancellation.lease for cancellation in cancellations]
-    seen = await fetch_all(
+    refused = await fetch_all(
         conn,
         CANCEL,
         Sighting,
         reason=[clean_text(cancellation.reason) for cancellation in cancellations],
         **fence_columns(leases),
     )
-    refused = refusals(leases, seen)
-    answers: list[Cancelled | Refusal] = []
-    for lease in leases:
-        if lease not in refused:
-            answers.append(Cancelled(execution_id=lease.execution_id))
-            continue
-        sighting, refusal = refused[lease]
-        same_attempt = (
-            sighting.terminal_outcome == "cancelled"
-            and sighting.attempt_index == lease.attempt_index
-            and sighting.lease_id == lease.lease_id
-        )
-        answers.append(
-            Cancelled(execution_id=lease.execution_id, repeated=True) if same_attempt else refusal
-        )
-    return answers
+    return verdicts(leases, refused, done=_done, done_before=_done_before)
+
+
+def _done(lease: Lease) -> Cancelled:
+    return Cancelled(execution_id=lease.execution_id)
+
+
+def _done_before(lease: Lease, seen: Sighting) -> Cancelled | None:
+    """Cancelled while this lease was the last one, by its holder or by somebody else."""
+    same_attempt = (seen.attempt_index, seen.lease_id) == (lease.attempt_index, lease.lease_id)
+    if seen.terminal_outcome != "cancelled" or not same_attempt:
+        return None
+    return Cancelled(execution_id=lease.execution_id, repeated=True)

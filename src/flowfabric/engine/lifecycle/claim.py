@@ -43,6 +43,21 @@ WITH routes AS (      -- where this worker's work comes from
             WHERE e.route_id = shares.route_id AND e.eligibility_state = 'eligible_now'
             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
             LIMIT shares.share FOR NO KEY UPDATE SKIP LOCKED) AS best
+), found AS (         -- others, for those that were seen but could not be had
+    SELECT partition_key, execution_id FROM taken
+     UNION ALL
+    (SELECT best.partition_key, best.execution_id
+       FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
+              FROM ff.exec_core e
+             WHERE e.route_id = routes.route_id AND e.eligibility_state = 'eligible_now'
+               AND (e.partition_key, e.execution_id) NOT IN (
+                    SELECT partition_key, execution_id FROM taken)
+             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+             LIMIT (SELECT coalesce(sum(share), 0) FROM shares) - (SELECT count(*) FROM taken)
+               FOR NO KEY UPDATE SKIP LOCKED) AS best
+      ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
+      LIMIT (SELECT coalesce(sum(share), 0) FROM shares) - (SELECT count(*) FROM taken))
 ), leased AS (
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'active', eligibility_state = 'not_applicable',
@@ -63,8 +78,8 @@ WITH routes AS (      -- where this worker's work comes from
            lease_reclaim_count = e.lease_reclaim_count + e.lease_lost::integer, lease_lost = false,
            attempt_timeout_at_ms = ff.now_ms()
                 + (body.policy #>> '{timeout_policy,attempt_timeout_ms}')::bigint
-      FROM taken JOIN ff.exec_body body USING (partition_key, execution_id)
-     WHERE (e.partition_key, e.execution_id) = (taken.partition_key, taken.execution_id)
+      FROM found JOIN ff.exec_body body USING (partition_key, execution_id)
+     WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.attempt_index, e.lease_epoch, e.tags,
            e.attempt_type, e.priority, e.created_at_ms, e.attempt_timeout_at_ms, e.deadline_at_ms,
            e.total_attempt_count, body.payload, body.payload_encoding

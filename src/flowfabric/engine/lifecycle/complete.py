@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
 from flowfabric.errors import Refusal
@@ -20,12 +20,12 @@ COMPLETE: Final[LiteralString] = (
 WITH held AS (        -- what the callers believe they hold, and their results
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[], %(result)s::bytea[])
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, result)
+                         %(lease_id)s::uuid[], %(result)s::bytea[]) WITH ORDINALITY
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, result, ordinal)
 ), """
     + SEEN
     + """, ending AS (
-    SELECT seen.*, held.result, 'success' AS outcome, NULL::text AS failure_reason,
+    SELECT seen.*, held.ordinal, held.result, 'success' AS outcome, NULL::text AS failure_reason,
            NULL::text AS failure_category, NULL::text AS failure_detail,
            NULL::text AS cancellation_reason, NULL::text AS cancelled_by, false AS rotates,
            'revoked' AS lease_event, 'completed' AS lease_reason
@@ -35,8 +35,8 @@ WITH held AS (        -- what the callers believe they hold, and their results
 ), """
     + TERMINALIZE
     + REFUSED
-    + """  LEFT JOIN ended USING (partition_key, execution_id)
- WHERE ended.execution_id IS NULL AND """
+    + """  LEFT JOIN ended ON ended.ordinal = held.ordinal
+ WHERE ended.ordinal IS NULL AND """
     + RUNG
 )
 
@@ -64,26 +64,21 @@ async def complete(
     written. A refusal never spoils its neighbours.
     """
     leases = [completion.lease for completion in completions]
-    seen = await fetch_all(
+    refused = await fetch_all(
         conn,
         COMPLETE,
         Sighting,
         result=[completion.result for completion in completions],
         **fence_columns(leases),
     )
-    refused = refusals(leases, seen) if seen else {}
-    answers: list[Completed | Refusal] = []
-    for lease in leases:
-        if lease not in refused:
-            answers.append(Completed(execution_id=lease.execution_id))
-            continue
-        sighting, refusal = refused[lease]
-        if (
-            sighting.terminal_outcome == "success"
-            and sighting.was_left_by(lease)
-            and sighting.attempt_index == lease.attempt_index
-        ):
-            answers.append(Completed(execution_id=lease.execution_id, repeated=True))
-        else:
-            answers.append(refusal)
-    return answers
+    return verdicts(leases, refused, done=_done, done_before=_done_before)
+
+
+def _done(lease: Lease) -> Completed:
+    return Completed(execution_id=lease.execution_id)
+
+
+def _done_before(lease: Lease, seen: Sighting) -> Completed | None:
+    if seen.terminal_outcome != "success" or not seen.was_left_by(lease):
+        return None
+    return Completed(execution_id=lease.execution_id, repeated=True)

@@ -21,7 +21,7 @@ from flowfabric.ids import (
     key_partition,
     storable_text,
 )
-from flowfabric.instants import epoch_ms
+from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.policy import (
     DAY_MS,
     ExecutionPolicy,
@@ -93,8 +93,12 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             storable_text(value, field=f"tag {key}")
         for field in ("delay_until", "execution_deadline_at"):
             moment: datetime | None = getattr(self, field)
-            if moment is not None and moment.tzinfo is None:
-                raise invalid_input(field, moment.isoformat(), "must carry a time zone")
+            if moment is not None:
+                check_instant(moment, field=field)
+        for field in ("delay", "deadline"):
+            duration: float | timedelta | None = getattr(self, field)
+            if duration is not None:
+                milliseconds(duration, field=field)
 
 
 @lru_cache(maxsize=1024)
@@ -105,8 +109,8 @@ def _check_shape(
     required_capabilities: tuple[str, ...],
     payload_encoding: str | None,
     creator_identity: str | None,
-) -> str:
-    """The capabilities as they are stored, if everything is valid."""
+) -> None:
+    """Raise unless everything that a batch repeats is valid."""
     check_text(namespace, field="namespace")
     check_lane(lane_id)
     check_text(execution_kind, field="execution_kind")
@@ -114,7 +118,7 @@ def _check_shape(
         check_text(payload_encoding, field="payload_encoding")
     if creator_identity is not None:
         check_text(creator_identity, field="creator_identity", at_most=1024)
-    return ",".join(check_capabilities(required_capabilities, side="required"))
+    check_capabilities(required_capabilities, side="required")
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,34 +158,53 @@ async def create_execution(
     """
     if not executions:
         return []
-    columns = creation_columns(executions, partitions=partitions)
+    batch = distinct(executions)
     rows = await fetch_all(
         conn,
         CREATE_EXECUTION,
         CreationRow,
         now_ms=None if now is None else epoch_ms(now),
-        **columns,
+        **creation_columns(batch, partitions=partitions),
     )
-    return creation_answers(rows)
+    return creation_answers(executions, rows)
 
 
-def creation_answers(rows: Sequence[CreationRow]) -> list[Created | Duplicate]:
-    """The answers in the order of the request; a repeat within the batch is a duplicate too."""
+def distinct(executions: Sequence[NewExecution]) -> Sequence[NewExecution]:
+    """The executions, an id that is given again left out."""
+    ids = {new.execution_id for new in executions}
+    if len(ids) == len(executions):
+        return executions
+    firsts: dict[ExecutionId, NewExecution] = {}
+    for new in executions:
+        firsts.setdefault(new.execution_id, new)
+    return list(firsts.values())
+
+
+def creation_answers(
+    executions: Sequence[NewExecution], rows: Sequence[CreationRow]
+) -> list[Created | Duplicate]:
+    """The answers in the order of the request; an id that is given again is a duplicate too."""
+    if not rows and distinct(executions) is executions:
+        return [
+            Created(execution_id=new.execution_id, public_state=PublicState.WAITING)
+            for new in executions
+        ]
+    batch = distinct(executions)
+    told = {batch[row.ordinal - 1].execution_id: row for row in rows}
+    answered: set[ExecutionId] = set()
     answers: list[Created | Duplicate] = []
-    created: set[UUID] = set()
-    for row in sorted(rows, key=_ordinal):
-        execution_id = ExecutionId(row.partition_key, row.execution_id)
-        if row.created and row.execution_id not in created:
-            created.add(row.execution_id)
-            state = PublicState.DELAYED if row.public_state == "delayed" else PublicState.WAITING
-            answers.append(Created(execution_id=execution_id, public_state=state))
+    for new in executions:
+        row = told.get(new.execution_id)
+        if row is not None and not row.created:
+            stands_for = ExecutionId(row.partition_key, row.execution_id)
+            answers.append(Duplicate(execution_id=stands_for))
+        elif new.execution_id in answered:
+            answers.append(Duplicate(execution_id=new.execution_id))
         else:
-            answers.append(Duplicate(execution_id=execution_id))
+            answered.add(new.execution_id)
+            state = PublicState.WAITING if row is None else PublicState.DELAYED
+            answers.append(Created(execution_id=new.execution_id, public_state=state))
     return answers
-
-
-def _ordinal(row: CreationRow) -> int:
-    return row.ordinal
 
 
 def creation_columns(
@@ -210,8 +233,7 @@ def creation_columns(
         "shape_lane_id": [new.lane_id for new in first],
         "shape_execution_kind": [new.execution_kind for new in first],
         "shape_required_capabilities": [
-            ",".join(check_capabilities(new.required_capabilities, side="required"))
-            for new in first
+            ",".join(check_capabilities(_requirements(new), side="required")) for new in first
         ],
         "shape_payload_encoding": [new.payload_encoding for new in first],
         "shape_creator_identity": [new.creator_identity for new in first],
@@ -231,6 +253,13 @@ def creation_columns(
         "dedup_window_ms": None if keys is None else [_dedup_window_ms(new) for new in executions],
         "tags": _tags(executions),
     }
+
+
+def _requirements(new: NewExecution) -> tuple[str, ...]:
+    """What the execution and its policy require of workers."""
+    if new.policy is None:
+        return new.required_capabilities
+    return (*new.required_capabilities, *new.policy.required_capabilities)
 
 
 def _check_partition(new: NewExecution, partitions: int) -> None:

@@ -9,12 +9,12 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import ExecutionId
-from flowfabric.instants import epoch_ms
+from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.policy import milliseconds
 
 DELAY: Final[LiteralString] = (
@@ -24,12 +24,13 @@ WITH held AS (        -- what the callers believe they hold, and until when they
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[], %(until_ms)s::bigint[], %(wait_ms)s::bigint[])
+              WITH ORDINALITY
         AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, until_ms,
-                 wait_ms)
+                 wait_ms, ordinal)
 ), """
     + SEEN
     + """, leaving AS (
-    SELECT seen.*, coalesce(held.until_ms, ff.now_ms() + held.wait_ms) AS until_ms,
+    SELECT seen.*, held.ordinal, coalesce(held.until_ms, ff.now_ms() + held.wait_ms) AS until_ms,
            'waiting_for_delay' AS waiting_for, 'interrupted' AS attempt_outcome,
            'attempt_interrupted' AS next_attempt_state, false AS retries, false AS rotates,
            false AS loses, 'revoked' AS lease_event, 'delay' AS lease_reason,
@@ -41,8 +42,8 @@ WITH held AS (        -- what the callers believe they hold, and until when they
 ), """
     + RELINQUISH
     + REFUSED
-    + """  LEFT JOIN left_over USING (partition_key, execution_id)
- WHERE left_over.execution_id IS NULL AND """
+    + """  LEFT JOIN left_over ON left_over.ordinal = held.ordinal
+ WHERE left_over.ordinal IS NULL AND """
     + CALLED
 )
 
@@ -71,8 +72,10 @@ async def delay(conn: Connection, rests: Sequence[Rest]) -> list[Delayed | Refus
             raise invalid_input(
                 "delay_until", rest.delay_until, "or delay, and only one, must be given"
             )
+        if rest.delay_until is not None:
+            check_instant(rest.delay_until, field="delay_until")
     leases = [rest.lease for rest in rests]
-    seen = await fetch_all(
+    refused = await fetch_all(
         conn,
         DELAY,
         Sighting,
@@ -82,8 +85,8 @@ async def delay(conn: Connection, rests: Sequence[Rest]) -> list[Delayed | Refus
         wait_ms=[None if rest.delay is None else milliseconds(rest.delay) for rest in rests],
         **fence_columns(leases),
     )
-    refused = refusals(leases, seen)
-    return [
-        refused[lease][1] if lease in refused else Delayed(execution_id=lease.execution_id)
-        for lease in leases
-    ]
+    return verdicts(leases, refused, done=_done)
+
+
+def _done(lease: Lease) -> Delayed:
+    return Delayed(execution_id=lease.execution_id)

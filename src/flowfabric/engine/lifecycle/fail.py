@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, LiteralString
-from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, SEEN, Sighting, refusal
+from flowfabric.engine.lifecycle.fence import FENCED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
@@ -28,12 +27,13 @@ WITH held AS (        -- what the callers believe they hold, and why they fail
                          %(lease_id)s::uuid[], %(failure_reason)s::text[],
                          %(failure_category)s::text[], %(failure_class)s::text[],
                          %(failure_detail)s::text[], %(retry_after_ms)s::bigint[])
+              WITH ORDINALITY
         AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id,
-                 failure_reason, failure_category, failure_class, failure_detail, retry_after_ms)
+                 failure_reason, failure_category, failure_class, failure_detail, retry_after_ms, ordinal)
 ), """
     + SEEN
     + """, failed AS (       -- each with what its policy says
-    SELECT seen.*, held.failure_reason, held.failure_category, held.failure_detail,
+    SELECT seen.*, held.ordinal, held.failure_reason, held.failure_category, held.failure_detail,
            false AS rotates, 'revoked' AS lease_event,
            coalesce(held.retry_after_ms,
                     ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id)) AS wait_ms,
@@ -57,13 +57,13 @@ WITH held AS (        -- what the callers believe they hold, and why they fail
     + """, """
     + RELINQUISH
     + """
-SELECT held.execution_id, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
+SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
        seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms,
-       ended.execution_id IS NOT NULL AS ended, left_over.execution_id IS NOT NULL AS retried,
+       ended.ordinal IS NOT NULL AS ended, left_over.ordinal IS NOT NULL AS retried,
        left_over.until_ms
   FROM held LEFT JOIN seen USING (partition_key, execution_id)
-  LEFT JOIN ended USING (partition_key, execution_id)
-  LEFT JOIN left_over USING (partition_key, execution_id)
+  LEFT JOIN ended ON ended.ordinal = held.ordinal
+  LEFT JOIN left_over ON left_over.ordinal = held.ordinal
  WHERE """
     + RUNG
     + """ AND """
@@ -101,30 +101,10 @@ class TerminalFailed(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool = False
 
 
-class _Row(msgspec.Struct, frozen=True):
-    execution_id: UUID
-    lifecycle_phase: str | None
-    terminal_outcome: str
-    attempt_state: str
-    attempt_index: int
-    lease_epoch: int
-    lease_id: UUID | None
-    delay_until_ms: int | None
+class _Row(Sighting, frozen=True):
     ended: bool
     retried: bool
     until_ms: int | None
-
-    def sighting(self) -> Sighting:
-        return Sighting(
-            self.execution_id,
-            self.lifecycle_phase,
-            self.terminal_outcome,
-            self.attempt_state,
-            self.attempt_index,
-            self.lease_epoch,
-            self.lease_id,
-            self.delay_until_ms,
-        )
 
 
 async def fail(
@@ -151,35 +131,40 @@ async def fail(
         retry_after_ms=[failure.retry_after_ms for failure in failures],
         **fence_columns([failure.lease for failure in failures]),
     )
-    by_id = {row.execution_id: row for row in rows}
-    return [_verdict(failure.lease, by_id[failure.lease.execution_id.uuid]) for failure in failures]
+    decided = {row.ordinal: row for row in rows if row.ended or row.retried}
+    told = {failures[number - 1].lease: row for number, row in decided.items()}
+    return verdicts(
+        [failure.lease for failure in failures],
+        [row for row in rows if row.ordinal not in decided],
+        done=lambda lease: _done(lease, told[lease]),
+        done_before=_done_before,
+    )
 
 
-def _verdict(lease: Lease, row: _Row) -> RetryScheduled | TerminalFailed | Refusal:
+def _done(lease: Lease, row: _Row) -> RetryScheduled | TerminalFailed:
     if row.ended:
         return TerminalFailed(execution_id=lease.execution_id)
-    if row.retried:
+    return RetryScheduled(
+        execution_id=lease.execution_id,
+        delay_until=instant(row.until_ms),
+        next_attempt_index=lease.attempt_index + 1,
+    )
+
+
+def _done_before(lease: Lease, seen: Sighting) -> RetryScheduled | TerminalFailed | None:
+    if seen.terminal_outcome == TerminalOutcome.FAILED and seen.was_left_by(lease):
+        return TerminalFailed(execution_id=lease.execution_id, repeated=True)
+    same_lease = (seen.lease_epoch, seen.lease_id) == (lease.lease_epoch, lease.lease_id)
+    if (
+        same_lease
+        and seen.lifecycle_phase == LifecyclePhase.RUNNABLE
+        and seen.attempt_state == AttemptState.PENDING_RETRY_ATTEMPT
+        and seen.attempt_index == lease.attempt_index + 1
+    ):
         return RetryScheduled(
             execution_id=lease.execution_id,
-            delay_until=instant(row.until_ms),
-            next_attempt_index=lease.attempt_index + 1,
+            delay_until=instant(seen.delay_until_ms),
+            next_attempt_index=seen.attempt_index,
+            repeated=True,
         )
-    seen = row.sighting()
-    if seen.lifecycle_phase is not None and seen.was_left_by(lease):
-        if (
-            seen.terminal_outcome == TerminalOutcome.FAILED
-            and seen.attempt_index == lease.attempt_index
-        ):
-            return TerminalFailed(execution_id=lease.execution_id, repeated=True)
-        if (
-            seen.lifecycle_phase == LifecyclePhase.RUNNABLE
-            and seen.attempt_state == AttemptState.PENDING_RETRY_ATTEMPT
-            and seen.attempt_index == lease.attempt_index + 1
-        ):
-            return RetryScheduled(
-                execution_id=lease.execution_id,
-                delay_until=instant(seen.delay_until_ms),
-                next_attempt_index=seen.attempt_index,
-                repeated=True,
-            )
-    return refusal(lease, seen)
+    return None

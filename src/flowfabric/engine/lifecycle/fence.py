@@ -6,8 +6,8 @@ answers one row for each call that changed nothing, with the execution as it sto
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, LiteralString
+from collections.abc import Callable, Sequence
+from typing import Final, LiteralString, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import ExecutionNotActive, LeaseExpired, NotFound, Refusal, StaleLease
 from flowfabric.ids import attempt_id
+
+D = TypeVar("D")
 
 # The columns that endings and hand-backs work from.
 STANDING: Final[LiteralString] = """
@@ -30,7 +32,8 @@ SEEN: Final[LiteralString] = (
     + STANDING
     + """,
            e.lease_expires_at_ms > ff.now_ms() AS live
-      FROM ff.exec_core e JOIN held USING (partition_key, execution_id)
+      FROM (SELECT DISTINCT partition_key, execution_id FROM held) AS named
+      JOIN ff.exec_core e USING (partition_key, execution_id)
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
 )"""
 )
@@ -39,16 +42,16 @@ FENCED: Final[LiteralString] = """held JOIN seen
      USING (partition_key, execution_id, attempt_index, lease_epoch, lease_id) WHERE seen.live"""
 
 REFUSED: Final[LiteralString] = """
-SELECT held.execution_id, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
+SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
        seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms
   FROM held LEFT JOIN seen USING (partition_key, execution_id)
 """
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """An execution as a refused call saw it; every field but the id is None where there is none."""
+    """An execution as the call `ordinal` saw it; its phase is None where there is none."""
 
-    execution_id: UUID
+    ordinal: int
     lifecycle_phase: str | None
     terminal_outcome: str
     attempt_state: str
@@ -59,19 +62,35 @@ class Sighting(msgspec.Struct, frozen=True):
 
     def was_left_by(self, lease: Lease) -> bool:
         """Did this very lease end here, and nothing happen since?"""
-        return self.lease_epoch == lease.lease_epoch and self.lease_id == lease.lease_id
+        fence = (self.attempt_index, self.lease_epoch, self.lease_id)
+        return fence == (lease.attempt_index, lease.lease_epoch, lease.lease_id)
 
 
-def refusals(
-    leases: Sequence[Lease], seen: Sequence[Sighting]
-) -> dict[Lease, tuple[Sighting, Refusal]]:
-    """Why each of the refused leases was refused."""
-    by_id = {sighting.execution_id: sighting for sighting in seen}
-    return {
-        lease: (by_id[lease.execution_id.uuid], refusal(lease, by_id[lease.execution_id.uuid]))
-        for lease in leases
-        if lease.execution_id.uuid in by_id
-    }
+def verdicts(
+    leases: Sequence[Lease],
+    refused: Sequence[Sighting],
+    *,
+    done: Callable[[Lease], D],
+    done_before: Callable[[Lease, Sighting], D | None] = lambda _lease, _seen: None,
+) -> list[D | Refusal]:
+    """What each call is told, in the order given.
+
+    A refused call of a holder who had done the same before (in this batch or an earlier one) hears
+    that it is done; every other hears why not.
+    """
+    if not refused:
+        return [done(lease) for lease in leases]
+    by_ordinal = {sighting.ordinal: sighting for sighting in refused}
+    succeeded = {lease for number, lease in enumerate(leases, 1) if number not in by_ordinal}
+    answers: list[D | Refusal] = []
+    for number, lease in enumerate(leases, 1):
+        if lease in succeeded:
+            answers.append(done(lease))
+        else:
+            seen = by_ordinal[number]
+            before = None if seen.lifecycle_phase is None else done_before(lease, seen)
+            answers.append(refusal(lease, seen) if before is None else before)
+    return answers
 
 
 def refusal(lease: Lease, seen: Sighting) -> Refusal:

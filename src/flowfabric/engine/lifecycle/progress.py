@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusal
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import clean_text
@@ -16,8 +16,8 @@ PROGRESS: Final[LiteralString] = (
 WITH held AS (        -- what the caller believes it holds
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[])
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id)
+                         %(lease_id)s::uuid[]) WITH ORDINALITY
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, ordinal)
 ), """
     + SEEN
     + """, noted AS (
@@ -25,15 +25,15 @@ WITH held AS (        -- what the caller believes it holds
        SET progress_pct = coalesce(%(percent)s::smallint, e.progress_pct),
            progress_message = coalesce(%(message)s::text, e.progress_message),
            last_mutation_at_ms = ff.now_ms()
-      FROM (SELECT seen.* FROM """
+      FROM (SELECT seen.*, held.ordinal FROM """
     + FENCED
     + """) AS fenced
      WHERE (e.partition_key, e.execution_id) = (fenced.partition_key, fenced.execution_id)
- RETURNING e.partition_key, e.execution_id
+ RETURNING fenced.ordinal
 )"""
     + REFUSED
-    + """  LEFT JOIN noted USING (partition_key, execution_id)
- WHERE noted.execution_id IS NULL
+    + """  LEFT JOIN noted ON noted.ordinal = held.ordinal
+ WHERE noted.ordinal IS NULL
 """
 )
 
@@ -44,7 +44,7 @@ async def progress(
     """Store the given fields, leave the others; None, or why the lease may not write."""
     if percent is not None and not 0 <= percent <= 100:
         raise invalid_input("percent", percent, "must be 0 to 100")
-    seen = await fetch_all(
+    refused = await fetch_all(
         conn,
         PROGRESS,
         Sighting,
@@ -52,5 +52,4 @@ async def progress(
         message=None if message is None else clean_text(message),
         **fence_columns([lease]),
     )
-    refused = refusals([lease], seen)
-    return refused[lease][1] if refused else None
+    return refusal(lease, refused[0]) if refused else None

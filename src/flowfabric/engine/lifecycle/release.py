@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.errors import Refusal
@@ -20,12 +20,12 @@ RELEASE: Final[LiteralString] = (
 WITH held AS (        -- what the callers believe they hold
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[])
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id)
+                         %(lease_id)s::uuid[]) WITH ORDINALITY
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, ordinal)
 ), """
     + SEEN
     + """, leaving AS (
-    SELECT seen.*, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
+    SELECT seen.*, held.ordinal, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
            'lease_revoked' AS attempt_outcome, 'attempt_interrupted' AS next_attempt_state,
            false AS retries, true AS rotates, false AS loses, 'revoked' AS lease_event,
            'released' AS lease_reason, NULL::text AS failure_reason,
@@ -36,8 +36,8 @@ WITH held AS (        -- what the callers believe they hold
 ), """
     + RELINQUISH
     + REFUSED
-    + """  LEFT JOIN left_over USING (partition_key, execution_id)
- WHERE left_over.execution_id IS NULL AND """
+    + """  LEFT JOIN left_over ON left_over.ordinal = held.ordinal
+ WHERE left_over.ordinal IS NULL AND """
     + CALLED
 )
 
@@ -53,9 +53,9 @@ async def release(conn: Connection, leases: Sequence[Lease]) -> list[Released | 
 
     The same attempt goes on with the next claim; neither retries nor reclaims are counted.
     """
-    seen = await fetch_all(conn, RELEASE, Sighting, **fence_columns(leases))
-    refused = refusals(leases, seen)
-    return [
-        refused[lease][1] if lease in refused else Released(execution_id=lease.execution_id)
-        for lease in leases
-    ]
+    refused = await fetch_all(conn, RELEASE, Sighting, **fence_columns(leases))
+    return verdicts(leases, refused, done=_done)
+
+
+def _done(lease: Lease) -> Released:
+    return Released(execution_id=lease.execution_id)

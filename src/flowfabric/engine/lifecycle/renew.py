@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusals
+from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.errors import Refusal
+from flowfabric.errors import Refusal, invalid_input
 from flowfabric.policy import milliseconds
 
 RENEW: Final[LiteralString] = (
@@ -18,14 +18,14 @@ RENEW: Final[LiteralString] = (
 WITH held AS (        -- what the callers believe they hold
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[])
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id)
+                         %(lease_id)s::uuid[]) WITH ORDINALITY
+        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, ordinal)
 ), """
     + SEEN
     + """, renewed AS (      -- only a lease that is still theirs
     UPDATE ff.exec_core e
        SET lease_expires_at_ms = ff.now_ms() + %(ttl_ms)s::bigint, last_mutation_at_ms = ff.now_ms()
-      FROM (SELECT seen.* FROM """
+      FROM (SELECT seen.*, held.ordinal FROM """
     + FENCED
     + """) AS fenced
      WHERE (e.partition_key, e.execution_id) = (fenced.partition_key, fenced.execution_id)
@@ -39,8 +39,8 @@ WITH held AS (        -- what the callers believe they hold
       FROM renewed WHERE %(tell)s::boolean
 )"""
     + REFUSED
-    + """  LEFT JOIN renewed USING (partition_key, execution_id)
- WHERE renewed.execution_id IS NULL
+    + """  LEFT JOIN renewed ON renewed.ordinal = held.ordinal
+ WHERE renewed.ordinal IS NULL
 """
 )
 
@@ -53,8 +53,9 @@ async def renew(
     A lease that is gone comes back as its `Refusal`; one refusal never spoils its neighbours. With
     `tell` each renewal is written to the lease history.
     """
-    seen = await fetch_all(
+    if milliseconds(ttl) < 1:
+        raise invalid_input("ttl", ttl, "must be positive")
+    refused = await fetch_all(
         conn, RENEW, Sighting, ttl_ms=milliseconds(ttl), tell=tell, **fence_columns(leases)
     )
-    refused = refusals(leases, seen)
-    return [refused[lease][1] if lease in refused else None for lease in leases]
+    return verdicts(leases, refused, done=lambda _: None)

@@ -1,0 +1,94 @@
+"""any non-terminal → terminal: many at once, whoever holds them."""
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.errors import ExecutionNotActive
+from flowfabric.ids import ExecutionId
+from flowfabric.states import TerminalOutcome
+from flowfabric.testing import Clock
+from tests import given
+
+
+async def test_it_ends_what_has_not_ended_and_names_it(db: Connection, clock: Clock) -> None:
+    done = await given.claimed(db)
+    await complete(db, [Completion(done, b"42")])
+    held = await given.claimed(db)
+    interrupted = await given.claimed(db)
+    await release(db, [interrupted])
+    waiting = await given.created(db)
+    delayed = await given.created(db, delay=60)
+    ended_before = await given.row(db, done.execution_id)
+    open_ones = {held.execution_id, interrupted.execution_id, waiting, delayed}
+    await clock.advance(5)
+
+    ended = await terminalize(
+        db,
+        [*open_ones, done.execution_id, ExecutionId.mint()],
+        outcome=TerminalOutcome.CANCELLED,
+        reason="all must go",
+        by="flow_cascade",
+    )
+
+    assert ended == open_ones
+    for execution_id in open_ones:
+        stored = await given.row(db, execution_id)
+        assert stored == stored | {
+            "public_state": "cancelled",
+            "cancellation_reason": "all must go",
+            "cancelled_by": "flow_cascade",
+            "failure_reason": None,
+            "terminal_at_ms": await clock.now_ms(),
+        }
+        assert await given.completion_events(db, execution_id) == ["cancelled"]
+    assert await given.row(db, done.execution_id) == ended_before
+    assert await given.completion_events(db, done.execution_id) == ["success"]
+    [late] = await complete(db, [Completion(held)])
+    assert isinstance(late, ExecutionNotActive)
+    assert late.lease_epoch == held.lease_epoch + 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "lease_event"),
+    [
+        (TerminalOutcome.SKIPPED, ("revoked", None)),
+        (TerminalOutcome.FAILED, ("revoked", None)),
+        (TerminalOutcome.EXPIRED, ("expired", None)),
+        (TerminalOutcome.CANCELLED, ("revoked", "cancelled")),
+    ],
+)
+async def test_each_outcome_is_told_by_its_name(
+    db: Connection, outcome: TerminalOutcome, lease_event: tuple[str, str | None]
+) -> None:
+    lease = await given.claimed(db)
+
+    await terminalize(db, [lease.execution_id], outcome=outcome, reason="why")
+
+    assert await given.public_state(db, lease.execution_id) == outcome.value
+    assert await given.completion_events(db, lease.execution_id) == [outcome.value]
+    assert await given.lease_events(db, lease.execution_id) == [("acquired", None), lease_event]
+    [attempt] = await given.attempts(db, lease.execution_id)
+    assert attempt["outcome"] == outcome.value
+
+
+async def test_one_named_twice_ends_once(db: Connection) -> None:
+    execution_id = await given.created(db)
+
+    ended = await terminalize(
+        db, [execution_id, execution_id], outcome=TerminalOutcome.SKIPPED, reason=None
+    )
+
+    assert ended == {execution_id}
+    assert await given.completion_events(db, execution_id) == ["skipped"]
+
+
+async def test_nothing_named_is_nothing_ended(db: Connection) -> None:
+    await given.created(db)
+    before = await given.everything(db)
+
+    assert await terminalize(db, [], outcome=TerminalOutcome.CANCELLED) == set()
+
+    assert await given.everything(db) == before

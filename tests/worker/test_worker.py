@@ -1,0 +1,309 @@
+"""The worker: what it claims, how it runs it, where it shows while it lives."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from flowfabric import App, Client, Ctx, Retry
+from flowfabric.db.rows import Connection
+from flowfabric.states import PublicState
+from tests import given
+from tests.worker.facts import count, eventually, told_twice
+
+pytestmark = pytest.mark.timeout(30)
+
+
+async def test_an_async_handler_runs_on_the_loop_and_a_plain_one_in_a_thread(
+    client: Client, ff_dsn: str
+) -> None:
+    app = App()
+
+    @app.task("async")
+    async def on_loop(ctx: Ctx) -> str:
+        return threading.current_thread().name
+
+    @app.task("plain")
+    def in_thread(ctx: Ctx) -> str:
+        return threading.current_thread().name
+
+    async with app.worker(dsn=ff_dsn):
+        here = await (await client.submit(on_loop.call())).result(timeout=10)
+        there = await (await client.submit(in_thread.call())).result(timeout=10)
+
+    assert here == threading.current_thread().name
+    assert there.startswith("flowfabric handler")
+
+
+class Meter:
+    """How many run at the same time, and the most that ever did."""
+
+    def __init__(self) -> None:
+        self.running = self.peak = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.running += 1
+            self.peak = max(self.peak, self.running)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self.running -= 1
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+async def test_as_many_handlers_run_at_once_as_there_are_slots(
+    client: Client, ff_dsn: str, db: Connection, slots: int
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> None:
+        with meter:
+            await asyncio.sleep(0.02)
+
+    await client.submit_many([job.call() for _ in range(4 * slots)])
+    async with app.worker(dsn=ff_dsn, concurrency=slots):
+        await eventually(lambda: count_is(db, "completed", 4 * slots))
+
+    assert meter.peak == slots
+
+
+async def count_is(db: Connection, state: str, number: int) -> bool:
+    return await count(db, state) == number
+
+
+async def test_plain_handlers_share_a_bounded_number_of_threads(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.task("job")
+    def job(ctx: Ctx) -> None:
+        with meter:
+            time.sleep(0.02)
+
+    await client.submit_many([job.call() for _ in range(10)])
+    async with app.worker(dsn=ff_dsn, concurrency=8, sync_workers=2):
+        await eventually(lambda: count_is(db, "completed", 10))
+
+    assert meter.peak == 2
+
+
+async def test_two_workers_share_the_work_and_nothing_is_done_twice(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app, runs = App(), []
+
+    @app.task("job")
+    async def job(ctx: Ctx, number: int) -> None:
+        runs.append(number)
+        await asyncio.sleep(0.01)
+
+    await client.submit_many(job.many(range(60)))
+    async with app.worker(dsn=ff_dsn, concurrency=4), app.worker(dsn=ff_dsn, concurrency=4):
+        await eventually(lambda: count_is(db, "completed", 60))
+
+    assert sorted(runs) == list(range(60))
+    assert await told_twice(db) == 0
+    workers = await db.fetchval("SELECT count(DISTINCT worker_instance_id) FROM ff.attempt")
+    assert workers == 2
+
+
+async def test_what_no_handler_is_registered_for_is_left_to_others_unharmed(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    ours, theirs = App(), App()
+
+    @ours.task("known")
+    async def known(ctx: Ctx) -> str:
+        return "done"
+
+    @theirs.task("unknown")
+    async def unknown(ctx: Ctx) -> None: ...
+
+    foreign = await client.submit(unknown.call(), priority=100)
+    own = await client.submit(known.call())
+    await ours.worker(dsn=ff_dsn).run_until_idle()
+
+    assert await own.result(timeout=10) == "done"
+    stored = await given.row(db, foreign.execution_id)
+    assert (stored["public_state"], stored["total_attempt_count"]) == ("waiting", 0)
+
+
+async def test_a_worker_takes_only_its_lanes_its_namespace_and_what_it_is_capable_of(
+    client: Client, ff_dsn: str
+) -> None:
+    app, elsewhere = App(), App(namespace="elsewhere")
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> None: ...
+
+    @app.task("heavy", requires={"gpu", "ssd"})
+    async def heavy(ctx: Ctx) -> None: ...
+
+    other_lane = await client.submit(job.call(), lane="slow")
+    too_heavy = await client.submit(heavy.call())
+    mine = await client.submit(job.call())
+    elsewhere.task("job")(job.function)
+    await elsewhere.worker(dsn=ff_dsn, lanes=["default", "slow"]).run_until_idle()
+    assert await mine.state() is PublicState.WAITING
+
+    await app.worker(dsn=ff_dsn, capabilities={"gpu"}).run_until_idle()
+    assert await mine.state() is PublicState.COMPLETED
+    assert await other_lane.state() is PublicState.WAITING
+    assert await too_heavy.state() is PublicState.WAITING
+
+    capable = app.worker(dsn=ff_dsn, lanes=["slow", "default"], capabilities={"ssd", "gpu", "x"})
+    await capable.run_until_idle()
+    assert await other_lane.state() is PublicState.COMPLETED
+    assert await too_heavy.state() is PublicState.COMPLETED
+
+
+async def test_the_most_urgent_runs_first_and_then_the_oldest(client: Client, ff_dsn: str) -> None:
+    app, order = App(), []
+
+    @app.task("job")
+    async def job(ctx: Ctx, name: str) -> None:
+        order.append(name)
+
+    for name, priority in [("old", 0), ("urgent", 9), ("new", 0), ("soon", 5)]:
+        await client.submit(job.call(name), priority=priority)
+    await app.worker(dsn=ff_dsn, concurrency=1).run_until_idle()
+
+    assert order == ["urgent", "soon", "old", "new"]
+
+
+async def test_a_worker_is_in_the_registry_while_it_runs_and_not_after(
+    ff_dsn: str, db: Connection
+) -> None:
+    app = App("shop")
+
+    @app.task("job", lane="mail")
+    async def job(ctx: Ctx) -> None: ...
+
+    async def listed() -> list[Any]:
+        return await db.fetch("SELECT * FROM ff.worker_registry")
+
+    worker = app.worker(
+        dsn=ff_dsn, worker_instance_id="shop-1", capabilities={"gpu"}, concurrency=7
+    )
+    async with worker:
+        [row] = await eventually(listed)
+        assert (row["worker_id"], row["worker_instance_id"]) == ("shop-worker", "shop-1")
+        assert (row["namespace"], row["lanes"], row["kinds"]) == ("shop", ["mail"], ["job"])
+        assert (row["capabilities"], row["concurrency"]) == (["gpu"], 7)
+
+    assert await listed() == []
+
+
+async def test_running_until_idle_ends_at_once_where_there_is_nothing(ff_dsn: str) -> None:
+    began = time.monotonic()
+
+    await App().worker(dsn=ff_dsn).run_until_idle()
+
+    assert time.monotonic() - began < 2.5
+
+
+async def test_running_until_idle_includes_what_the_work_itself_makes(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app = App()
+
+    @app.task("countdown")
+    async def countdown(ctx: Ctx, number: int) -> None:
+        await asyncio.sleep(0.02)
+        if number:
+            await client.submit(countdown.call(number - 1))
+
+    await client.submit(countdown.call(5))
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert await count(db, "completed") == 6
+
+
+async def test_running_until_idle_includes_retries_that_need_no_wait(
+    client: Client, ff_dsn: str
+) -> None:
+    app = App()
+
+    @app.task("flaky", retry=Retry(max_retries=3, initial=0))
+    async def flaky(ctx: Ctx) -> int:
+        if ctx.attempt_index < 3:
+            raise RuntimeError("not yet")
+        return ctx.attempt_index
+
+    handle = await client.submit(flaky.call())
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert await handle.state() is PublicState.COMPLETED
+    assert await handle.result(timeout=5) == 3
+
+
+@pytest.mark.parametrize("slots", [1, 2, 64])
+async def test_running_until_idle_ends_whatever_the_number_of_slots(
+    client: Client, ff_dsn: str, db: Connection, slots: int
+) -> None:
+    app = App()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> None:
+        await asyncio.sleep(0.01)
+
+    await client.submit_many([job.call() for _ in range(2 * min(slots, 8))])
+    await asyncio.wait_for(app.worker(dsn=ff_dsn, concurrency=slots).run_until_idle(), 10)
+
+    assert await count(db) == await count(db, "completed")
+
+
+async def test_a_worker_that_cannot_start_says_so(ff_server: Any) -> None:
+    empty = await ff_server.create_empty()
+    try:
+        with pytest.raises(Exception, match="ff migrate"):
+            await App().worker(dsn=empty).run(handle_signals=False)
+    finally:
+        await ff_server.drop(empty)
+
+
+async def test_a_worker_used_as_a_block_that_cannot_start_says_so_before_the_block(
+    ff_server: Any,
+) -> None:
+    empty, entered = await ff_server.create_empty(), False
+    try:
+        with pytest.raises(Exception, match="ff migrate"):
+            async with App().worker(dsn=empty):
+                entered = True
+                await asyncio.sleep(0)
+    finally:
+        await ff_server.drop(empty)
+    assert not entered
+
+
+async def test_a_worker_uses_no_more_connections_than_its_pool_and_two(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app, most = App(), 0
+
+    @app.task("job", retry=Retry(max_retries=1, initial=0))
+    async def job(ctx: Ctx, number: int) -> None:
+        await ctx.progress(number % 100)
+        if number % 3 == 0 and ctx.attempt_index == 0:
+            raise RuntimeError("again")
+
+    await client.submit_many(job.many(range(200)))
+    async with app.worker(dsn=ff_dsn, concurrency=50):
+        while not await count_is(db, "completed", 200):
+            most = max(most, await connections(db))
+
+    assert 3 <= most <= 8
+
+
+async def connections(db: Connection) -> int:
+    return await db.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name LIKE 'flowfabric %'"
+        " AND application_name NOT IN ('flowfabric tests', 'flowfabric client')"
+    )
