@@ -5,14 +5,14 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from flowfabric.client.enqueue import enqueue
-from flowfabric.client.gather import Gatherer
+from flowfabric.client.gather import CHUNK, Gatherer, create_together
 from flowfabric.client.handle import Handle, read_untyped
 from flowfabric.client.task import Call
 from flowfabric.client.waits import Waits
@@ -135,11 +135,25 @@ class Client:
         self, calls: Sequence[Call[R]], options: Options, *, conn: Any = None
     ) -> list[Handle[R]]:
         """`submit_many` with its options as one value."""
-        news = [self.execution_of(call, options) for call in calls]
-        if conn is None:
-            answers = await repeated(lambda: self.engine.create_execution(news))
+        if not calls:
+            return []
+        news: list[NewExecution] = []
+
+        def chunks(size: int = CHUNK) -> Iterator[Sequence[NewExecution]]:
+            for start in range(0, len(calls), size):
+                if start >= len(news):
+                    chunk = calls[start : start + size]
+                    news.extend([self.execution_of(call, options) for call in chunk])
+                yield news[start : start + size]
+
+        if conn is not None:
+            [everything] = chunks(size=max(1, len(calls)))
+            answers = await enqueue(conn, everything, partitions=self.engine.partitions)
+        elif len(calls) <= CHUNK:
+            [everything] = chunks()
+            answers = await repeated(lambda: self.engine.create_execution(everything))
         else:
-            answers = await enqueue(conn, news, partitions=self.engine.partitions)
+            answers = await create_together(self.engine, chunks)
         return self.handles(calls, news, answers)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:

@@ -3,16 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from flowfabric.db.transaction import repeated
+from flowfabric.db.rows import Connection
+from flowfabric.db.transaction import repeated, transact
 from flowfabric.engine.facade import Engine
-from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.engine.lifecycle.create_execution import (
+    Created,
+    Duplicate,
+    NewExecution,
+    create_execution,
+)
 
 BATCH: Final = 500
+CHUNK: Final = 1000
 _IN_FLIGHT: Final = 2
 
 Answer = Created | Duplicate
+
+
+async def create_together(
+    engine: Engine, chunks: Callable[[], Iterator[Sequence[NewExecution]]]
+) -> list[Answer]:
+    """Create every execution of every chunk, or none, in one transaction.
+
+    `chunks` makes them one after the other (and the same ones again when asked again): the next is
+    made while the database is busy with the one before.
+    """
+
+    async def body(conn: Connection) -> list[Answer]:
+        answers: list[Answer] = []
+        flight: asyncio.Task[list[Answer]] | None = None
+        for chunk in chunks():
+            if flight is not None:
+                answers += await flight
+            create = create_execution(conn, chunk, partitions=engine.partitions)
+            flight = asyncio.create_task(create)
+            await asyncio.sleep(0)
+        return answers if flight is None else answers + await flight
+
+    return await repeated(lambda: transact(engine.pool, "create_execution", body))
 
 
 class Gatherer:

@@ -29,7 +29,8 @@ WITH held AS (        -- what the callers believe they hold, and why they fail
                          %(failure_detail)s::text[], %(retry_after_ms)s::bigint[])
               WITH ORDINALITY
         AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id,
-                 failure_reason, failure_category, failure_class, failure_detail, retry_after_ms, ordinal)
+                 failure_reason, failure_category, failure_class, failure_detail,
+                 retry_after_ms, ordinal)
 ), """
     + SEEN
     + """, failed AS (       -- each with what its policy says
