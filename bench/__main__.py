@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from rich.console import Console
 
@@ -19,7 +19,10 @@ from bench.runner import Plan, Runner
 from bench.scenarios import GROUPS, SCENARIOS
 from bench.systems import FLOOR, OURS, PEERS, SYSTEMS
 
-EPILOG = """
+FULL_LIMIT: Final = 580.0
+QUICK_LIMIT: Final = 115.0
+
+EPILOG: Final = """
 Every scenario runs for every system in turn, round after round, on one Postgres: a temporary
 one, or the server that FF_DATABASE_URL names. Only ratios of one run mean anything; see
 bench/README.md. The first run installs the peers into .bench/.
@@ -93,6 +96,7 @@ async def bench(arguments: argparse.Namespace, console: Console) -> int:
         systems=[OURS, *arguments.peers, FLOOR],
         rounds=arguments.rounds or (1 if arguments.quick else 3),
         quick=arguments.quick,
+        limit=QUICK_LIMIT if arguments.quick else FULL_LIMIT,
     )
     try:
         for name in arguments.peers:

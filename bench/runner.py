@@ -28,6 +28,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     systems: Sequence[str]
     rounds: int
     quick: bool
+    limit: float
     timeout: float = 90.0
 
     def steps(self) -> Iterator[tuple[int, Scenario, System]]:
@@ -61,6 +62,10 @@ class Runner:
         steps = list(self.plan.steps())
         began = time.monotonic()
         for done, (number, scenario, system) in enumerate(steps, 1):
+            if time.monotonic() - began > self.plan.limit:
+                left = len(steps) - done + 1
+                self.results.failures.append(f"out of time: {left} measurements left out")
+                break
             try:
                 shown = await self._step(number, scenario, system)
             except (AdapterError, OSError) as error:
@@ -84,7 +89,8 @@ class Runner:
         database = f"{system.name}_run"
         dsn = await self.cluster.create(database, template=template)
         await self.cluster.checkpoint()
-        options = scenario.options + (scenario.quick_options if self.plan.quick else ())
+        options = ("--timeout", "20") if self.plan.quick else ("--timeout", "40")
+        options += scenario.options + (scenario.quick_options if self.plan.quick else ())
         size = scenario.size(system, quick=self.plan.quick)
         call = (scenario.command, "--dsn", dsn, "--n", str(size), *options)
         if scenario.footprint:
@@ -95,8 +101,10 @@ class Runner:
             figures = await self._call(system, *call)
         await self.cluster.drop(database)
         if "stalled" in figures:
-            return f"stalled: not done after {figures['stalled']:.0f} s"
+            raise AdapterError(f"stalled, not done after {figures['stalled']:.0f} s")
         self.results.add(scenario.key, system.name, number, figures)
+        if scenario.figure not in figures:
+            return ", ".join(f"{name} {value:,.0f}" for name, value in figures.items())
         return f"{figures[scenario.figure]:>10,.1f} {scenario.unit}"
 
     async def _template(self, system: System, backlog: int) -> str:

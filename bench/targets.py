@@ -34,7 +34,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return results.ratio(self.scenario, self.figure, against=against, system=self.system)
 
     def verdict(self, value: float) -> Verdict:
-        """Which of the two bars `value` reaches."""
+        """Which of the two bars `value` reaches, at the precision that the table shows."""
+        value = round(value, 2)
         if self._reaches(value, self.goal):
             return "goal"
         return "first bar" if self._reaches(value, self.first) else "below"

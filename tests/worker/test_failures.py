@@ -107,7 +107,6 @@ class Panic(BaseException):
 PANICS: list[tuple[str, Callable[[], object]]] = [
     ("sys.exit", lambda: sys.exit(3)),
     ("own base exception", lambda: (_ for _ in ()).throw(Panic("panic"))),
-    ("generator exit", lambda: (_ for _ in ()).throw(GeneratorExit("odd"))),
 ]
 
 

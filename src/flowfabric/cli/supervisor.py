@@ -25,7 +25,10 @@ class _Child:
 
     def start(self) -> None:
         self.started = time.monotonic()
-        self.process = subprocess.Popen(self._command, env=self._environment)
+        # A session of its own: Ctrl-C reaches the supervisor alone, which then lets all drain.
+        self.process = subprocess.Popen(
+            self._command, env=self._environment, start_new_session=True
+        )
 
     def died(self) -> bool:
         return self.process is not None and self.process.poll() is not None
@@ -41,7 +44,10 @@ class _Child:
 
 
 def supervise(command: list[str], processes: int, *, environment: Mapping[str, str]) -> int:
-    """Keep `processes` copies of `command` alive until SIGTERM or SIGINT; the exit code."""
+    """Keep `processes` copies of `command` alive until SIGTERM or SIGINT, or one has finished.
+
+    Then every one drains; a second signal kills them. The worst of their exit codes.
+    """
     stopping: list[int] = []
     children = [_Child(command, environment) for _ in range(processes)]
 
@@ -58,18 +64,10 @@ def supervise(command: list[str], processes: int, *, environment: Mapping[str, s
             if child.died() and child.process is not None:
                 code = child.process.returncode
                 if code == 0:
-                    return _stop_all(children)
+                    stop(signal.SIGTERM, None)
+                    break
                 log.warning("a worker process ended with %s; next in %gs", code, child.reschedule())
             if child.process is None and time.monotonic() >= child.start_at and not stopping:
                 child.start()
         time.sleep(_LOOK_EVERY)
-    return _stop_all(children)
-
-
-def _stop_all(children: list[_Child]) -> int:
-    """Let every process drain; the worst of their exit codes."""
-    running = [child.process for child in children if child.process is not None]
-    for process in running:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-    return max((abs(process.wait()) for process in running), default=0)
+    return max((abs(child.process.wait()) for child in children if child.process), default=0)

@@ -7,7 +7,9 @@ import fcntl
 import os
 import pwd
 import shutil
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -63,7 +65,7 @@ class EmbeddedPostgres:
                 server = get_server(data_dir, start=False)
                 server.ensure_pgdata_inited()
                 _configure(data_dir, {**DEFAULT_SETTINGS, **(settings or {})})
-                server.start()
+                _start(server)
         except Exception as error:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -89,6 +91,18 @@ def _turn(directory: Path) -> Generator[None]:
     with (directory / ".embedded.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _start(server: PostgresServer) -> None:
+    """Start it; the wheel gives a loaded machine ten seconds, so a second look is due."""
+    for patience in (2.0, 5.0, None):
+        try:
+            return server.start()
+        except (subprocess.SubprocessError, AssertionError):
+            if patience is None:
+                raise
+            time.sleep(patience)
+    return None
 
 
 def _configure(data_dir: Path, settings: Mapping[str, str]) -> None:

@@ -1,0 +1,209 @@
+"""Every command once as it should be, and once with each mistake a user makes."""
+
+import pytest
+
+from flowfabric.db.migrate import needed_version
+from flowfabric.db.rows import Connection
+from flowfabric.ids import ExecutionId
+from flowfabric.testing import TestServer
+from tests import given
+from tests.cli.conftest import Answer, Shell
+
+
+def one_line(answer: Answer) -> str:
+    """The complaint of a command that failed: one line, and nothing on standard output."""
+    assert answer.code == 1, answer
+    assert answer.out == ""
+    [line] = answer.err.splitlines()
+    assert line.startswith("ff: ")
+    return line
+
+
+async def test_help_names_every_command(bare: Shell) -> None:
+    answer = await bare.ff("--help")
+
+    assert answer.code == 0
+    for command in (
+        "dev",
+        "migrate",
+        "worker",
+        "submit",
+        "executions",
+        "lanes",
+        "workers",
+        "doctor",
+    ):
+        assert command in answer.out
+
+
+async def test_the_version_is_shown(bare: Shell) -> None:
+    assert (await bare.ff("--version")).out.startswith("flowfabric ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("migrate",),
+        ("lanes",),
+        ("workers",),
+        ("doctor",),
+        ("submit", "x"),
+        ("executions", "list"),
+        ("worker", "shop:app"),
+    ],
+    ids=" ".join,
+)
+async def test_a_missing_database_is_one_clear_line(bare: Shell, command: tuple[str, ...]) -> None:
+    assert "FF_DATABASE_URL" in one_line(await bare.ff(*command))
+
+
+async def test_a_database_that_does_not_answer_is_one_clear_line_without_the_password(
+    bare: Shell,
+) -> None:
+    url = "postgresql://ann:s3cret@127.0.0.1:1/x"
+
+    line = one_line(await bare.ff("lanes", "--database-url", url))
+
+    assert "cannot reach" in line
+    assert "s3cret" not in line
+
+
+async def test_a_url_of_another_kind_is_refused(bare: Shell) -> None:
+    assert "mysql://" in one_line(await bare.ff("lanes", "--database-url", "mysql://x/y"))
+
+
+async def test_an_unmigrated_database_says_what_to_run(bare: Shell, ff_server: TestServer) -> None:
+    dsn = await ff_server.create_empty()
+    try:
+        line = one_line(await bare.ff("lanes", "--database-url", dsn))
+        first = await bare.ff("migrate", "--json", "--database-url", dsn)
+        second = await bare.ff("migrate", "--json", "--database-url", dsn)
+        after = await bare.ff("lanes", "--database-url", dsn)
+    finally:
+        await ff_server.drop(dsn)
+
+    assert "ff migrate" in line
+    assert len(first.json["applied"]) == first.json["version"] == needed_version()
+    assert second.json["applied"] == []
+    assert (after.code, "No lanes yet" in after.out) == (0, True)
+
+
+async def test_submit_creates_an_execution_and_warns_that_nobody_runs_it(
+    shell: Shell, db: Connection
+) -> None:
+    answer = await shell.ff(
+        "submit", "double", '{"n": 2}', "--priority", "7", "--tag", "shop.tenant=acme", "--json"
+    )
+
+    assert answer.code == 0
+    assert answer.json["created"] is True
+    assert "no live worker offers kind 'double'" in answer.err
+    stored = await given.row(db, ExecutionId.parse(answer.json["execution_id"]))
+    assert (stored["priority"], stored["public_state"]) == (7, "waiting")
+
+
+async def test_the_same_key_gives_the_first_execution(shell: Shell) -> None:
+    first = await shell.ff("submit", "double", "--key", "k", "--json")
+    second = await shell.ff("submit", "double", "--key", "k", "--json")
+
+    assert second.json == {"execution_id": first.json["execution_id"], "created": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("{broken",), "payload '{broken'"),
+        (("--lane", "grö"), "lane_id 'grö'"),
+        (("--tag", "nodot=1"), "tag key 'nodot'"),
+        (("--tag", "novalue"), "tag 'novalue'"),
+        (("--requires", "a,b"), "invalid_capabilities: required:comma_in_token"),
+        (("--delay", "nan"), "delay nan"),
+    ],
+)
+async def test_what_cannot_be_submitted_is_named(
+    shell: Shell, db: Connection, arguments: tuple[str, ...], named: str
+) -> None:
+    assert named in one_line(await shell.ff("submit", "double", *arguments))
+    assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
+
+
+async def test_executions_are_listed_shown_and_cancelled(shell: Shell, db: Connection) -> None:
+    execution_id = str(await given.created(db, tags={"shop.tenant": "acme"}))
+
+    listed = await shell.ff("executions", "list", "--tag", "shop.tenant=acme", "--json")
+    shown = await shell.ff("executions", "show", execution_id, "--json")
+    cancelled = await shell.ff("executions", "cancel", execution_id, "--reason", "no", "--json")
+    again = await shell.ff("executions", "cancel", execution_id)
+    after = await shell.ff("executions", "list", "--state", "cancelled")
+
+    assert [one["execution_id"] for one in listed.json["executions"]] == [execution_id]
+    assert (shown.json["public_state"], shown.json["attempts"]) == ("waiting", [])
+    assert cancelled.json["public_state"] == "cancelled"
+    assert "cancelled before" in again.out
+    assert execution_id in after.out
+
+
+async def test_pages_follow_one_another(shell: Shell, db: Connection) -> None:
+    made = {str(await given.created(db)) for _ in range(3)}
+
+    first = await shell.ff("executions", "list", "--limit", "2", "--json")
+    cursor = first.json["next_cursor"]
+    second = await shell.ff("executions", "list", "--limit", "2", "--cursor", cursor, "--json")
+
+    seen = [one["execution_id"] for page in (first, second) for one in page.json["executions"]]
+    assert (set(seen), len(seen)) == (made, 3)
+    assert second.json["next_cursor"] is None
+
+
+@pytest.mark.parametrize("command", ["show", "cancel"])
+async def test_ids_that_are_malformed_or_unknown_are_named(shell: Shell, command: str) -> None:
+    unknown = str(ExecutionId.mint())
+
+    assert "execution_id 'nonsense'" in one_line(await shell.ff("executions", command, "nonsense"))
+    assert f"{unknown} does not exist" in one_line(await shell.ff("executions", command, unknown))
+
+
+async def test_a_cursor_of_nobodys_making_is_refused(shell: Shell) -> None:
+    assert "cursor 'x'" in one_line(await shell.ff("executions", "list", "--cursor", "x"))
+
+
+async def test_lanes_show_what_waits(shell: Shell, db: Connection) -> None:
+    await given.created(db)
+    await given.created(db, delay=60)
+
+    [lane] = (await shell.ff("lanes", "--json")).json
+
+    assert (lane["lane_id"], lane["waiting"], lane["delayed"], lane["active"]) == (
+        "default",
+        1,
+        1,
+        0,
+    )
+
+
+async def test_the_doctor_finds_a_missing_schema(bare: Shell, ff_server: TestServer) -> None:
+    dsn = await ff_server.create_empty()
+    try:
+        answer = await bare.ff("doctor", "--json", "--database-url", dsn)
+    finally:
+        await ff_server.drop(dsn)
+
+    findings = {finding["check"]: finding for finding in answer.json}
+    assert answer.code == 1
+    assert findings["schema"] == {
+        "check": "schema",
+        "verdict": "fail",
+        "found": "absent",
+        "advice": "Run: ff migrate",
+    }
+
+
+async def test_the_doctor_examines_a_migrated_database(shell: Shell) -> None:
+    answer = await shell.ff("doctor", "--json")
+
+    findings = {finding["check"]: finding for finding in answer.json}
+    assert findings["schema"]["verdict"] == "ok"
+    assert findings["wake-ups"]["verdict"] == "ok"
+    assert findings["sweeps"]["verdict"] == "ok"
+    failed = [check for check, finding in findings.items() if finding["verdict"] == "fail"]
+    assert answer.code == (1 if failed else 0)

@@ -1,0 +1,104 @@
+"""A reader's directory: the files of a page, and the test's own database in the environment."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from flowfabric import Client
+from tests.docs.pages import Block, block, blocks
+
+
+class Reader:
+    """Somebody who follows one page: has its files, and runs its examples."""
+
+    def __init__(self, place: Path, dsn: str) -> None:
+        self.place, self.dsn = place, dsn
+        self.page = ""
+
+    def opens(self, page: str) -> None:
+        """Write the files that the page shows, and go where they are."""
+        self.page = page
+        for each in blocks(page):
+            if each.role == "file":
+                (self.place / each.name).write_text(each.text)
+
+    async def shell(self, name: str) -> str:
+        """Run the shell example `name`; what it prints. Fails if a command of it fails."""
+        return await self.run("sh", "-eu", "-c", block(self.page, name).text)
+
+    async def run(self, *command: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=self.place,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+    def environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        plain = {"COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": str(self.place)}
+        return {**os.environ, **plain, "PATH": path, "FF_DATABASE_URL": self.dsn}
+
+    async def sql(self, name: str) -> list[asyncpg.Record]:
+        """Run the SQL example `name` and commit; the rows it answers."""
+        conn = await asyncpg.connect(self.dsn)
+        try:
+            text = block(self.page, name).text
+            if ";" in text:
+                await conn.execute(text)
+                return []
+            return await conn.fetch(text)
+        finally:
+            await conn.close()
+
+    async def python(self, name: str, **names: Any) -> dict[str, Any]:
+        """Run the Python example `name` with these names; all names afterwards."""
+        await execute(block(self.page, name), names)
+        return names
+
+
+async def execute(example: Block, names: dict[str, Any]) -> None:
+    """Run a block that may await at its top level."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile(example.text, str(example), "exec", flags=flags)
+    names.setdefault("__name__", "example")
+    result = eval(code, names)  # noqa: S307  our own pages
+    if inspect.isawaitable(result):
+        await result
+
+
+@pytest.fixture
+def reader(tmp_path: Path, ff_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Reader]:
+    """In an empty directory, with the database of this test; modules of the page are forgotten."""
+    known = set(sys.modules)
+    monkeypatch.setenv("FF_DATABASE_URL", ff_dsn)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        yield Reader(tmp_path, ff_dsn)
+    finally:
+        for name in set(sys.modules) - known:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and Path(file).is_relative_to(tmp_path):
+                del sys.modules[name]
+
+
+@pytest.fixture
+async def client(ff_dsn: str) -> AsyncGenerator[Client]:
+    async with await Client.connect(ff_dsn) as connected:
+        yield connected

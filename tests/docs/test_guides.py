@@ -1,0 +1,290 @@
+"""Every example of the guides runs and does what its page says."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+import sqlalchemy.orm
+
+import flowfabric
+from flowfabric import App, Client, ExecutionFailed, PublicState
+from tests.docs.conftest import Reader
+
+EVERYTHING = {name: getattr(flowfabric, name) for name in flowfabric.__all__}
+
+
+def opened(reader: Reader, page: str, module: str) -> ModuleType:
+    """The module that the page shows, imported from the reader's directory."""
+    reader.opens(page)
+    return importlib.import_module(module)
+
+
+# Your first app.
+
+
+@pytest.fixture
+def shop(reader: Reader) -> ModuleType:
+    return opened(reader, "docs/guides/first-app.md", "shop")
+
+
+async def test_an_order_is_charged_once_and_a_large_one_declined(
+    reader: Reader, shop: ModuleType
+) -> None:
+    async with shop.app.worker():
+        first = await reader.shell("order")
+        second = await reader.shell("order")
+
+    assert "new\nreceipt for o-1\ndeclined over the limit" in first
+    assert "known\nreceipt for o-1" in second
+
+
+async def test_each_way_to_submit_and_to_look(
+    reader: Reader, shop: ModuleType, client: Client
+) -> None:
+    names = await reader.python("submit-options", client=client, **vars(shop))
+    async with shop.app.worker():
+        for handle in (names["urgent"], names["bounded"], names["tagged"], *names["many"]):
+            await handle.result(timeout=10)
+    names = await reader.python("look", **names)
+
+    assert len(names["many"]) == 100
+    assert await names["later"].state() is PublicState.CANCELLED
+    assert (await names["urgent"].describe()).priority == 10
+    assert (await names["bounded"].describe()).deadline_at is not None
+    assert names["state"] is PublicState.COMPLETED
+    assert names["snapshot"].progress_message == "reading owl.jpg"
+    assert len(names["attempts"]) == 1
+    assert [found.execution_id for found in names["page"].executions] == [
+        names["tagged"].execution_id
+    ]
+    assert names["again"].execution_id.partition_key == 7
+
+
+async def test_the_same_from_a_shell(reader: Reader, shop: ModuleType) -> None:
+    async with shop.app.worker(worker_instance_id="the-only-one"):
+        said = await reader.shell("look-shell")
+
+    assert "No executions." in said
+    assert "submitted {fp:" in said
+    assert "warning" not in said
+    assert "payments" in said
+    assert "the-only-one" in said
+
+
+async def test_a_blocking_program_gets_its_result(reader: Reader, shop: ModuleType) -> None:
+    async with shop.app.worker():
+        assert len((await reader.shell("blocking")).strip()) == 64
+
+
+async def test_middleware_sees_every_task(reader: Reader, shop: ModuleType, client: Client) -> None:
+    await reader.python("middleware", app=shop.app)
+
+    async with shop.app.worker():
+        handle = await client.submit(shop.thumbnail.call("cat.jpg"))
+        await handle.result(timeout=10)
+
+    assert shop.app.state.seconds.keys() == {"thumbnail"}
+
+
+# Retries and timeouts.
+
+
+@pytest.fixture
+def retries(reader: Reader) -> Reader:
+    reader.opens("docs/guides/retries-and-timeouts.md")
+    return reader
+
+
+async def test_policies_are_stored_as_the_page_says(retries: Reader, client: Client) -> None:
+    app = App()
+    names = await retries.python("retry-policy", app=app, **EVERYTHING)
+    names = await retries.python("limits", **names)
+
+    report = await client.submit(names["report"].call("May"))
+    fetch = await client.submit(names["fetch"].call("https://example.org"))
+    await app.worker().run_until_idle()
+
+    assert await fetch.result(timeout=5) == "content of https://example.org at attempt 0"
+    snapshot = await report.describe()
+    assert snapshot.deadline_at is not None
+    assert (snapshot.deadline_at - snapshot.created_at).total_seconds() == 3600
+    policy = names["fetch"].policy.retry_policy
+    assert (policy.max_retries, policy.backoff.jitter) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "state", "category"),
+    [
+        ("data.part", PublicState.DELAYED, "retry"),
+        ("data.exe", PublicState.FAILED, "bad_input"),
+        ("missing.csv", PublicState.FAILED, "handler_error"),
+    ],
+)
+async def test_a_failure_is_tried_again_or_not(
+    retries: Reader, client: Client, path: str, state: PublicState, category: str
+) -> None:
+    app = App()
+    names = await retries.python("failing", app=app, **EVERYTHING)
+
+    handle = await client.submit(names["import_file"].call(path))
+    await app.worker().run_until_idle()
+
+    snapshot = await handle.describe()
+    assert (snapshot.public_state, snapshot.failure_category) == (state, category)
+
+
+async def test_a_retry_without_a_policy_fails(client: Client) -> None:
+    app = App()
+
+    @app.task("job")
+    async def job(ctx: flowfabric.Ctx) -> None:
+        raise flowfabric.Retry
+
+    handle = await client.submit(job.call())
+    await app.worker(dsn=client.engine.pool.config.dsn).run_until_idle()
+
+    with pytest.raises(ExecutionFailed):
+        await handle.result(timeout=5)
+
+
+async def test_sql_can_give_a_policy(retries: Reader, client: Client) -> None:
+    app = App()
+    await retries.python("retry-policy", app=app, **EVERYTHING)
+    [(execution_id,)] = await retries.sql("sql-policy")
+
+    await app.worker().run_until_idle()
+
+    assert await client.handle(execution_id).state() is PublicState.COMPLETED
+
+
+# Transactional enqueue.
+
+
+@pytest.fixture
+async def signup(reader: Reader) -> ModuleType:
+    conn = await asyncpg.connect(reader.dsn)
+    await conn.execute("CREATE TABLE users (email text)")
+    await conn.close()
+    return opened(reader, "docs/guides/transactional-enqueue.md", "signup")
+
+
+@pytest.mark.parametrize(
+    ("example", "email"),
+    [
+        ("asyncpg", "ann"),
+        ("psycopg", "bob"),
+        ("psycopg-sync", "cem"),
+        ("sqlalchemy", "dee"),
+        ("trigger", "eve"),
+    ],
+)
+async def test_a_row_and_its_execution_are_one_transaction(
+    reader: Reader, signup: ModuleType, client: Client, example: str, email: str
+) -> None:
+    names: dict[str, Any] = {
+        "dsn": reader.dsn,
+        "client": client,
+        "welcome": signup.welcome,
+        "asyncpg": asyncpg,
+        "psycopg": psycopg,
+        "sqlalchemy": sqlalchemy,
+        "Session": sqlalchemy.orm.Session,
+    }
+
+    if example == "trigger":
+        await reader.sql(example)
+    else:
+        await reader.python(example, **names)
+
+    conn = await asyncpg.connect(reader.dsn)
+    stored = await conn.fetchval("SELECT email FROM users")
+    await conn.close()
+    [found] = (await client.search(kind="welcome")).executions
+    await signup.app.worker().run_until_idle()
+    assert stored == f"{email}@example.org"
+    assert await client.handle(found.execution_id).result(timeout=5) == f"welcomed {stored}"
+
+
+# Running workers.
+
+
+@pytest.fixture
+def jobs(reader: Reader) -> ModuleType:
+    return opened(reader, "docs/guides/running-workers.md", "jobs")
+
+
+async def test_a_worker_runs_until_nothing_is_left(
+    reader: Reader, jobs: ModuleType, client: Client
+) -> None:
+    nap = await client.submit(jobs.nap.call(0.01))
+    render = await client.submit(jobs.render.call(3))
+
+    said = await reader.shell("until-idle")
+
+    assert "stopped" in said
+    assert await nap.state() is PublicState.COMPLETED
+    assert await render.state() is PublicState.WAITING  # nobody offers a gpu
+    await jobs.app.worker(capabilities={"gpu"}).run_until_idle()
+    assert await render.result(timeout=5) == 3
+
+
+async def test_a_worker_inside_another_program(
+    reader: Reader, jobs: ModuleType, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await reader.python("embedded", client=client, **vars(jobs))
+
+    assert capsys.readouterr().out == "slept 0.01 s\n"
+
+
+async def test_tasks_that_keep_python_busy_run_in_a_process(
+    reader: Reader, jobs: ModuleType, client: Client
+) -> None:
+    primes = importlib.import_module("primes")
+
+    handle = await client.submit(primes.count_primes.call(100))
+    await primes.app.worker().run_until_idle()
+
+    assert await handle.result(timeout=5) == 25
+    assert (await handle.describe()).progress_message == "counting below 100"
+
+
+async def test_tasks_one_at_a_time_by_hand(
+    reader: Reader, jobs: ModuleType, client: Client
+) -> None:
+    handle = await client.submit(jobs.nap.call(60))
+
+    await reader.python("tasks", app=jobs.app)
+
+    assert await client.handle(handle.execution_id).result(timeout=5) == "done by hand"
+    assert (await handle.describe()).progress_message == "half way"
+
+
+# Testing.
+
+
+async def test_the_tests_of_the_testing_page_pass(reader: Reader) -> None:
+    mailer = opened(reader, "docs/guides/testing.md", "mailer")
+
+    assert "2 passed" in await reader.shell("testing")
+    await reader.python("plain-call", send=mailer.send, SimpleNamespace=SimpleNamespace)
+
+
+# Operations.
+
+
+async def test_a_deployment(reader: Reader, jobs: ModuleType, client: Client) -> None:
+    reader.page = "docs/operations.md"
+    nap = await client.submit(jobs.nap.call(0.01))
+
+    with pytest.raises(AssertionError, match="fsync"):  # the test server runs without it
+        await reader.shell("deploy")
+    await reader.run("ff", "worker", "jobs:app", "--until-idle")
+
+    assert await nap.state() is PublicState.COMPLETED
+    assert [tuple(row) for row in await reader.sql("watch")] == [(0,)]

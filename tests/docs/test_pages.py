@@ -1,0 +1,80 @@
+"""What holds for every page: links lead somewhere, examples are run, no machine shows through."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name_of, prose, text_of
+
+NAMES = [name_of(page) for page in PAGES]
+HERE = Path(__file__).parent
+UNMARKED_SHELL = re.compile(r"^(make \w+|ff dev|export FF_DATABASE_URL=)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in links(page):
+        if link.startswith("https://"):
+            continue
+        path, _, fragment = link.partition("#")
+        target = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        assert target.exists(), f"{page}: {link}"
+        if fragment:
+            assert fragment in anchors(name_of(target)), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_every_page_can_be_reached(page: str) -> None:
+    if page == "README.md":
+        return
+    linking = [
+        other
+        for other in NAMES
+        for link in links(other)
+        if not link.startswith("https://")
+        and ((ROOT / other).parent / link.partition("#")[0]).resolve() == ROOT / page
+    ]
+
+    assert set(linking) - {page}
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_every_example_is_a_file_or_is_run(page: str) -> None:
+    for each in blocks(page):
+        match each.language:
+            case "python" | "sql" | "ini":
+                assert each.role, f"{each} is not run"
+            case "sh":
+                assert each.role or UNMARKED_SHELL.match(each.text), f"{each} is not run"
+            case "mermaid":
+                pass
+            case _:
+                pytest.fail(f"{each}: a block in {each.language!r}")
+
+
+def test_every_example_that_is_marked_has_its_test() -> None:
+    marked = [each.name for page in NAMES for each in blocks(page) if each.role == "test"]
+    tests = "".join(path.read_text() for path in HERE.glob("test_*.py"))
+
+    assert len(marked) == len(set(marked)), "two examples of one name"
+    assert [name for name in marked if f'"{name}"' not in tests] == []
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_python_examples_fit_the_line(page: str) -> None:
+    for each in blocks(page):
+        assert all(len(line) <= 100 for line in each.text.splitlines()), each
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_no_page_shows_the_machine_it_was_written_on(page: str) -> None:
+    assert re.search(r"(/tmp/|/home/|/root/|/work/|/Users/|C:\\)", text_of(page)) is None
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_prose_is_wrapped(page: str) -> None:
+    for line in prose(page).splitlines():
+        assert len(line) <= 104 or line.startswith("|"), f"{page}: {line}"

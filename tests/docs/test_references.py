@@ -1,0 +1,232 @@
+"""The reference pages say what the code says: commands, errors, names, tables."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import typer.main
+
+import flowfabric
+from flowfabric import App, Client, Engine, Fail, Handle, Retry, Worker, errors, sync
+from flowfabric.cli.main import app as ff
+from flowfabric.db.rows import Connection
+from flowfabric.reconcile.sweeps import SWEEPS
+from tests.docs.pages import prose, quoted, rows, sections
+
+CLI = "docs/reference/cli.md"
+ERRORS = "docs/reference/errors.md"
+PYTHON = "docs/reference/python.md"
+TABLES = "docs/reference/tables.md"
+
+
+# Commands.
+
+
+def commands(name: str, command: Any) -> dict[str, Any]:
+    """Every command by the words that call it; a group without options of its own is left out."""
+    found = {name: command} if command.params else {}
+    for word, child in getattr(command, "commands", {}).items():
+        found |= commands(f"{name} {word}", child)
+    return found
+
+
+COMMANDS = commands("ff", typer.main.get_command(ff))
+
+
+def test_every_command_is_there_and_no_other() -> None:
+    assert set(sections(CLI, 2)) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_the_options_that_are_written(name: str) -> None:
+    options = [each for each in COMMANDS[name].params if each.param_type_name == "option"]
+    spelled = [(*each.opts, *each.secondary_opts) for each in options]
+    written = [
+        tuple(word.split(" ")[0] for word in quoted(cell))
+        for cell, _, _ in rows(sections(CLI, 2)[name])
+    ]
+
+    assert sorted(written) == sorted(spelled)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_has_the_default_that_is_written(name: str) -> None:
+    defaults = {each.opts[0]: each.default for each in COMMANDS[name].params}
+
+    for cell, default, _ in rows(sections(CLI, 2)[name]):
+        stored = defaults[quoted(cell)[0].split(" ")[0]]
+        if isinstance(stored, bool):
+            assert stored is False
+            assert default in ("no", "")
+        elif stored is not None:
+            assert default == str(stored), cell
+        else:
+            assert not default.replace(".", "").isdigit(), cell
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_shown_with_its_arguments(name: str) -> None:
+    arguments = [each for each in COMMANDS[name].params if each.param_type_name == "argument"]
+    shown = {word for each in quoted(sections(CLI, 2)[name]) for word in each.split(" ")}
+
+    for argument in arguments:
+        metavar = (argument.metavar or argument.name.upper()).strip("[]")
+        assert metavar in {word.strip("[]") for word in shown}
+
+
+def test_the_readme_names_every_command() -> None:
+    named = " ".join(quoted(prose("README.md")))
+
+    assert all(name.split(" ")[-1] in named for name in COMMANDS)
+
+
+# Errors.
+
+
+def error_classes() -> dict[str, type[errors.FlowFabricError]]:
+    found = {
+        name: value
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.FlowFabricError)
+    }
+    return {**found, "Retry": Retry}
+
+
+def test_every_error_is_listed_with_its_code_status_and_retryability() -> None:
+    written = {quoted(cells[0])[0]: cells for cells in rows(sections(ERRORS, 2)["All classes"])}
+    classes = error_classes()
+
+    assert set(written) == set(classes)
+    for name, (_, code, status, retryable, _) in written.items():
+        error = classes[name]
+        if name not in ("NotFound", "ValidationError", "Unavailable"):  # theirs is the instance's
+            assert quoted(code) == [error.code], name
+        assert int(status) == error.http_status, name
+        assert retryable == ("yes" if error.retry_class == "retryable" else "no"), name
+
+
+def test_codes_that_belong_to_an_instance_are_listed() -> None:
+    written = {quoted(cells[0])[0]: cells for cells in rows(sections(ERRORS, 2)["All classes"])}
+
+    assert quoted(written["NotFound"][1]) == [
+        errors.NotFound(entity, "").code for entity in ("execution", "attempt")
+    ]
+    assert quoted(written["Unavailable"][1]) == [errors.Unavailable("", "").code]
+
+
+def test_every_validation_code_is_listed() -> None:
+    listed = rows(sections(ERRORS, 2)["Codes of ValidationError"])
+
+    assert {quoted(code)[0] for code, _ in listed} == errors.ValidationError.CODES
+
+
+def test_every_category_of_the_engine_is_listed() -> None:
+    listed = {quoted(name)[0] for name, _ in rows(sections(ERRORS, 2)["Failure categories"])}
+
+    assert {
+        errors.HANDLER_ERROR,
+        errors.HANDLER_PANIC,
+        errors.PAYLOAD_DECODE,
+        errors.RESULT_ENCODE,
+    } <= listed
+
+
+def test_every_retry_class_is_named() -> None:
+    named = set(quoted(prose(ERRORS)))
+
+    assert {each.value for each in errors.RetryClass} <= named
+
+
+# Python.
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    headings = {*sections(PYTHON, 3)}
+    listed = headings | set(quoted(sections(PYTHON, 2)["Errors"]))
+
+    assert set(flowfabric.__all__) <= listed
+    public = {*flowfabric.__all__, "flowfabric.sync"}
+    assert {title.split(".")[0] if title[0].isupper() else title for title in headings} <= public
+
+
+@pytest.mark.parametrize(
+    ("title", "function"),
+    [
+        ("App.task", App.task),
+        ("App.worker", App.worker),
+        ("Client.connect", Client.connect),
+        ("Client.submit", Client.submit),
+        ("Client.search", Client.search),
+        ("Retry", Retry.__init__),
+        ("Fail", Fail.__init__),
+    ],
+)
+def test_a_call_has_the_parameters_that_are_written(title: str, function: Any) -> None:
+    parameters = list(inspect.signature(function).parameters.values())
+    taken = [
+        (each.name, "" if each.default is each.empty else repr(each.default))
+        for each in parameters
+        if each.name not in ("self", "cls")
+    ]
+    written = [
+        (quoted(name)[0], (quoted(default) or [""])[0])
+        for name, default, _ in rows(sections(PYTHON, 3)[title])
+    ]
+
+    assert written == taken
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"), [("App", App), ("Client", Client), ("Handle", Handle), ("Worker", Worker)]
+)
+def test_every_member_is_on_the_page(title: str, kind: type) -> None:
+    text = sections(PYTHON, 3)[title]
+    named = {word.split("(")[0].removeprefix("await ") for word in quoted(text)}
+    public = {name for name, value in vars(kind).items() if not name.startswith("_") and value}
+
+    assert public - {"submit_given", "execution_of", "handles"} <= named
+
+
+def test_every_operation_of_the_engine_is_named() -> None:
+    named = set(quoted(sections(PYTHON, 3)["Engine"]))
+    operations = {name for name in vars(Engine) if not name.startswith("_")}
+
+    assert operations - {"connect", "close", "partitions"} <= named
+
+
+def test_the_blocking_client_has_the_same_methods() -> None:
+    def methods(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert methods(Client) - methods(sync.Client) == {"submit_given", "execution_of", "handles"}
+    assert methods(Handle) == methods(sync.Handle)
+
+
+# Tables and sweeps.
+
+
+async def test_every_table_and_column_is_listed(db: Connection) -> None:
+    stored: dict[str, list[str]] = {}
+    for row in await db.fetch(
+        "SELECT table_name, column_name, data_type FROM information_schema.columns"
+        " WHERE table_schema = 'ff' ORDER BY table_name, ordinal_position"
+    ):
+        kind = "text[]" if row["data_type"] == "ARRAY" else row["data_type"]
+        stored.setdefault(row["table_name"], []).append(f"{row['column_name']} {kind}")
+    written = {
+        table: [f"{quoted(column)[0]} {kind}" for column, kind, _ in rows(text)]
+        for table, text in sections(TABLES, 2).items()
+    }
+
+    assert written == stored
+
+
+def test_every_sweep_is_listed_with_its_interval() -> None:
+    listed = {
+        quoted(name)[0]: every
+        for name, every, _ in rows(sections("docs/operations.md", 2)["Sweeps"])
+    }
+
+    assert listed == {sweep.name: f"{sweep.every:g} s" for sweep in SWEEPS}

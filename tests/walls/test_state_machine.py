@@ -1,0 +1,302 @@
+"""Every move of an execution is an arrow of the drawn state machine; a trigger looks at each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
+from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
+from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.progress import progress
+from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.errors import ValidationError
+from flowfabric.ids import ExecutionId
+from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
+from flowfabric.states import AttemptState, EligibilityState, LifecyclePhase, TerminalOutcome
+from flowfabric.testing import Clock
+from tests import given
+from tests.test_states import legal
+from tests.walls.state_machine import ABSENT, ARROWS, CREATIONS, drawn, vectors
+
+INSTALL = """
+CREATE SCHEMA ff_walls;
+CREATE TABLE ff_walls.drawn (row_number integer, start text, finish text);
+CREATE TABLE ff_walls.taken (start text, finish text);
+CREATE FUNCTION ff_walls.vector(e ff.exec_core) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT concat_ws('/', e.lifecycle_phase, e.eligibility_state, e.blocking_reason,
+                     e.terminal_outcome, e.attempt_state)
+$$;
+CREATE FUNCTION ff_walls.look() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    before text := CASE WHEN TG_OP = 'INSERT' THEN 'absent' ELSE ff_walls.vector(OLD) END;
+    after text := CASE WHEN TG_OP = 'DELETE' THEN 'absent' ELSE ff_walls.vector(NEW) END;
+BEGIN
+    IF NOT EXISTS (SELECT FROM ff_walls.drawn WHERE (start, finish) = (before, after)) THEN
+        RAISE EXCEPTION 'undrawn arrow: % -> %', before, after;
+    END IF;
+    IF TG_OP = 'UPDATE' AND NEW.lease_epoch < OLD.lease_epoch THEN
+        RAISE EXCEPTION 'the epoch went back: % -> %', OLD.lease_epoch, NEW.lease_epoch;
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD.started_at_ms IS NOT NULL
+       AND NEW.started_at_ms IS DISTINCT FROM OLD.started_at_ms THEN
+        RAISE EXCEPTION 'started_at_ms moved: % -> %', OLD.started_at_ms, NEW.started_at_ms;
+    END IF;
+    INSERT INTO ff_walls.taken VALUES (before, after);
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER look AFTER INSERT OR UPDATE OR DELETE ON ff.exec_core
+    FOR EACH ROW EXECUTE FUNCTION ff_walls.look();
+"""
+
+WALKED = """
+SELECT DISTINCT row_number FROM ff_walls.taken JOIN ff_walls.drawn USING (start, finish)
+"""
+
+
+@pytest.fixture
+async def watched(db: Connection) -> Connection:
+    """A database in which an undrawn arrow is an error."""
+    await db.execute(INSTALL)
+    await db.copy_records_to_table("drawn", schema_name="ff_walls", records=drawn())
+    return db
+
+
+# The drawing itself.
+
+
+def test_every_drawn_vector_is_one_that_the_schema_allows() -> None:
+    for vector in vectors():
+        assert legal(
+            (
+                LifecyclePhase(vector.phase),
+                EligibilityState(vector.eligibility),
+                TerminalOutcome(vector.outcome),
+                AttemptState(vector.attempt),
+            )
+        ), vector
+
+
+def test_every_row_of_the_drawing_can_be_walked() -> None:
+    assert {number for number, _, _ in drawn()} == set(range(1, 34))
+    assert {arrow.number for arrow in (*CREATIONS, *ARROWS)} == set(range(1, 33))
+
+
+def test_an_end_is_left_only_by_replay_and_retention() -> None:
+    leaving = {number for number, start, _ in drawn() if start.startswith("terminal/")}
+
+    assert leaving == {31, 32, 33}
+    assert not {
+        (start, end)
+        for _, start, end in drawn()
+        if start.startswith("terminal/") and end.startswith("terminal/")
+    }
+
+
+# What the trigger catches.
+
+REOPENED = (
+    "lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', terminal_at_ms = NULL,"
+    " blocking_reason = 'waiting_for_worker', terminal_outcome = 'none', attempt_state ="
+)
+ENDED = (
+    "lifecycle_phase = 'terminal', eligibility_state = 'not_applicable', blocking_reason = 'none',"
+    " terminal_at_ms = 1, terminal_outcome ="
+)
+
+
+async def test_a_waiting_execution_moves_only_along_an_arrow(watched: Connection) -> None:
+    await given.created(watched)
+    for change in (
+        "lifecycle_phase = 'suspended', eligibility_state = 'not_applicable'",
+        "attempt_state = 'pending_retry_attempt'",
+        "attempt_state = 'attempt_interrupted'",
+        "blocking_reason = 'none'",
+        "eligibility_state = 'blocked_by_quota'",
+        "eligibility_state = 'not_eligible_until_time', delay_until_ms = 1",
+        f"{ENDED} 'success'",
+        f"{ENDED} 'cancelled', attempt_state = 'attempt_terminal'",
+    ):
+        with pytest.raises(asyncpg.RaiseError, match="undrawn arrow: runnable/"):
+            await watched.execute(f"UPDATE ff.exec_core SET {change}")
+
+    await watched.execute("UPDATE ff.exec_core SET priority = 9")
+    await watched.execute(f"UPDATE ff.exec_core SET {ENDED} 'cancelled'")
+
+
+async def test_an_end_is_left_only_as_a_replay(watched: Connection) -> None:
+    lease = await given.claimed(watched)
+    await complete(watched, [Completion(lease)])
+    for change in (
+        "terminal_outcome = 'failed'",
+        "last_mutation_at_ms = 0",
+        f"{REOPENED} 'pending_first_attempt'",
+    ):
+        with pytest.raises(asyncpg.RaiseError, match="undrawn arrow: terminal/"):
+            await watched.execute(f"UPDATE ff.exec_core SET {change}")
+
+    await watched.execute(f"UPDATE ff.exec_core SET {REOPENED} 'pending_replay_attempt'")
+
+
+async def test_epoch_and_first_start_only_grow_and_what_lives_is_not_removed(
+    watched: Connection,
+) -> None:
+    await given.claimed(watched)
+
+    with pytest.raises(asyncpg.RaiseError, match="the epoch went back"):
+        await watched.execute("UPDATE ff.exec_core SET lease_epoch = 0")
+    with pytest.raises(asyncpg.RaiseError, match="started_at_ms moved"):
+        await watched.execute("UPDATE ff.exec_core SET started_at_ms = 1")
+    with pytest.raises(asyncpg.RaiseError, match=f"undrawn arrow: active.* -> {ABSENT}"):
+        await watched.execute("DELETE FROM ff.exec_core")
+
+
+# Random walks.
+
+
+class Walk:
+    """Random operations on random executions, with leases that are held, lost or long gone."""
+
+    def __init__(self, db: Connection, clock: Clock, seed: int) -> None:
+        self.db, self.clock, self.chance = db, clock, random.Random(seed)
+        self.executions: list[ExecutionId] = []
+        self.leases: list[Lease] = []
+        self.steps: list[tuple[int, Callable[[], Awaitable[object]]]] = [
+            (6, self.create),
+            (10, self.claim),
+            (3, self.complete),
+            (4, self.fail),
+            (2, self.delay),
+            (2, self.release),
+            (1, self.cancel),
+            (1, self.cancel_execution),
+            (2, self.renew),
+            (1, self.progress),
+            (4, self.pass_time),
+            (4, self.sweep),
+        ]
+
+    async def run(self, steps: int) -> None:
+        weights = [weight for weight, _ in self.steps]
+        for _, step in self.chance.choices(self.steps, weights, k=steps):
+            await step()
+
+    def some_leases(self) -> list[Lease]:
+        """Mostly the newest ones, sometimes one that was superseded long ago."""
+        if not self.leases:
+            return []
+        chosen = self.leases[-self.chance.randint(1, 4) :]
+        if self.chance.random() < 0.3:
+            chosen = [*chosen, self.chance.choice(self.leases)]
+        return list(dict.fromkeys(chosen))
+
+    def policy(self) -> ExecutionPolicy | None:
+        if self.chance.random() < 0.3:
+            return None
+        return ExecutionPolicy(
+            retry_policy=self.chance.choice(
+                [
+                    None,
+                    RetryPolicy(max_retries=2, backoff=FixedBackoff(delay_ms=0)),
+                    RetryPolicy(max_retries=2, backoff=FixedBackoff(delay_ms=20_000)),
+                ]
+            ),
+            timeout_policy=TimeoutPolicy(attempt_timeout_ms=self.chance.choice([None, 15_000])),
+            max_reclaim_count=self.chance.choice([0, 1, 100]),
+        )
+
+    async def create(self) -> None:
+        news = [
+            given.new(
+                policy=self.policy(),
+                delay=self.chance.choice([None, None, 10]),
+                deadline=self.chance.choice([None, None, 60]),
+                priority=self.chance.randint(0, 3),
+                idempotency_key="a" if self.chance.random() < 0.1 else None,
+            )
+            for _ in range(self.chance.randint(1, 4))
+        ]
+        self.executions += [answer.execution_id for answer in await create_execution(self.db, news)]
+
+    async def claim(self) -> None:
+        ttl, limit = self.chance.choice([5, 60]), self.chance.randint(1, 4)
+        worker = self.chance.choice([given.WORKER, given.OTHER])
+        found = await claim(self.db, worker, ttl=ttl, limit=limit)
+        self.leases += [claimed.lease for claimed in found]
+
+    async def complete(self) -> None:
+        await complete(self.db, [Completion(lease, b"done") for lease in self.some_leases()])
+
+    async def fail(self) -> None:
+        failures = [
+            Failure(
+                lease=lease,
+                reason="random",
+                category=self.chance.choice(["transient", "permanent", "of my own"]),
+                retry_after_ms=self.chance.choice([None, None, 0, 5000]),
+            )
+            for lease in self.some_leases()
+        ]
+        await fail(self.db, failures)
+
+    async def delay(self) -> None:
+        wait = self.chance.choice([-5, 0, 10])
+        await delay(self.db, [Rest(lease=lease, delay=wait) for lease in self.some_leases()])
+
+    async def release(self) -> None:
+        await release(self.db, self.some_leases())
+
+    async def cancel(self) -> None:
+        await cancel(self.db, [Cancellation(lease, "random") for lease in self.some_leases()[:1]])
+
+    async def cancel_execution(self) -> None:
+        if self.executions:
+            try:
+                await cancel_execution(
+                    self.db, self.chance.choice(self.executions[-12:]), reason="random"
+                )
+            except ValidationError as error:
+                assert "already ended" in error.detail  # noqa: PT017
+
+    async def renew(self) -> None:
+        await renew(self.db, self.some_leases(), ttl=30, tell=self.chance.random() < 0.5)
+
+    async def progress(self) -> None:
+        for lease in self.some_leases():
+            await progress(self.db, lease, percent=self.chance.randint(0, 100))
+
+    async def pass_time(self) -> None:
+        await self.clock.advance(self.chance.choice([1, 6, 20, 61]))
+
+    async def sweep(self) -> None:
+        step = self.chance.choice([promote_due, expire_leases, expire_attempts, expire_executions])
+        await step(self.db, self.chance.choice([1, 100]))
+
+
+IMPLEMENTED = {1, 2, 9, 10, 11, 12, 13, 14, 15, 16, 21, 22, 23, 25, 26, 27, 28, 29}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_random_operations_walk_only_along_arrows(
+    watched: Connection, clock: Clock, seed: int
+) -> None:
+    await Walk(watched, clock, seed).run(500)
+
+    walked = {row["row_number"] for row in await watched.fetch(WALKED)}
+    assert walked >= IMPLEMENTED
+    assert await watched.fetchval("SELECT count(*) FROM ff_walls.taken") > 400

@@ -1,0 +1,207 @@
+"""Every SQL constant: it prepares, it carries its name, and it writes only what its room owns."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import asyncpg
+import pytest
+
+from flowfabric.db.rows import Connection, positional
+from flowfabric.testing import Clock
+from tests.walls.sources import NAMED, Constant, bare, constants, modules, statements, written
+
+OWNER = {
+    "ff.exec_core": "lifecycle",
+    "ff.exec_body": "lifecycle",
+    "ff.exec_tag": "lifecycle",
+    "ff.exec_idempotency": "lifecycle",
+    "ff.route": "lifecycle",
+    "ff.attempt": "lifecycle",
+    "ff.completion_event": "lifecycle",
+    "ff.lease_event": "lifecycle",
+    "ff.lane_registry": "lanes",
+    "ff.worker_registry": "workers",
+    "ff.waiter": "db",
+    "ff.migration_annotation": "db",
+    "ff.partition_config": "db",
+    "ff_testing.clock": "testing",
+}
+# Creating registers the lane in the same transaction (executions.md section 2).
+WRITES_OF_FUNCTIONS = {
+    "create_execution": {table for table, owner in OWNER.items() if owner == "lifecycle"}
+    - {"ff.attempt", "ff.completion_event", "ff.lease_event"}
+    | {"ff.lane_registry"},
+}
+FORBIDDEN = re.compile(
+    r"\b(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday|random|nextval"
+    r"|gen_random_uuid|uuidv7|pg_advisory\w*|pg_try_advisory\w*|setval|dblink\w*)\s*\("
+    r"|\b(CURRENT_TIMESTAMP|CURRENT_TIME|CURRENT_DATE|LOCALTIMESTAMP|TEMP|TEMPORARY)\b",
+    re.IGNORECASE,
+)
+
+
+def label(constant: Constant) -> str:
+    return f"{constant.module.name}.{constant.name}"
+
+
+def test_there_are_statements_to_look_at() -> None:
+    assert len(statements()) >= 35
+    assert {"lifecycle", "executions", "lanes", "workers", "db"} <= {
+        constant.module.room for constant in statements()
+    }
+
+
+async def test_every_statement_prepares_against_the_schema(db: Connection, clock: Clock) -> None:
+    refused: dict[str, str] = {}
+    for constant in statements():
+        text, _ = positional(constant.text)
+        try:
+            await db.prepare(text)
+        except asyncpg.PostgresError as error:
+            refused[label(constant)] = str(error)
+
+    assert refused == {}
+    assert await clock.now_ms() > 0
+
+
+@pytest.mark.parametrize("constant", statements(), ids=label)
+def test_a_statement_is_declared_constant_and_named_after_its_room_and_operation(
+    constant: Constant,
+) -> None:
+    assert constant.is_literal, "declare it Final[LiteralString]"
+    first = constant.text.strip().split("\n", 1)[0]
+    named = NAMED.fullmatch(first)
+
+    assert named is not None, first
+    assert named[1] == constant.module.room
+    operations = {constant.module.name.rpartition(".")[2]} | {
+        node.name
+        for node in constant.module.tree.body
+        if isinstance(node, ast.AsyncFunctionDef) and not node.name.startswith("_")
+    }
+    assert named[2] in operations
+
+
+def test_a_name_stands_for_one_statement() -> None:
+    names = [constant.text.strip().split("\n", 1)[0] for constant in statements()]
+
+    assert sorted(names) == sorted(set(names))
+
+
+def test_sql_that_has_no_name_is_a_part_of_one_that_has() -> None:
+    used = {
+        node.id
+        for module in modules()
+        for each in module.tree.body
+        if isinstance(each, ast.AnnAssign) and each.value is not None
+        for node in ast.walk(each.value)
+        if isinstance(node, ast.Name)
+    }
+    nameless = {
+        label(constant)
+        for constant in constants()
+        if constant.is_literal
+        and not constant.is_statement
+        and constant.name not in used
+        and constant.module.room not in ("db", "testing")
+    }
+
+    assert nameless == set()
+
+
+# Ownership.
+
+
+@pytest.mark.parametrize("constant", statements(), ids=label)
+def test_a_statement_writes_only_tables_of_its_room(constant: Constant) -> None:
+    foreign = {
+        table: OWNER.get(table, "nobody")
+        for table in written(constant.text)
+        if OWNER.get(table) != constant.module.room
+    }
+
+    assert foreign == {}
+
+
+def test_the_parts_of_statements_write_only_tables_of_their_room() -> None:
+    foreign = {
+        label(constant): table
+        for constant in constants()
+        if constant.is_literal and constant.module.room != "testing"
+        for table in written(constant.text)
+        if OWNER.get(table) != constant.module.room
+    }
+
+    assert foreign == {}
+
+
+async def test_every_table_has_one_owner(db: Connection) -> None:
+    rows = await db.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'ff'")
+
+    assert {f"ff.{row['tablename']}" for row in rows} == {
+        table for table in OWNER if table.startswith("ff.")
+    }
+
+
+async def test_functions_of_the_database_write_only_what_is_theirs(db: Connection) -> None:
+    rows = await db.fetch(
+        "SELECT proname, pg_get_functiondef(oid) AS text FROM pg_proc"
+        " WHERE pronamespace = 'ff'::regnamespace"
+    )
+    writes = {
+        row["proname"]: written(row["text"].partition("$function$")[2])
+        for row in rows
+        if written(row["text"].partition("$function$")[2])
+    }
+
+    assert writes == WRITES_OF_FUNCTIONS
+
+
+async def test_no_table_has_a_row_trigger(db: Connection) -> None:
+    rows = await db.fetch(
+        "SELECT tgname FROM pg_trigger JOIN pg_class c ON c.oid = tgrelid"
+        " WHERE c.relnamespace = 'ff'::regnamespace AND NOT tgisinternal"
+    )
+
+    assert [row["tgname"] for row in rows] == []
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [constant for constant in statements() if constant.module.room not in ("db", "testing")],
+    ids=label,
+)
+def test_a_statement_takes_its_time_from_ff_now_ms_and_leaves_no_session_state(
+    constant: Constant,
+) -> None:
+    assert FORBIDDEN.search(bare(constant.text).replace("ff.now_ms(", "(")) is None
+
+
+# Can these tests see what they look for?
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("INSERT INTO ff.attempt AS a (x) SELECT 1", {"ff.attempt"}),
+        ("WITH x AS (UPDATE\n  ff.exec_core e SET a = 1) SELECT 1", {"ff.exec_core"}),
+        ("delete from only ff.waiter; TRUNCATE route", {"ff.waiter", "route"}),
+        ("MERGE INTO ff.route USING x ON true", {"ff.route"}),
+        ("SELECT * FROM ff.route FOR UPDATE SKIP LOCKED", set()),
+        ("SELECT * FROM ff.route e FOR NO KEY\n UPDATE OF e", set()),
+        ("INSERT INTO ff.route SELECT 1 ON CONFLICT (a) DO UPDATE SET a = 1", {"ff.route"}),
+        ("SELECT 'UPDATE ff.route' -- DELETE FROM ff.route\n", set()),
+    ],
+)
+def test_writes_are_found_in_any_form(sql: str, tables: set[str]) -> None:
+    assert written(sql) == tables
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT now()", "SET x = clock_timestamp()", "SELECT CURRENT_TIMESTAMP", "SELECT random ()"],
+)
+def test_a_clock_of_another_kind_is_found(sql: str) -> None:
+    assert FORBIDDEN.search(bare(sql))

@@ -1,0 +1,71 @@
+"""The words in CHECK constraints are the words of the enums."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from enum import StrEnum
+
+from flowfabric import states
+from flowfabric.db.rows import Connection
+
+ENUM_OF = {
+    "exec_core.lifecycle_phase": states.LifecyclePhase,
+    "exec_core.ownership_state": states.OwnershipState,
+    "exec_core.eligibility_state": states.EligibilityState,
+    "exec_core.blocking_reason": states.BlockingReason,
+    "exec_core.terminal_outcome": states.TerminalOutcome,
+    "exec_core.attempt_state": states.AttemptState,
+    "exec_core.public_state": states.PublicState,
+    "exec_core.attempt_type": states.AttemptType,
+    "attempt.attempt_type": states.AttemptType,
+    "attempt.outcome": states.AttemptOutcome,
+    "completion_event.outcome": states.TerminalOutcome,
+    "lease_event.event_type": states.LeaseEventType,
+    "lease_event.reason": states.LeaseEventReason,
+}
+# Words that the enum has and the column never holds.
+NEVER_STORED = {"completion_event.outcome": {"none"}}
+NOT_STORED = {states.FailureClass}
+
+WORDS = re.compile(r"CHECK \(\((\w+) = ANY \(ARRAY\[(.*)\]\)\)\)")
+CHECKS = """
+SELECT c.relname, n.conname, pg_get_constraintdef(n.oid) AS definition
+  FROM pg_constraint n JOIN pg_class c ON c.oid = n.conrelid
+ WHERE n.connamespace = 'ff'::regnamespace AND n.contype = 'c'
+"""
+
+
+async def words_in(db: Connection) -> dict[str, set[str]]:
+    """The words that each column may hold."""
+    found: dict[str, set[str]] = {}
+    for row in await db.fetch(CHECKS):
+        listed = WORDS.fullmatch(row["definition"])
+        if listed is not None:
+            assert row["conname"] == f"{row['relname']}_{listed[1]}"
+            found[f"{row['relname']}.{listed[1]}"] = set(re.findall(r"'(\w+)'::text", listed[2]))
+    return found
+
+
+async def test_every_column_of_words_has_the_words_of_its_enum(db: Connection) -> None:
+    assert await words_in(db) == {
+        column: {word.value for word in enum} - NEVER_STORED.get(column, set())
+        for column, enum in ENUM_OF.items()
+    }
+
+
+def test_every_enum_is_the_alphabet_of_a_column() -> None:
+    ours = {
+        member
+        for _, member in inspect.getmembers(states, inspect.isclass)
+        if issubclass(member, StrEnum) and member is not StrEnum
+    }
+
+    assert ours == set(ENUM_OF.values()) | NOT_STORED
+
+
+async def test_a_column_that_loses_its_check_is_noticed(db: Connection) -> None:
+    before = await words_in(db)
+    await db.execute("ALTER TABLE ff.lease_event DROP CONSTRAINT lease_event_reason")
+
+    assert before.keys() - (await words_in(db)).keys() == {"lease_event.reason"}

@@ -1,0 +1,87 @@
+"""A line to the database that a test can cut, silence and mend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Self
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+
+class Proxy:
+    """Forwards connections to the database of a DSN; `dsn` leads through it."""
+
+    def __init__(self, dsn: str) -> None:
+        self._parts = urlsplit(dsn)
+        self._lines: set[asyncio.StreamWriter] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._cut = False
+        self.dsn = ""
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, dsn: str) -> AsyncGenerator[Self]:
+        """A proxy to `dsn` for as long as the block lasts."""
+        proxy = cls(dsn)
+        server = await asyncio.start_server(proxy._forward, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        user = proxy._parts.netloc.rpartition("@")[0] or "postgres"
+        proxy.dsn = urlunsplit(
+            proxy._parts._replace(netloc=f"{user}@127.0.0.1:{port}", query="sslmode=disable")
+        )
+        try:
+            yield proxy
+        finally:
+            server.close()
+            proxy.cut()
+            for job in proxy._jobs:
+                job.cancel()
+            await asyncio.gather(*proxy._jobs, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Close every line, and close new ones at once."""
+        self._cut = True
+        for line in self._lines:
+            line.close()
+
+    def silence(self) -> None:
+        """Let nothing through any more, without a word to either side."""
+        self._flowing.clear()
+
+    def mend(self) -> None:
+        """Everything flows again."""
+        self._cut = False
+        self._flowing.set()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._cut:
+            writer.close()
+            return
+        there_reader, there_writer = await self._connect()
+        self._lines |= {writer, there_writer}
+        pumps = (
+            asyncio.create_task(self._pump(reader, there_writer)),
+            asyncio.create_task(self._pump(there_reader, writer)),
+        )
+        self._jobs |= set(pumps)
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for line in (writer, there_writer):
+            line.close()
+            self._lines.discard(line)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        port = self._parts.port or 5432
+        [directory] = parse_qs(self._parts.query).get("host", [""])
+        if directory:
+            return await asyncio.open_unix_connection(f"{directory}/.s.PGSQL.{port}")
+        return await asyncio.open_connection(self._parts.hostname, port)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, OSError):
+            while data := await reader.read(65536):
+                await self._flowing.wait()
+                writer.write(data)
+                await writer.drain()
