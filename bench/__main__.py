@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -20,7 +21,7 @@ from bench.scenarios import GROUPS, SCENARIOS
 from bench.systems import FLOOR, OURS, PEERS, SYSTEMS
 
 FULL_LIMIT: Final = 580.0
-QUICK_LIMIT: Final = 115.0
+QUICK_LIMIT: Final = 105.0
 
 EPILOG: Final = """
 Every scenario runs for every system in turn, round after round, on one Postgres: a temporary
@@ -72,6 +73,12 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument(
         "--rounds", type=int, metavar="N", help="rounds to take the median of (3; quick: 1)"
     )
+    parse.add_argument(
+        "--limit",
+        type=float,
+        metavar="SECONDS",
+        help=f"begin no measurement after this long ({FULL_LIMIT:.0f}; quick: {QUICK_LIMIT:.0f})",
+    )
     parse.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
     return parse
 
@@ -96,7 +103,7 @@ async def bench(arguments: argparse.Namespace, console: Console) -> int:
         systems=[OURS, *arguments.peers, FLOOR],
         rounds=arguments.rounds or (1 if arguments.quick else 3),
         quick=arguments.quick,
-        limit=QUICK_LIMIT if arguments.quick else FULL_LIMIT,
+        limit=arguments.limit or (QUICK_LIMIT if arguments.quick else FULL_LIMIT),
     )
     try:
         for name in arguments.peers:
@@ -108,12 +115,24 @@ async def bench(arguments: argparse.Namespace, console: Console) -> int:
     async with running_cluster() as cluster:
         server = await cluster.describe()
         console.print(server, highlight=False)
+        warn_of_load(console)
         results = await Runner(cluster, plan, console).run()
     show(results, plan, console)
-    console.print(f"{plan.rounds} rounds in {time.monotonic() - began:.0f} s", highlight=False)
+    console.print(f"rounds: {plan.rounds}, {time.monotonic() - began:.0f} s", highlight=False)
     if arguments.json:
         write_json(arguments.json, results, plan, server)
     return 1 if results.failures else 0
+
+
+def warn_of_load(console: Console) -> None:
+    """Say so when other processes keep the machine busy before the run begins."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores / 2:
+        console.print(
+            f"[yellow]the machine is busy[/yellow] (load {load:.1f} on {cores} cores): expect a"
+            " wide spread",
+            highlight=False,
+        )
 
 
 if __name__ == "__main__":

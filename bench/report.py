@@ -33,7 +33,9 @@ EXTRA: Final = {
 def show(results: Results, plan: Plan, console: Console) -> None:
     """Print the figures, then the ratios with their verdicts, then what failed."""
     console.print(figures_table(results, plan))
-    console.print(ratios_table(results))
+    ratios = ratios_table(results)
+    if ratios.row_count:
+        console.print(ratios)
     for failure in results.failures:
         console.print(f"[red]failed[/red] {failure}", highlight=False)
 

@@ -105,9 +105,9 @@ def test_any_text_is_an_execution_id_or_refused_as_invalid_input(text: str) -> N
         (f"{{fp:x}}:{A_UUID}", "must look like"),
         (f"{{fp:\N{ARABIC-INDIC DIGIT SEVEN}}}:{A_UUID}", "must look like"),
         (f" {{fp:7}}:{A_UUID}", "must look like"),
-        ("{fp:7}:", "does not end in a uuid"),
-        ("{fp:7}:not-a-uuid", "does not end in a uuid"),
-        (f"{{fp:7}}:{A_UUID}\n", "does not end in a uuid"),
+        ("{fp:7}:", "must end in a uuid"),
+        ("{fp:7}:not-a-uuid", "must end in a uuid"),
+        (f"{{fp:7}}:{A_UUID}\n", "must end in a uuid"),
         (f"{{fp:7}}:{A_UUID.replace('-', '')}", "hyphens"),
         (f"{{fp:7}}:{{{A_UUID}}}", "hyphens"),
         (f"{{fp:7}}:urn:uuid:{A_UUID}", "hyphens"),
@@ -117,8 +117,7 @@ def test_a_malformed_execution_id_is_refused_with_its_reason(text: str, why: str
     with pytest.raises(ValidationError) as error:
         ExecutionId.parse(text)
 
-    shown = text.partition("}:")[2] if "uuid" in why or "hyphens" in why else text
-    assert refused(error, "execution_id", repr(shown))
+    assert refused(error, "execution_id", repr(text))
     assert why in str(error.value)
 
 
@@ -252,26 +251,22 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("partitions", [1, 7, 256, 1024, 32767])
-async def test_a_key_lives_in_the_same_partition_in_python_and_in_sql(
-    db: Connection, partitions: int
-) -> None:
-    chance = random.Random(partitions)
+async def test_a_key_lives_in_the_same_partition_in_python_and_in_sql(db: Connection) -> None:
+    chance = random.Random(1)
     pairs = [(namespace, key) for namespace in TEXTS for key in TEXTS]
     pairs += [(f"ns{chance.random()}", f"key{chance.random()}") for _ in range(200)]
 
-    rows = await db.fetch(
-        "SELECT ff.key_partition(namespace, key, $3) AS n"
-        " FROM unnest($1::text[], $2::text[]) AS given (namespace, key)",
-        [namespace for namespace, _ in pairs],
-        [key for _, key in pairs],
-        partitions,
-    )
+    for partitions in (1, 7, 256, 1024, 32767):
+        rows = await db.fetch(
+            "SELECT ff.key_partition(namespace, key, $3) AS n"
+            " FROM unnest($1::text[], $2::text[]) AS given (namespace, key)",
+            *zip(*pairs, strict=True),
+            partitions,
+        )
 
-    assert [row["n"] for row in rows] == [
-        ids.key_partition(namespace, key, partitions) for namespace, key in pairs
-    ]
-    assert len({row["n"] for row in rows}) > min(partitions, 256) // 3
+        homes = [ids.key_partition(namespace, key, partitions) for namespace, key in pairs]
+        assert [row["n"] for row in rows] == homes
+        assert len(set(homes)) > min(partitions, 256) // 3
 
 
 async def test_a_route_is_named_by_its_facts(db: Connection) -> None:

@@ -186,6 +186,27 @@ def test_a_multiplier_that_shrinks_or_explodes_is_refused(multiplier: float) -> 
 # Capabilities.
 
 
+@pytest.mark.parametrize("capabilities", ["gpu", 5, [5], ["a b"], {"gpu": 1}])
+def test_capabilities_that_cannot_be_are_refused_in_a_policy_too(capabilities: object) -> None:
+    routing = {"required_capabilities": capabilities}
+
+    for made in (ExecutionPolicy.parse, lambda given: ExecutionPolicy(**given)):
+        with pytest.raises(ValidationError) as error:
+            made({"routing_requirements": routing})
+        assert error.value.code in ("invalid_policy_json", "invalid_capabilities")
+
+
+def test_a_policy_names_the_capabilities_it_requires() -> None:
+    routing = {"required_capabilities": ["gpu", "eu"]}
+
+    assert ExecutionPolicy.parse({}).required_capabilities == ()
+    assert ExecutionPolicy.parse({"routing_requirements": {}}).required_capabilities == ()
+    assert ExecutionPolicy.parse({"routing_requirements": routing}).required_capabilities == (
+        "gpu",
+        "eu",
+    )
+
+
 @pytest.mark.parametrize("side", ["required", "worker"])
 @pytest.mark.parametrize(
     ("given_", "why"),

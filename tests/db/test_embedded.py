@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def project() -> Generator[Path]:
         yield Path(directory)
 
 
+@pytest.fixture(scope="module")
+def data_dir() -> Generator[Path]:
+    """Where the servers of several tests keep their data, one after the other."""
+    with tempfile.TemporaryDirectory(prefix="fftest-") as directory:
+        yield Path(directory) / "nested" / "postgres"
+
+
 async def ask(dsn: str, sql: str) -> object:
     conn = await connect(DatabaseConfig(dsn=dsn), role="tests")
     try:
@@ -42,8 +50,7 @@ def ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-async def test_data_survives_a_restart_and_stopping_ends_the_server(project: Path) -> None:
-    data_dir = project / "nested" / "postgres"
+async def test_data_survives_a_restart_and_stopping_ends_the_server(data_dir: Path) -> None:
     with EmbeddedPostgres.start(data_dir, settings={"work_mem": "7MB"}) as first:
         process = postmaster(data_dir)
         assert check_dsn(first.dsn) == first.dsn
@@ -59,7 +66,6 @@ async def test_data_survives_a_restart_and_stopping_ends_the_server(project: Pat
         assert await ask(second.dsn, "SHOW work_mem") == "4MB"
     configured = (data_dir / "postgresql.conf").read_text()
     assert configured.count("# flowfabric\n") == 1
-    assert data_dir.exists()
 
 
 async def test_two_servers_run_side_by_side_and_temporary_ones_leave_nothing() -> None:
@@ -77,9 +83,8 @@ async def test_two_servers_run_side_by_side_and_temporary_ones_leave_nothing() -
 
 
 async def test_two_users_of_one_directory_share_the_server_until_the_last_one_stops(
-    project: Path,
+    data_dir: Path,
 ) -> None:
-    data_dir = project / "postgres"
     script = (
         "import sys; from pathlib import Path\n"
         "from flowfabric.db.embedded import EmbeddedPostgres\n"
@@ -107,8 +112,7 @@ async def test_two_users_of_one_directory_share_the_server_until_the_last_one_st
     assert ended(process)
 
 
-async def test_a_wrong_password_is_unavailable_and_not_shown(project: Path) -> None:
-    data_dir = project / "postgres"
+async def test_a_wrong_password_is_unavailable_and_not_shown(data_dir: Path) -> None:
     with EmbeddedPostgres.start(data_dir) as server:
         await ask(server.dsn, f"CREATE ROLE guarded LOGIN PASSWORD 'not {SECRET}'")
     access = data_dir / "pg_hba.conf"
@@ -150,6 +154,7 @@ def test_a_temporary_server_that_does_not_start_leaves_nothing(
     temporary = project / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: str(temporary))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
 
     with pytest.raises(Unavailable, match="pg_ctl"):
         EmbeddedPostgres.start(settings={"shared_buffers": "a lot"})

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import Pool, connect
-from flowfabric.db.rows import Connection
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.db.transaction import repeated, run
 from flowfabric.errors import FlowFabricError, TransportError
 from tests.db.facts import disconnected
 
 Opened = Callable[[DatabaseConfig], Awaitable[None]]
 SECRET = "s3cr3t-marker"
+BACKEND = "SELECT pg_backend_pid() AS pid"
 COUNT = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'flowfabric counted'"
+
+
+class Backend(msgspec.Struct, frozen=True):
+    pid: int
 
 
 async def test_no_more_connections_than_the_pool_is_large(ff_dsn: str, db: Connection) -> None:
@@ -110,13 +117,17 @@ async def test_behind_a_pooler_there_are_no_session_settings_and_no_prepared_sta
 
 async def test_an_idle_connection_that_was_cut_is_replaced(ff_dsn: str, db: Connection) -> None:
     pool = await Pool.open(DatabaseConfig(dsn=ff_dsn, pool_size=1), role="tests")
-    async with pool.connection() as conn:
-        old = conn.get_server_pid()
-    await disconnected(db, old)
 
-    async with pool.connection() as conn:
-        assert await conn.fetchval("SELECT pg_backend_pid()") != old
+    async def backend() -> Backend:
+        """Who answers; asked again where the cut was not noticed yet."""
+        return await repeated(
+            lambda: run(pool, "look", lambda conn: fetch_one(conn, BACKEND, Backend))
+        )
 
+    old = await backend()
+    await disconnected(db, old.pid)
+
+    assert (await backend()).pid != old.pid
     await pool.close()
 
 

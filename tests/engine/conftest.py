@@ -1,4 +1,4 @@
-"""One database per test process instead of one per test: emptied after each test, clock restored."""
+"""One database for a test process, not for each test: emptied after each, its clock restored."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator

@@ -18,7 +18,7 @@ class Proxy:
         self._jobs: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._cut = False
+        self._cut = self._deaf = False
         self.dsn = ""
 
     @classmethod
@@ -51,9 +51,13 @@ class Proxy:
         """Let nothing through any more, without a word to either side."""
         self._flowing.clear()
 
+    def swallow_answers(self) -> None:
+        """Let requests through and lose whatever the database says."""
+        self._deaf = True
+
     def mend(self) -> None:
         """Everything flows again."""
-        self._cut = False
+        self._cut = self._deaf = False
         self._flowing.set()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,7 +68,7 @@ class Proxy:
         self._lines |= {writer, there_writer}
         pumps = (
             asyncio.create_task(self._pump(reader, there_writer)),
-            asyncio.create_task(self._pump(there_reader, writer)),
+            asyncio.create_task(self._pump(there_reader, writer, answers=True)),
         )
         self._jobs |= set(pumps)
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -79,9 +83,13 @@ class Proxy:
             return await asyncio.open_unix_connection(f"{directory}/.s.PGSQL.{port}")
         return await asyncio.open_connection(self._parts.hostname, port)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False
+    ) -> None:
         with contextlib.suppress(ConnectionError, OSError):
             while data := await reader.read(65536):
                 await self._flowing.wait()
+                if answers and self._deaf:
+                    continue
                 writer.write(data)
                 await writer.drain()

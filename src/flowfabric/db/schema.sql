@@ -157,7 +157,7 @@ CREATE TABLE ff.exec_tag (
     tag_value text NOT NULL,
     created_at_ms bigint NOT NULL,
     CONSTRAINT exec_tag_pkey PRIMARY KEY (partition_key, execution_id, tag_key),
-    CONSTRAINT exec_tag_tag_key CHECK (((tag_key ~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$'::text) AND (tag_key !~ '\.\.'::text) AND (octet_length(tag_key) <= 256)))
+    CONSTRAINT exec_tag_tag_key CHECK (((tag_key ~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$'::text) AND (octet_length(tag_key) <= 256)))
 );
 CREATE INDEX exec_tag_search ON ff.exec_tag USING btree (tag_key, tag_value, created_at_ms, execution_id);
 
@@ -248,7 +248,6 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
-    woken text;
 BEGIN
     IF EXISTS (
         SELECT FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
@@ -281,6 +280,8 @@ BEGIN
                       given_dedup_window_ms) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
          WHERE g.idempotency_key IS NOT NULL
+           AND NOT EXISTS (SELECT FROM ff.exec_core e
+                            WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
@@ -289,7 +290,7 @@ BEGIN
 
     RETURN QUERY
     WITH shapes AS MATERIALIZED (
-        SELECT s.shape::integer, s.namespace, s.payload_encoding, s.creator_identity, s.policy,
+        SELECT s.shape::integer, s.namespace, s.lane_id, s.payload_encoding, s.creator_identity, s.policy,
                ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')) AS route_id
           FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
                       shape_required_capabilities, shape_payload_encoding, shape_creator_identity,
@@ -335,23 +336,23 @@ BEGIN
         SELECT g.partition_key, g.execution_id, called_at_ms, g.payload, g.payload_encoding,
                g.creator_identity, g.idempotency_key, g.policy
           FROM given g JOIN core USING (partition_key, execution_id)
-            ON CONFLICT DO NOTHING
     ), tagged AS (
         INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
         SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
           FROM given g JOIN core USING (partition_key, execution_id),
                jsonb_each_text(g.tags) AS t
          WHERE g.tags IS NOT NULL
-            ON CONFLICT DO NOTHING
+    ), called AS (        -- whoever waits for work on a lane that has some now
+        SELECT ff.wake('lane:' || lane_id)
+          FROM (SELECT DISTINCT s.lane_id FROM core JOIN shapes s USING (route_id)
+                 WHERE core.public_state = 'waiting') AS lanes
     )
     SELECT g.ordinal, g.partition_key, g.stands_for, core.execution_id IS NOT NULL, core.public_state
       FROM given g
       LEFT JOIN core ON (core.partition_key, core.execution_id) = (g.partition_key, g.stands_for)
-                    AND g.stands_for = g.execution_id;
-
-    FOR woken IN SELECT DISTINCT lane_id FROM unnest(shape_lane_id) AS lane_id LOOP
-        PERFORM ff.wake('lane:' || woken);
-    END LOOP;
+                    AND g.stands_for = g.execution_id
+     WHERE core.public_state IS DISTINCT FROM 'waiting'
+       AND (SELECT count(*) FROM called) IS NOT NULL;
 END
 $function$;
 
@@ -369,9 +370,57 @@ RETURN (floor((date_part('epoch'::text, statement_timestamp()) * (1000)::double 
 
 CREATE OR REPLACE FUNCTION ff.policy_fault(policy jsonb)
  RETURNS text
- LANGUAGE sql
+ LANGUAGE plpgsql
  IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN (policy IS NULL) THEN NULL::text WHEN (jsonb_typeof(policy) <> 'object'::text) THEN 'not an object'::text WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) <> ALL (ARRAY['object'::text, 'null'::text])) THEN 'retry_policy: not an object'::text WHEN (jsonb_typeof((policy -> 'timeout_policy'::text)) <> ALL (ARRAY['object'::text, 'null'::text])) THEN 'timeout_policy: not an object'::text WHEN (jsonb_typeof((policy #> '{retry_policy,max_retries}'::text[])) <> 'number'::text) THEN 'retry_policy.max_retries: not a number'::text WHEN (jsonb_typeof((policy #> '{retry_policy,backoff}'::text[])) <> 'object'::text) THEN 'retry_policy.backoff: not an object'::text WHEN (jsonb_typeof((policy #> '{retry_policy,retryable_categories}'::text[])) <> 'array'::text) THEN 'retry_policy.retryable_categories: not an array'::text WHEN (jsonb_typeof((policy #> '{timeout_policy,attempt_timeout_ms}'::text[])) <> ALL (ARRAY['number'::text, 'null'::text])) THEN 'timeout_policy.attempt_timeout_ms: not a number'::text WHEN (jsonb_typeof((policy #> '{timeout_policy,execution_deadline_ms}'::text[])) <> ALL (ARRAY['number'::text, 'null'::text])) THEN 'timeout_policy.execution_deadline_ms: not a number'::text WHEN (jsonb_typeof((policy -> 'max_reclaim_count'::text)) <> 'number'::text) THEN 'max_reclaim_count: not a number'::text WHEN (jsonb_typeof((policy -> 'dedup_window_ms'::text)) <> 'number'::text) THEN 'dedup_window_ms: not a number'::text ELSE NULL::text END;
+AS $function$
+DECLARE
+    path text;
+    found jsonb;
+    largest numeric;
+BEGIN
+    IF policy IS NULL THEN
+        RETURN NULL;
+    ELSIF jsonb_typeof(policy) <> 'object' THEN
+        RETURN 'not an object';
+    END IF;
+    FOREACH path IN ARRAY ARRAY['retry_policy', 'timeout_policy', 'routing_requirements', 'retry_policy.backoff'] LOOP
+        found := policy #> string_to_array(path, '.');
+        IF jsonb_typeof(found) NOT IN ('object', 'null') THEN
+            RETURN path || ': not an object';
+        END IF;
+    END LOOP;
+    FOREACH path IN ARRAY ARRAY[
+        'delay_until', 'dedup_window_ms', 'max_reclaim_count', 'max_replay_count', 'retry_policy.max_retries',
+        'retry_policy.backoff.delay_ms', 'retry_policy.backoff.initial_delay_ms',
+        'retry_policy.backoff.max_delay_ms', 'timeout_policy.attempt_timeout_ms',
+        'timeout_policy.execution_deadline_ms', 'timeout_policy.max_reclaim_count'] LOOP
+        found := policy #> string_to_array(path, '.');
+        largest := CASE WHEN path LIKE '%\_ms' OR path = 'delay_until' THEN 32503680000000 ELSE 2147483647 END;
+        IF jsonb_typeof(found) = 'null' THEN
+            CONTINUE;
+        ELSIF jsonb_typeof(found) <> 'number'
+              OR (found #>> '{}')::numeric NOT BETWEEN 0 AND largest
+              OR found #>> '{}' !~ '^[0-9]+$' THEN
+            RETURN format('%s: %s is not a whole number up to %s', path, found, largest);
+        END IF;
+    END LOOP;
+    found := policy #> '{retry_policy,backoff,multiplier}';
+    IF jsonb_typeof(found) <> 'number' OR (found #>> '{}')::numeric NOT BETWEEN 1 AND 1000 THEN
+        RETURN format('retry_policy.backoff.multiplier: %s is not a number from 1 to 1000', found);
+    END IF;
+    IF jsonb_typeof(policy #> '{retry_policy,backoff,jitter}') <> 'boolean' THEN
+        RETURN 'retry_policy.backoff.jitter: not true or false';
+    END IF;
+    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities'] LOOP
+        found := policy #> string_to_array(path, '.');
+        IF jsonb_typeof(found) <> 'array'
+           OR EXISTS (SELECT FROM jsonb_path_query(found, '$[*]') e WHERE jsonb_typeof(e) <> 'string') THEN
+            RETURN path || ': not a list of texts';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  RETURNS integer
@@ -421,7 +470,7 @@ CREATE OR REPLACE FUNCTION ff.route_id(namespace text, lane_id text, execution_k
  RETURNS bigint
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
-RETURN ((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, lane_id, execution_kind, array_to_string(required_capabilities, ','::text)), 'UTF8'::name)), 1, 8), 'hex'::text)))::bit(64))::bigint;
+RETURN ((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, octet_length(namespace), namespace, lane_id, octet_length(execution_kind), execution_kind, array_to_string(required_capabilities, ','::text)), 'UTF8'::name)), 1, 8), 'hex'::text)))::bit(64))::bigint;
 
 CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb)
  RETURNS text
@@ -430,6 +479,9 @@ AS $function$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     minted constant uuid := gen_random_uuid();
+    home constant smallint := CASE WHEN idempotency_key IS NOT NULL
+        THEN ff.key_partition(namespace, idempotency_key, partitions)
+        ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
     answer record;
@@ -447,23 +499,25 @@ BEGIN
        OR EXISTS (SELECT FROM jsonb_each(tags) t WHERE jsonb_typeof(t.value) <> 'string') THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: tags must map keys to text';
     END IF;
-    IF EXISTS (SELECT FROM unnest(requires) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
-        RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', requires::text);
+    capabilities := ARRAY(
+        SELECT DISTINCT c COLLATE "C" FROM unnest(requires || ARRAY(SELECT jsonb_array_elements_text(
+            policy #> '{routing_requirements,required_capabilities}'))) c ORDER BY 1);
+    IF cardinality(capabilities) > 256 OR octet_length(array_to_string(capabilities, ',')) > 4096
+       OR EXISTS (SELECT FROM unnest(capabilities) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', left(requires::text, 200));
     END IF;
-    capabilities := ARRAY(SELECT DISTINCT c COLLATE "C" FROM unnest(requires) c ORDER BY 1);
     SELECT * INTO answer FROM ff.create_execution(
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
         ARRAY['json'], ARRAY['sql:' || session_user], ARRAY[policy],
-        ARRAY[CASE WHEN idempotency_key IS NOT NULL
-                   THEN ff.key_partition(namespace, idempotency_key, partitions)
-                   ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END],
+        ARRAY[home],
         ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
-        ARRAY[(extract(epoch FROM delay) * 1000)::bigint], NULL,
+        ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
+        CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
         ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
         CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
-    RETURN format('{fp:%s}:%s', answer.partition_key, answer.execution_id);
+    RETURN format('{fp:%s}:%s', home, coalesce(answer.execution_id, minted));
 END
 $function$;
 

@@ -236,7 +236,12 @@ class Worker:
         for _ in range(min(free, len(self._buffer))):
             slot = asyncio.create_task(self._work(engine, outbox))
             self._slots.add(slot)
-            slot.add_done_callback(self._slots.discard)
+            slot.add_done_callback(self._free)
+
+    def _free(self, slot: asyncio.Task[None]) -> None:
+        """A slot has ended; only now is there room, so only now may the claim loop look."""
+        self._slots.discard(slot)
+        self._room_made.set()
 
     async def _work(self, engine: Engine, outbox: Outbox) -> None:
         """One slot: run what is buffered, one after the other, until nothing is."""
@@ -258,7 +263,6 @@ class Worker:
             else:
                 self._holdings.discard(held)
             self._room_made.set()
-        self._room_made.set()
 
     def _lose(self, held: Held, why: str) -> None:
         """The renewer found a lease gone."""

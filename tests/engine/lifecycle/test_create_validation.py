@@ -99,7 +99,9 @@ async def test_a_tag_key_is_an_area_and_a_name(db: Connection, key: str) -> None
     await refused(db, code="invalid_input", naming="tag key", tags={"good.key": "", key: "v"})
 
 
-@pytest.mark.parametrize("key", ["a.b", "shop.tenant_1", "a_1.2", "a.b.c", "cairn.instance_id"])
+@pytest.mark.parametrize(
+    "key", ["a.b", "shop.tenant_1", "a_1.2", "a.b.c", "a.b.", "cairn.instance_id"]
+)
 async def test_a_good_tag_key_is_stored(db: Connection, key: str) -> None:
     await given.created(db, tags={key: "any 'text' → at all"})
 
@@ -138,7 +140,7 @@ async def test_capabilities_are_tokens(db: Connection, capabilities: Any, why: s
 
 async def test_256_capabilities_of_4096_bytes_are_just_allowed(db: Connection) -> None:
     tokens = [f"{n:03}" + "x" * 12 for n in range(256)]
-    tokens[0] += "x"  # 256 × 15 + 1 + 255 commas = 4096
+    tokens[0] += "x"  # 256 tokens of 15, one more, 255 commas: 4096
 
     await given.created(db, required_capabilities=tuple(tokens))
 

@@ -126,3 +126,14 @@ async def test_a_moment_must_carry_a_time_zone(db: Connection) -> None:
 
     with pytest.raises(ValidationError, match="delay_until"):
         await delay(db, [Rest(lease=lease, delay_until=datetime(2030, 1, 1))])
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e12, 1e17])
+async def test_a_rest_must_end_within_the_calendar(db: Connection, seconds: float) -> None:
+    lease = await given.claimed(db)
+    before = await given.everything(db)
+
+    with pytest.raises(ValidationError, match="invalid_input"):
+        await delay(db, [Rest(lease=lease, delay=seconds)])
+
+    assert await given.everything(db) == before

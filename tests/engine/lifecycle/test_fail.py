@@ -7,6 +7,7 @@ from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed, fail
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.errors import ValidationError
 from flowfabric.instants import instant
 from flowfabric.policy import ExecutionPolicy, FixedBackoff
 from flowfabric.testing import Clock
@@ -147,6 +148,19 @@ async def test_saying_when_does_not_make_it_retry(db: Connection) -> None:
     [answer] = await fail(db, [Failure(lease=lease, reason="busy", retry_after_ms=1)])
 
     assert answer == TerminalFailed(execution_id=lease.execution_id)
+
+
+@pytest.mark.parametrize("after", [10**15, 2**63])
+async def test_a_retry_further_away_than_the_calendar_is_refused(
+    db: Connection, after: int
+) -> None:
+    lease = await given.claimed(db, policy=given.retrying())
+    before = await given.everything(db)
+
+    with pytest.raises(ValidationError, match="invalid_input"):
+        await fail(db, [Failure(lease=lease, reason="busy", retry_after_ms=after)])
+
+    assert await given.everything(db) == before
 
 
 async def test_retries_are_exhausted_one_by_one(db: Connection, clock: Clock) -> None:

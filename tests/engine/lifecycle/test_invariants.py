@@ -192,6 +192,40 @@ async def test_the_invariants_hold_after_every_step_of_a_random_walk(
     assert len(outcomes) >= 4, "the walk was too short to prove anything"
 
 
+@pytest.mark.parametrize("resume_pending", [True, False])
+@pytest.mark.parametrize(
+    "eligibility", [e for e in EligibilityState if e is not EligibilityState.NOT_APPLICABLE]
+)
+async def test_the_stored_public_state_is_the_derived_one(
+    db: Connection, clock: Clock, eligibility: EligibilityState, resume_pending: bool
+) -> None:
+    execution_id = await given.created(db, delay=60)
+    # Rooms that block and resume do not exist yet; the columns are the contract.
+    await db.execute(
+        """UPDATE ff.exec_core SET eligibility_state = $1, resume_pending = $2,
+                  delay_until_ms = CASE WHEN $1 = 'not_eligible_until_time' THEN 1 END""",
+        eligibility.value,
+        resume_pending,
+    )
+
+    assert await given.public_state(db, execution_id) is derive_public_state(
+        LifecyclePhase.RUNNABLE, eligibility, TerminalOutcome.NONE, resume_pending=resume_pending
+    )
+
+
+async def test_what_may_resume_is_resumable_until_it_is_claimed(db: Connection) -> None:
+    lease = await given.claimed(db)
+    await OPERATIONS["release"](db, [lease])
+    await db.execute("UPDATE ff.exec_core SET resume_pending = true")
+    assert await given.public_state(db, lease.execution_id) == "resumable"
+
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await OPERATIONS["release"](db, [task.lease])
+
+    assert task.lease.attempt_index == lease.attempt_index
+    assert await given.public_state(db, lease.execution_id) == "waiting"
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -20,44 +20,9 @@ MAX_BATCH: Final = 1000
 
 CLAIM: Final[LiteralString] = """
 -- lifecycle.claim
-WITH routes AS (      -- where this worker's work comes from
-    SELECT route_id, lane_id, execution_kind FROM ff.route
-     WHERE lane_id = ANY (%(lanes)s::text[]) AND namespace = %(namespace)s
-       AND (%(kinds)s::text[] IS NULL OR execution_kind = ANY (%(kinds)s::text[]))
-       AND required_capabilities <@ %(capabilities)s::text[]
-), shares AS (        -- how many of each the best of all are
-    SELECT route_id, count(*) AS share
-      FROM (SELECT routes.route_id
-              FROM routes CROSS JOIN LATERAL (
-                   SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
-                    WHERE e.route_id = routes.route_id AND e.eligibility_state = 'eligible_now'
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                    LIMIT %(limit)s) AS best
-             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-             LIMIT %(limit)s) AS chosen
-     GROUP BY route_id
-), taken AS (         -- that many, passing over what others are taking
-    SELECT best.partition_key, best.execution_id
-      FROM shares CROSS JOIN LATERAL (
-           SELECT e.partition_key, e.execution_id FROM ff.exec_core e
-            WHERE e.route_id = shares.route_id AND e.eligibility_state = 'eligible_now'
-            ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-            LIMIT shares.share FOR NO KEY UPDATE SKIP LOCKED) AS best
-), found AS (         -- others, for those that were seen but could not be had
-    SELECT partition_key, execution_id FROM taken
-     UNION ALL
-    (SELECT best.partition_key, best.execution_id
-       FROM routes CROSS JOIN LATERAL (
-            SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
-              FROM ff.exec_core e
-             WHERE e.route_id = routes.route_id AND e.eligibility_state = 'eligible_now'
-               AND (e.partition_key, e.execution_id) NOT IN (
-                    SELECT partition_key, execution_id FROM taken)
-             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-             LIMIT (SELECT coalesce(sum(share), 0) FROM shares) - (SELECT count(*) FROM taken)
-               FOR NO KEY UPDATE SKIP LOCKED) AS best
-      ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-      LIMIT (SELECT coalesce(sum(share), 0) FROM shares) - (SELECT count(*) FROM taken))
+WITH found AS (       -- the best that this worker can run, locked
+    SELECT * FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
+                               %(capabilities)s::text[], %(limit)s)
 ), leased AS (
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'active', eligibility_state = 'not_applicable',
@@ -92,11 +57,11 @@ WITH routes AS (      -- where this worker's work comes from
       FROM leased
 )
 SELECT leased.partition_key, leased.execution_id, leased.attempt_index, leased.lease_epoch,
-       routes.lane_id, routes.execution_kind, leased.payload, leased.payload_encoding,
+       route.lane_id, route.execution_kind, leased.payload, leased.payload_encoding,
        nullif(leased.tags, '{}') AS tags, leased.attempt_type, leased.total_attempt_count,
        leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
        leased.deadline_at_ms - ff.now_ms() AS deadline_ms
-  FROM leased JOIN routes USING (route_id)
+  FROM leased JOIN ff.route route USING (route_id)
  ORDER BY leased.priority DESC, leased.created_at_ms, leased.execution_id
 """
 

@@ -1,0 +1,113 @@
+"""The lanes there are, and what is open on them."""
+
+from datetime import timedelta
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lanes.list_lanes import LaneCount, LanePage, count_by_lane, list_lanes
+from flowfabric.engine.lanes.register_lanes import register_lanes
+from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.lifecycle.claim import Claimant, claim
+from flowfabric.errors import ValidationError
+from flowfabric.testing import Clock
+from tests import given
+
+
+async def test_there_are_no_lanes_at_first(db: Connection) -> None:
+    assert await list_lanes(db) == LanePage(lanes=[], next_cursor=None)
+    assert await count_by_lane(db) == []
+
+
+async def test_lanes_come_in_the_order_of_their_names(db: Connection) -> None:
+    await register_lanes(db, ["mail", "default", "reports"], registered_by="boot")
+
+    assert await list_lanes(db) == LanePage(lanes=["default", "mail", "reports"], next_cursor=None)
+
+
+async def test_a_lane_appears_with_its_first_execution(db: Connection) -> None:
+    await given.created(db, lane_id="mail")
+
+    assert (await list_lanes(db)).lanes == ["mail"]
+
+
+async def test_pages_follow_one_another_without_gap_or_overlap(db: Connection) -> None:
+    await register_lanes(db, [f"lane-{n}" for n in range(5)], registered_by="boot")
+    pages, cursor = [], None
+    while True:
+        page = await list_lanes(db, cursor=cursor, limit=2)
+        pages.append(page.lanes)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+
+    assert pages == [["lane-0", "lane-1"], ["lane-2", "lane-3"], ["lane-4"]]
+
+
+async def test_a_full_last_page_has_no_cursor(db: Connection) -> None:
+    await register_lanes(db, ["a", "b"], registered_by="boot")
+
+    assert (await list_lanes(db, limit=2)).next_cursor is None
+    assert (await list_lanes(db, limit=1)).next_cursor == "a"
+
+
+async def test_any_text_may_be_a_cursor(db: Connection) -> None:
+    await register_lanes(db, ["a", "c"], registered_by="boot")
+
+    assert (await list_lanes(db, cursor="b")).lanes == ["c"]
+    assert (await list_lanes(db, cursor="z")).lanes == []
+
+
+async def test_a_page_of_nothing_is_empty(db: Connection) -> None:
+    await register_lanes(db, ["a"], registered_by="boot")
+
+    assert await list_lanes(db, limit=0) == LanePage(lanes=[], next_cursor=None)
+    with pytest.raises(ValidationError, match="limit"):
+        await list_lanes(db, limit=-1)
+
+
+async def test_a_stored_lane_that_cannot_be_is_corruption(db: Connection) -> None:
+    await db.execute("INSERT INTO ff.lane_registry VALUES ('größe', 0, 'a vandal')")
+
+    with pytest.raises(ValidationError) as raised:
+        await list_lanes(db)
+
+    assert raised.value.code == "corruption"
+    assert "lane_id" in raised.value.detail
+
+
+async def test_what_is_open_on_a_lane_is_counted_by_state(db: Connection, clock: Clock) -> None:
+    registered_at = await clock.now()
+    await register_lanes(db, ["idle"], registered_by="boot")
+    for kind in ("send", "send", "other"):
+        await given.created(db, lane_id="mail", execution_kind=kind)
+        await clock.advance(1)
+    await given.created(db, lane_id="mail", delay=60)
+    await given.created(db, lane_id="mail", delay=60)
+    await given.created(db, lane_id="mail", namespace="acme")
+    ended = await given.created(db, lane_id="mail")
+    await cancel_execution(db, ended, reason="no")
+    worker = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("mail",))
+    await claim(db, worker, ttl=30)
+
+    idle, mail = await count_by_lane(db)
+
+    assert idle == LaneCount(
+        lane_id="idle",
+        registered_at=registered_at,
+        waiting=0,
+        delayed=0,
+        active=0,
+        oldest_waiting_since=None,
+    )
+    assert (mail.lane_id, mail.waiting, mail.delayed, mail.active) == ("mail", 3, 2, 1)
+    assert mail.oldest_waiting_since == registered_at + timedelta(seconds=1)
+
+
+async def test_a_lane_whose_work_has_ended_counts_nothing(db: Connection) -> None:
+    await cancel_execution(db, await given.created(db), reason="no")
+
+    [lane] = await count_by_lane(db)
+
+    assert (lane.waiting, lane.delayed, lane.active) == (0, 0, 0)
+    assert lane.oldest_waiting_since is None

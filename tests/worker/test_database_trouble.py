@@ -1,0 +1,177 @@
+"""The database in trouble: it costs the worker time, and nothing else."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flowfabric import App, Client, Ctx, Task
+from flowfabric.db.rows import Connection
+from tests import given
+from tests.worker.facts import (
+    count,
+    cut_worker_connections,
+    eventually,
+    is_idle,
+    told_twice,
+    worker_connections,
+)
+from tests.worker.proxy import Proxy
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def napping(app: App, seconds: float = 0.02) -> tuple[Task[..., Any], list[int]]:
+    """A task that naps, and the numbers it was called with."""
+    runs: list[int] = []
+
+    @app.task("nap")
+    async def nap(ctx: Ctx, number: int) -> int:
+        runs.append(number)
+        await asyncio.sleep(seconds)
+        return number
+
+    return nap, runs
+
+
+async def all_done(db: Connection) -> bool:
+    return await count(db) == await count(db, "completed")
+
+
+async def test_a_worker_carries_on_however_often_its_connections_are_cut(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app = App()
+    nap, runs = napping(app)
+    cuts = 0
+
+    await client.submit_many(nap.many(range(300)))
+    async with app.worker(dsn=ff_dsn, concurrency=8, lease_ttl=5):
+        for done in range(25, 275, 25):
+
+            async def further(done: int = done) -> bool:
+                return len(runs) >= done
+
+            await eventually(further)
+            cuts += await cut_worker_connections(db)
+        await eventually(lambda: all_done(db), within=30)
+
+    assert cuts >= 20
+    assert sorted(set(runs)) == list(range(300))
+    assert await told_twice(db) == 0
+    assert await db.fetchval("SELECT count(*) FROM ff.completion_event") == 300
+
+
+async def test_an_idle_worker_whose_connections_were_cut_still_finds_work(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app = App()
+    nap, _ = napping(app)
+
+    async with app.worker(dsn=ff_dsn):
+        for number in range(3):
+            await eventually(lambda: is_idle(db))
+            assert await cut_worker_connections(db) >= 2
+            handle = await client.submit(nap.call(number))
+            assert await handle.result(timeout=10) == number
+
+
+async def test_a_worker_survives_the_loss_of_any_statement_it_can_be_in(
+    client: Client, ff_dsn: str, db: Connection, another: Any
+) -> None:
+    """Even the one that signs off from the bell, which only a busy worker sends."""
+    app = App()
+    nap, _ = napping(app, 0.05)
+
+    async def waiting_statement() -> int | None:
+        return await db.fetchval(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock' AND query LIKE '%DELETE FROM ff.waiter%'"
+        )
+
+    async with app.worker(dsn=ff_dsn, concurrency=1):
+        await eventually(lambda: is_idle(db))
+        holder = await another()
+        async with holder.transaction():
+            await holder.execute("LOCK TABLE ff.waiter IN SHARE MODE")
+            handles = await client.submit_many(nap.many(range(30)))
+            pid = await eventually(waiting_statement)
+            await db.execute("SELECT pg_terminate_backend($1)", pid)
+        assert await handles[-1].result(timeout=15) == 29
+
+
+@pytest.mark.parametrize("fault", ["cut", "silence"])
+async def test_outcomes_wait_out_an_outage_and_are_recorded_once(
+    client: Client, ff_dsn: str, db: Connection, fault: str
+) -> None:
+    app, gate, started = App(), asyncio.Event(), []
+
+    @app.task("job")
+    async def job(ctx: Ctx, number: int) -> int:
+        started.append(number)
+        await gate.wait()
+        return number
+
+    handles = await client.submit_many(job.many(range(10)))
+    async with Proxy.to(ff_dsn) as proxy, app.worker(dsn=proxy.dsn, lease_ttl=30):
+        await eventually(lambda: len(started) == 10)
+        getattr(proxy, fault)()
+        gate.set()
+        with pytest.raises(AssertionError):
+            await eventually(lambda: count(db, "completed"), within=1)
+        proxy.mend()
+        results = [await handle.result(timeout=20) for handle in handles]
+
+    assert results == list(range(10))
+    assert started == list(range(10))
+    assert await told_twice(db) == 0
+
+
+async def test_an_answer_that_was_lost_after_the_commit_is_asked_for_again(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app, runs = App(), []
+
+    @app.task("job")
+    async def job(ctx: Ctx, number: int) -> int:
+        runs.append(number)
+        proxy.swallow_answers()
+        return number
+
+    async with Proxy.to(ff_dsn) as proxy, app.worker(dsn=proxy.dsn, lease_ttl=30):
+        handle = await client.submit(job.call(7))
+        assert await handle.result(timeout=10) == 7  # recorded, and the worker does not know
+        proxy.cut()
+        proxy.mend()
+        second = await client.submit(job.call(8))
+        assert await second.result(timeout=10) == 8
+        proxy.cut()
+        proxy.mend()
+
+    assert runs == [7, 8]
+    assert await given.completion_events(db, handle.execution_id) == ["success"]
+
+
+async def test_a_worker_that_stops_during_an_outage_ends_all_the_same(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app, started = App(), asyncio.Event()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    async with Proxy.to(ff_dsn) as proxy:
+        worker = app.worker(dsn=proxy.dsn, lease_ttl=1, drain=0)
+        running = asyncio.create_task(worker.run(handle_signals=False))
+        await client.submit(job.call())
+        await started.wait()
+        proxy.cut()
+        worker.stop()
+        await asyncio.wait_for(running, 20)
+
+        async def disconnected() -> bool:
+            return await worker_connections(db) == 0
+
+        await eventually(disconnected)
