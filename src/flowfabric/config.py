@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -13,6 +14,9 @@ from flowfabric.ids import NUM_FLOW_PARTITIONS
 
 DATABASE_URL: Final = "FF_DATABASE_URL"
 SCHEMES: Final = ("postgresql", "postgres")
+
+_USERINFO: Final = re.compile(r"((?:^|//)[^/@:?#\s]*:)[^/?#\s]+@")
+_PASSWORD: Final = re.compile(r"(?<=password=)('[^']*'|[^&\s]*)", re.IGNORECASE)
 
 
 class PartitionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,16 +64,17 @@ def require_database_url(given: str | None = None) -> str:
 
 
 def check_dsn(dsn: str) -> str:
-    """The DSN, if it is a Postgres URL."""
-    scheme = urlsplit(dsn).scheme
+    """The DSN, if it is a Postgres URL; a complaint never repeats what may hold a password."""
+    try:
+        scheme = urlsplit(dsn).scheme
+    except ValueError as error:
+        raise ConfigError("database", DATABASE_URL, f"is not a URL: {error}") from None
     if scheme not in SCHEMES:
-        raise ConfigError("database", DATABASE_URL, f"{redact(dsn)!r} is not a postgresql:// URL")
+        shown = f"{scheme}://…" if "://" in dsn else "what was given"
+        raise ConfigError("database", DATABASE_URL, f"{shown} is not a postgresql:// URL")
     return dsn
 
 
 def redact(dsn: str) -> str:
-    """The DSN without its password."""
-    parts = urlsplit(dsn)
-    if not parts.password:
-        return dsn
-    return dsn.replace(f":{parts.password}@", ":***@", 1)
+    """The DSN without its password, wherever it stands."""
+    return _PASSWORD.sub("***", _USERINFO.sub(r"\1***@", dsn))

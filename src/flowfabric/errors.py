@@ -49,7 +49,6 @@ class TransportError(FlowFabricError):
 
     kind = "transport"
     code = "transport"
-    http_status = 503
     retry_class = RetryClass.RETRYABLE
 
 

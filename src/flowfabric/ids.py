@@ -132,7 +132,7 @@ class PartitionKey(msgspec.Struct, frozen=True):
             raise invalid_input("partition_key", text, "must look like {family:index}")
         if family not in ("fp", "b", "q"):
             raise invalid_input("partition_key", text, "family must be fp, b or q")
-        if not (index.isascii() and index.isdigit()) or int(index) >= partitions:
+        if not re.fullmatch("[0-9]{1,5}", index) or int(index) >= partitions:
             raise invalid_input("partition_key", text, f"index must be below {partitions}")
         return cls(family, int(index))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal, cast
 
@@ -103,7 +103,8 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             if value is not None and not 0 <= value <= at_most:
                 raise _fault(field, value)
         if self.routing_requirements is not None:
-            check_capabilities(self.required_capabilities, side="required")
+            named = self.routing_requirements.get("required_capabilities")
+            check_capabilities(() if named is None else named, side="required")
         try:
             text = self.as_json()
         except (TypeError, ValueError) as error:
@@ -180,7 +181,7 @@ CapabilitySide = Literal["required", "worker"]
 
 def check_capabilities(given: object, *, side: CapabilitySide) -> list[str]:
     """The capability tokens, sorted and without repeats; raises `invalid_capabilities`."""
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise _capability_fault(side, "not_array")
     tokens: set[str] = set()
     for token in cast("Iterable[object]", given):

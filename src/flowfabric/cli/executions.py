@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -53,7 +52,7 @@ def list_(
         execution_kind=kind,
         public_state=state,
         tag=None if tag is None else next(iter(parse_tags([tag]).items())),
-        created_since=None if within is None else datetime.now(UTC) - timedelta(hours=within),
+        created_within=None if within is None else within * 3600,
     )
     page = run(_search(resolve(database_url), search, cursor, limit))
     if as_json:

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.config import PartitionConfig
 from flowfabric.db.migrate import Applied, applied, needed_version
-from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.errors import Unavailable
 
 log: Final = logging.getLogger("flowfabric.boot")
@@ -40,20 +40,28 @@ class _Counts(msgspec.Struct, frozen=True):
 async def check(conn: Connection, partitions: PartitionConfig) -> None:
     """Raise `Unavailable` unless this code can work on this database as it stands."""
     check_version(await applied(conn), needed_version())
-    stored = await fetch_one(
-        conn,
-        AGREE_ON_PARTITIONS,
-        _Counts,
-        flow=partitions.num_flow_partitions,
-        budget=partitions.num_budget_partitions,
-        quota=partitions.num_quota_partitions,
-    )
+    stored = await _agreed(conn, partitions)
     for field in _Counts.__struct_fields__:
         ours, theirs = getattr(partitions, field), getattr(stored, field)
         if ours != theirs:
             raise Unavailable(
                 "partition_config", f"{field} is {ours} here but {theirs} in the database"
             )
+
+
+async def _agreed(conn: Connection, partitions: PartitionConfig) -> _Counts:
+    while True:
+        stored = await fetch_maybe(
+            conn,
+            AGREE_ON_PARTITIONS,
+            _Counts,
+            flow=partitions.num_flow_partitions,
+            budget=partitions.num_budget_partitions,
+            quota=partitions.num_quota_partitions,
+        )
+        # None: another process stored its counts meanwhile, and a new statement sees them.
+        if stored is not None:
+            return stored
 
 
 def check_version(ledger: list[Applied], needed: int) -> None:

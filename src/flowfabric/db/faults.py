@@ -54,7 +54,7 @@ def statement_name(sql: str) -> str:
 
 def typed(error: BaseException, operation: str) -> FlowFabricError:
     """Our error for one of the driver's."""
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError) and error.errno is None:
         return OperationTimeout(operation)
     if isinstance(error, OSError):
         return TransportError(f"{operation}: {error}")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import random
+from collections.abc import Awaitable, Callable
 from importlib import resources
-from typing import Final, LiteralString
+from typing import Final, LiteralString, TypeVar
 
+import asyncpg
 import msgspec
 
 from flowfabric.config import DatabaseConfig
-from flowfabric.db.faults import translated
+from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection, execute, fetch_all
 from flowfabric.errors import ConfigError, Unavailable
@@ -46,6 +50,9 @@ TAKE_TURN: Final[LiteralString] = "LOCK TABLE ff.migration_annotation IN SHARE R
 BE_BRIEF: Final[LiteralString] = "SET LOCAL lock_timeout = '3s'"
 
 _COMPATIBLE: Final = "-- backward_compatible"
+_TRIES: Final = 10
+
+T = TypeVar("T")
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,16 +117,43 @@ async def migrate(dsn: str) -> list[Migration]:
     conn = await connect(DatabaseConfig(dsn=dsn, statement_timeout=600.0), role="migrate")
     try:
         await _encoding_must_be_utf8(conn)
-        with translated("-- db.migrate\n"):
-            if not await applied(conn):
-                await conn.execute(PREPARE_LEDGER)
-        done: list[Migration] = []
-        for migration in migrations():
-            if await _apply(conn, migration):
-                done.append(migration)
-        return done
+        await _patiently(lambda: _prepare(conn))
+        return [
+            migration
+            for migration in migrations()
+            if await _patiently(lambda migration=migration: _apply(conn, migration))
+        ]
     finally:
         await conn.close()
+
+
+async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
+    """Run a step, again while a lock is taken: it waits briefly each time, so that it holds up
+    nobody who queues behind it."""
+    tries = 0
+    while True:
+        try:
+            return await step()
+        except SerializationConflict as error:
+            tries += 1
+            if tries == _TRIES:
+                why = f"a lock stays taken, is a long transaction open? {error}"
+                raise Unavailable("migrate", why) from error
+            await asyncio.sleep(random.uniform(0.1, 1.0))
+
+
+async def _prepare(conn: Connection) -> None:
+    """The ledger exists; of two who make it at once, the second looks again."""
+    if await applied(conn):
+        return
+    try:
+        await conn.execute(PREPARE_LEDGER)
+    except (
+        asyncpg.UniqueViolationError,
+        asyncpg.DuplicateSchemaError,
+        asyncpg.DuplicateTableError,
+    ) as error:
+        raise SerializationConflict(f"somebody else prepares the ledger: {error}") from error
 
 
 async def _apply(conn: Connection, migration: Migration) -> bool:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from flowfabric.config import DatabaseConfig, redact
+from flowfabric.config import DATABASE_URL, DatabaseConfig, redact
 from flowfabric.db.faults import typed
 from flowfabric.db.rows import Connection
-from flowfabric.errors import FlowFabricError, TransportError, Unavailable
+from flowfabric.errors import ConfigError, FlowFabricError, TransportError, Unavailable
+
+_DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+    ValueError,
+    OverflowError,
+)
 
 if TYPE_CHECKING:
     _Base = asyncpg.Connection[asyncpg.Record]
@@ -35,7 +44,7 @@ async def connect(config: DatabaseConfig, *, role: str) -> asyncpg.Connection[An
             connection_class=_Connection,
             **_settings(config, role),
         )
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except _DRIVER_ERRORS as error:
         raise _unreachable(config, error) from error
 
 
@@ -59,7 +68,7 @@ class Pool:
                 connection_class=_Connection,
                 **_settings(config, role),
             )
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except _DRIVER_ERRORS as error:
             raise _unreachable(config, error) from error
         assert pool is not None
         return cls(config, pool)
@@ -72,7 +81,7 @@ class Pool:
         """One connection of the pool; waits while all are in use."""
         try:
             conn = await self._pool.acquire()
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except _DRIVER_ERRORS as error:
             raise _unreachable(self.config, error) from error
         try:
             yield conn
@@ -92,11 +101,18 @@ def _settings(config: DatabaseConfig, role: str) -> dict[str, Any]:
             "lock_timeout": f"{round(config.lock_timeout * 1000)}",
             "idle_in_transaction_session_timeout": "60000",
             "jit": "off",
+            # Every statement of ours starts from few rows and follows indexes. A plan made while
+            # a table was small must not read the whole of it once it has grown.
+            "enable_seqscan": "off",
+            "enable_hashjoin": "off",
+            "enable_mergejoin": "off",
         },
     }
 
 
 def _unreachable(config: DatabaseConfig, error: BaseException) -> FlowFabricError:
+    if isinstance(error, asyncpg.ClientConfigurationError | ValueError | OverflowError):
+        return ConfigError("database", DATABASE_URL, f"{redact(config.dsn)}: {error}")
     found = typed(error, "connect")
     where = redact(config.dsn)
     if isinstance(found, Unavailable):

@@ -241,9 +241,81 @@ CREATE TABLE ff.worker_registry (
     CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor=50);
 
+CREATE OR REPLACE FUNCTION ff.claimable(of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer)
+ RETURNS TABLE(partition_key smallint, execution_id uuid)
+ LANGUAGE plpgsql
+ ROWS 1
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET enable_sort TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    routes bigint[];
+    share record;
+    taken uuid[] := '{}';
+    missing bigint := 0;
+BEGIN
+    SELECT array_agg(r.route_id) INTO routes
+      FROM ff.route r
+     WHERE r.lane_id = ANY (of_lanes) AND r.namespace = of_namespace
+       AND (of_kinds IS NULL OR r.execution_kind = ANY (of_kinds))
+       AND r.required_capabilities <@ offered;
+
+    IF cardinality(routes) = 1 THEN
+        RETURN QUERY
+        SELECT e.partition_key, e.execution_id FROM ff.exec_core e
+         WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
+         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+         LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED;
+        RETURN;
+    END IF;
+
+    FOR share IN
+        SELECT chosen.route_id, count(*) AS size
+          FROM (SELECT route.route_id
+                  FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
+                       SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
+                        WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                        ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                        LIMIT wanted) AS best
+                 ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
+                 LIMIT wanted) AS chosen
+         GROUP BY chosen.route_id
+    LOOP
+        FOR partition_key, execution_id IN
+            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
+             WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
+             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+             LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
+        LOOP
+            taken := taken || execution_id;
+            share.size := share.size - 1;
+            RETURN NEXT;
+        END LOOP;
+        missing := missing + share.size;
+    END LOOP;
+
+    IF missing > 0 THEN
+        RETURN QUERY
+        SELECT best.partition_key, best.execution_id
+          FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
+               SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
+                 FROM ff.exec_core e
+                WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                  AND e.execution_id <> ALL (taken)
+                ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
+         ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
+         LIMIT missing;
+    END IF;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint)
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
  LANGUAGE plpgsql
+ SET enable_hashjoin TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -302,16 +374,16 @@ BEGIN
                coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
                    + (s.policy #>> '{timeout_policy,execution_deadline_ms}')::bigint) AS deadline_at_ms,
                s.route_id, s.payload_encoding, s.creator_identity, s.policy,
-               coalesce(k.execution_id, g.execution_id) AS stands_for
+               coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
+                          WHERE (k.partition_key, k.namespace, k.idempotency_key)
+                              = (g.partition_key, s.namespace, g.idempotency_key)),
+                        g.execution_id) AS stands_for
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
                       given_priority, given_delay_ms, given_delay_until_ms, given_deadline_ms,
                       given_deadline_at_ms, given_idempotency_key, given_tags) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, payload, priority, delay_ms, delay_until_ms,
                      deadline_ms, deadline_at_ms, idempotency_key, tags, ordinal)
           JOIN shapes s USING (shape)
-          LEFT JOIN ff.exec_idempotency k
-            ON (k.partition_key, k.namespace, k.idempotency_key)
-             = (g.partition_key, s.namespace, g.idempotency_key)
     ), core AS (
         INSERT INTO ff.exec_core AS c (
                partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,

@@ -148,6 +148,25 @@ async def test_time_is_from_inclusive_to_exclusive(db: Connection, clock: Clock)
     ]
 
 
+async def test_the_last_stretch_of_time_counts_on_the_databases_clock(
+    db: Connection, clock: Clock
+) -> None:
+    await clock.advance(timedelta(days=-400))
+    made = []
+    for _ in range(4):
+        made.append(await given.created(db, tags={"shop.tenant": "t"}))
+        await clock.advance(1)
+
+    assert await search(db, created_within=2) == [made[3], made[2]]
+    assert await search(db, created_within=timedelta(seconds=0.999)) == []
+    assert await search(db, created_within=2, tag=("shop.tenant", "t")) == [made[3], made[2]]
+    assert await search(
+        db, created_within=3, created_since=await clock.now() - timedelta(seconds=1)
+    ) == [made[3]]
+    with pytest.raises(ValidationError, match="created_within"):
+        await search(db, created_within=float("nan"))
+
+
 FILTERS: dict[str, Any] = {
     "namespace": "acme",
     "lane_id": "mail",

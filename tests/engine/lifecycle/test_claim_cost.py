@@ -232,14 +232,15 @@ async def test_a_claim_is_cheap_beside_what_is_delayed_or_finished(queue: Queue)
     assert max(costs.values()) <= MOST, costs
 
 
-async def test_a_claim_that_was_planned_on_an_empty_queue_is_cheap_when_it_has_filled(
-    queue: Queue,
+@pytest.mark.parametrize("little", [0, 60, 1000])
+async def test_a_claim_that_was_planned_while_there_was_little_is_cheap_when_there_is_much(
+    queue: Queue, little: int
 ) -> None:
-    await queue.add(0)
+    await queue.add(little, state="ended", analyze=little > 0)
     await queue.db.execute(f"PREPARE one_claim AS {TEXT}")
     assert [(await run(queue.db))[0] for _ in range(7)] == [0] * 7
 
-    await queue.add(100_000, analyze=False)
+    await queue.add(50_000, analyze=False)
 
     runs = [await run(queue.db) for _ in range(3)]
     assert [claimed for claimed, _ in runs] == [1, 1, 1]

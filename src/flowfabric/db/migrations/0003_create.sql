@@ -33,6 +33,7 @@ CREATE FUNCTION ff.create_execution(
     given_now_ms bigint DEFAULT NULL
 ) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
     LANGUAGE plpgsql VOLATILE
+    SET enable_hashjoin = on
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -91,16 +92,16 @@ BEGIN
                coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
                    + (s.policy #>> '{timeout_policy,execution_deadline_ms}')::bigint) AS deadline_at_ms,
                s.route_id, s.payload_encoding, s.creator_identity, s.policy,
-               coalesce(k.execution_id, g.execution_id) AS stands_for
+               coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
+                          WHERE (k.partition_key, k.namespace, k.idempotency_key)
+                              = (g.partition_key, s.namespace, g.idempotency_key)),
+                        g.execution_id) AS stands_for
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
                       given_priority, given_delay_ms, given_delay_until_ms, given_deadline_ms,
                       given_deadline_at_ms, given_idempotency_key, given_tags) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, payload, priority, delay_ms, delay_until_ms,
                      deadline_ms, deadline_at_ms, idempotency_key, tags, ordinal)
           JOIN shapes s USING (shape)
-          LEFT JOIN ff.exec_idempotency k
-            ON (k.partition_key, k.namespace, k.idempotency_key)
-             = (g.partition_key, s.namespace, g.idempotency_key)
     ), core AS (
         INSERT INTO ff.exec_core AS c (
                partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,

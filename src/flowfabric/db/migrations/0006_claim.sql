@@ -1,12 +1,13 @@
 -- The best claimable executions, locked for the calling statement.
 --
--- A function, because its row estimate keeps the claim's plan to index look-ups whatever the depth of
--- the queue. Among several routes it first looks, without locking, how many of each the best of all are,
+-- A function, because its row estimate and its settings keep the claim to the index in claim order and to
+-- look-ups by key, whatever the depth of the queue was when the plan was made. Among several routes it first looks, without locking, how many of each the best of all are,
 -- then takes that many; what others hold is passed over and made up for from any route.
 CREATE FUNCTION ff.claimable(
     of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer
 ) RETURNS TABLE (partition_key smallint, execution_id uuid)
-    LANGUAGE plpgsql VOLATILE ROWS 100
+    LANGUAGE plpgsql VOLATILE ROWS 1
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
     AS $$
 #variable_conflict use_column
 DECLARE

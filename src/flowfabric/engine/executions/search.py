@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_tag_key, storable_text
 from flowfabric.instants import epoch_ms, instant
+from flowfabric.policy import milliseconds
 from flowfabric.states import PublicState
 
 MAX_PAGE: Final = 1000
@@ -38,7 +39,7 @@ BY_TIME: Final[LiteralString] = (
   JOIN ff.exec_core e USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
  WHERE (b.created_at_ms, b.execution_id) < (%(before_ms)s, %(before_id)s)
-   AND b.created_at_ms >= %(since_ms)s"""
+   AND b.created_at_ms >= greatest(%(since_ms)s, ff.now_ms() - %(within_ms)s)"""
     + _FILTERED
     + """ ORDER BY b.created_at_ms DESC, b.execution_id DESC LIMIT %(limit)s
 """
@@ -52,7 +53,7 @@ BY_TAG: Final[LiteralString] = (
   JOIN ff.route r USING (route_id)
  WHERE (t.tag_key, t.tag_value) = (%(tag_key)s, %(tag_value)s)
    AND (t.created_at_ms, t.execution_id) < (%(before_ms)s, %(before_id)s)
-   AND t.created_at_ms >= %(since_ms)s"""
+   AND t.created_at_ms >= greatest(%(since_ms)s, ff.now_ms() - %(within_ms)s)"""
     + _FILTERED
     + """ ORDER BY t.created_at_ms DESC, t.execution_id DESC LIMIT %(limit)s
 """
@@ -66,7 +67,7 @@ BY_OUTCOME: Final[LiteralString] = (
  WHERE e.terminal_outcome = %(public_state)s
    AND e.terminal_outcome IN ('failed', 'cancelled', 'expired', 'skipped')
    AND (e.created_at_ms, e.execution_id) < (%(before_ms)s, %(before_id)s)
-   AND e.created_at_ms >= %(since_ms)s"""
+   AND e.created_at_ms >= greatest(%(since_ms)s, ff.now_ms() - %(within_ms)s)"""
     + _FILTERED
     + """ ORDER BY e.created_at_ms DESC, e.execution_id DESC LIMIT %(limit)s
 """
@@ -88,6 +89,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     public_state: PublicState | None = None
     tag: tuple[str, str] | None = None
     created_since: datetime | None = None
+    created_within: float | timedelta | None = None
+    """Of this last stretch of time, on the database's clock."""
     created_before: datetime | None = None
 
 
@@ -159,6 +162,9 @@ async def search_executions(
         "before_ms": before_ms,
         "before_id": before_id,
         "since_ms": 0 if search.created_since is None else epoch_ms(search.created_since),
+        "within_ms": _END_OF_TIME
+        if search.created_within is None
+        else milliseconds(search.created_within, field="created_within"),
         "limit": limit + 1,
     }
     if search.tag is not None:

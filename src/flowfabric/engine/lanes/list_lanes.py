@@ -31,15 +31,20 @@ WITH open_ AS (       -- what waits, is delayed or runs
      UNION ALL
     SELECT route_id, public_state, created_at_ms FROM ff.exec_core
      WHERE lifecycle_phase = 'active'
+), counted AS (       -- by route, of which there are few
+    SELECT route_id,
+           count(*) FILTER (WHERE public_state IN ('waiting', 'resumable')) AS waiting,
+           count(*) FILTER (WHERE public_state = 'delayed') AS delayed,
+           count(*) FILTER (WHERE public_state = 'active') AS active,
+           min(created_at_ms) FILTER (WHERE public_state IN ('waiting', 'resumable')) AS oldest_ms
+      FROM open_ GROUP BY route_id
 )
-SELECT l.lane_id, l.registered_at_ms,
-       count(*) FILTER (WHERE o.public_state IN ('waiting', 'resumable')) AS waiting,
-       count(*) FILTER (WHERE o.public_state = 'delayed') AS delayed,
-       count(*) FILTER (WHERE o.public_state = 'active') AS active,
-       min(o.created_at_ms) FILTER (WHERE o.public_state IN ('waiting', 'resumable')) AS oldest_ms
+SELECT l.lane_id, l.registered_at_ms, coalesce(sum(c.waiting), 0)::bigint AS waiting,
+       coalesce(sum(c.delayed), 0)::bigint AS delayed, coalesce(sum(c.active), 0)::bigint AS active,
+       min(c.oldest_ms) AS oldest_ms
   FROM ff.lane_registry l
   LEFT JOIN ff.route r USING (lane_id)
-  LEFT JOIN open_ o USING (route_id)
+  LEFT JOIN counted c USING (route_id)
  GROUP BY l.lane_id, l.registered_at_ms ORDER BY l.lane_id
 """
 

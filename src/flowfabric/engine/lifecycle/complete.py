@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
 from flowfabric.errors import Refusal
@@ -21,22 +21,20 @@ WITH held AS (        -- what the callers believe they hold, and their results
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[], %(result)s::bytea[]) WITH ORDINALITY
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, result, ordinal)
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease,
+                 result, ordinal)
 ), """
     + SEEN
     + """, ending AS (
-    SELECT seen.*, held.ordinal, held.result, 'success' AS outcome, NULL::text AS failure_reason,
+    SELECT seen.*, 'success' AS outcome, NULL::text AS failure_reason,
            NULL::text AS failure_category, NULL::text AS failure_detail,
            NULL::text AS cancellation_reason, NULL::text AS cancelled_by, false AS rotates,
            'revoked' AS lease_event, 'completed' AS lease_reason
-      FROM """
-    + FENCED
-    + """
+      FROM seen WHERE holds
 ), """
     + TERMINALIZE
     + REFUSED
-    + """  LEFT JOIN ended ON ended.ordinal = held.ordinal
- WHERE ended.ordinal IS NULL AND """
+    + "(SELECT ordinal FROM ended) AND "
     + RUNG
 )
 

@@ -9,7 +9,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.errors import Refusal, invalid_input
@@ -25,25 +25,22 @@ WITH held AS (        -- what the callers believe they hold, and until when they
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[], %(until_ms)s::bigint[], %(wait_ms)s::bigint[])
               WITH ORDINALITY
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, until_ms,
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, given_ms,
                  wait_ms, ordinal)
 ), """
     + SEEN
     + """, leaving AS (
-    SELECT seen.*, held.ordinal, coalesce(held.until_ms, ff.now_ms() + held.wait_ms) AS until_ms,
+    SELECT seen.*, coalesce(seen.given_ms, ff.now_ms() + seen.wait_ms) AS until_ms,
            'waiting_for_delay' AS waiting_for, 'interrupted' AS attempt_outcome,
            'attempt_interrupted' AS next_attempt_state, false AS retries, false AS rotates,
            false AS loses, 'revoked' AS lease_event, 'delay' AS lease_reason,
            NULL::text AS failure_reason, NULL::text AS failure_category,
            NULL::text AS failure_detail
-      FROM """
-    + FENCED
-    + """
+      FROM seen WHERE holds
 ), """
     + RELINQUISH
     + REFUSED
-    + """  LEFT JOIN left_over ON left_over.ordinal = held.ordinal
- WHERE left_over.ordinal IS NULL AND """
+    + "(SELECT ordinal FROM left_over) AND "
     + CALLED
 )
 

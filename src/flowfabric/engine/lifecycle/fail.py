@@ -9,7 +9,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.fence import SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
@@ -28,22 +28,18 @@ WITH held AS (        -- what the callers believe they hold, and why they fail
                          %(failure_category)s::text[], %(failure_class)s::text[],
                          %(failure_detail)s::text[], %(retry_after_ms)s::bigint[])
               WITH ORDINALITY
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id,
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease,
                  failure_reason, failure_category, failure_class, failure_detail,
                  retry_after_ms, ordinal)
 ), """
     + SEEN
     + """, failed AS (       -- each with what its policy says
-    SELECT seen.*, held.ordinal, held.failure_reason, held.failure_category, held.failure_detail,
-           false AS rotates, 'revoked' AS lease_event,
-           coalesce(held.retry_after_ms,
+    SELECT seen.*, false AS rotates, 'revoked' AS lease_event,
+           coalesce(seen.retry_after_ms,
                     ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id)) AS wait_ms,
-           ff.retry_allowed(body.policy, seen.retry_count, held.failure_class,
-                            held.failure_category) AS retries
-      FROM ff.exec_body body, """
-    + FENCED
-    + """
-       AND (body.partition_key, body.execution_id) = (seen.partition_key, seen.execution_id)
+           ff.retry_allowed(body.policy, seen.retry_count, seen.failure_class,
+                            seen.failure_category) AS retries
+      FROM seen JOIN ff.exec_body body USING (partition_key, execution_id) WHERE seen.holds
 ), ending AS (
     SELECT failed.*, 'failed' AS outcome, NULL::bytea AS result, NULL::text AS cancellation_reason,
            NULL::text AS cancelled_by, 'failed' AS lease_reason
@@ -58,17 +54,23 @@ WITH held AS (        -- what the callers believe they hold, and why they fail
     + """, """
     + RELINQUISH
     + """
-SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
-       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms,
-       ended.ordinal IS NOT NULL AS ended, left_over.ordinal IS NOT NULL AS retried,
-       left_over.until_ms
-  FROM held LEFT JOIN seen USING (partition_key, execution_id)
-  LEFT JOIN ended ON ended.ordinal = held.ordinal
-  LEFT JOIN left_over ON left_over.ordinal = held.ordinal
- WHERE """
+SELECT ordinal, lifecycle_phase, terminal_outcome, attempt_state, attempt_index, lease_epoch,
+       lease_id, delay_until_ms, 'ended' AS decided, NULL::bigint AS until_ms
+  FROM ended WHERE """
     + RUNG
-    + """ AND """
+    + """
+ UNION ALL
+SELECT ordinal, lifecycle_phase, terminal_outcome, attempt_state, attempt_index, lease_epoch,
+       lease_id, delay_until_ms, 'retried', until_ms
+  FROM left_over WHERE """
     + CALLED
+    + """
+ UNION ALL
+SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
+       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms, NULL, NULL
+  FROM held LEFT JOIN seen USING (ordinal)
+ WHERE held.ordinal NOT IN (SELECT ordinal FROM failed)
+"""
 )
 
 
@@ -103,8 +105,7 @@ class TerminalFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Row(Sighting, frozen=True):
-    ended: bool
-    retried: bool
+    decided: str | None
     until_ms: int | None
 
 
@@ -132,7 +133,7 @@ async def fail(
         retry_after_ms=[failure.retry_after_ms for failure in failures],
         **fence_columns([failure.lease for failure in failures]),
     )
-    decided = {row.ordinal: row for row in rows if row.ended or row.retried}
+    decided = {row.ordinal: row for row in rows if row.decided is not None}
     told = {failures[number - 1].lease: row for number, row in decided.items()}
     return verdicts(
         [failure.lease for failure in failures],
@@ -143,7 +144,7 @@ async def fail(
 
 
 def _done(lease: Lease, row: _Row) -> RetryScheduled | TerminalFailed:
-    if row.ended:
+    if row.decided == "ended":
         return TerminalFailed(execution_id=lease.execution_id)
     return RetryScheduled(
         execution_id=lease.execution_id,

@@ -1,7 +1,8 @@
 """The one fence: which callers still hold what they believe they hold, and why the others do not.
 
-A fenced statement is `held` (its own input), then `SEEN`, then its change, then `REFUSED`: it
-answers one row for each call that changed nothing, with the execution as it stood.
+A fenced statement is `held` (its own input: the columns `held_*` and an ordinal), then `SEEN`, then
+its change to whatever `holds`, then `REFUSED`: it answers one row for each call that changed
+nothing, with the execution as it stood.
 """
 
 from __future__ import annotations
@@ -27,25 +28,24 @@ STANDING: Final[LiteralString] = """
            e.lifecycle_phase = 'active' AS leased"""
 
 SEEN: Final[LiteralString] = (
-    """seen AS (             -- the rows as they stand, locked in one order
-    SELECT"""
+    """seen AS (             -- each with the row as it stands, locked in one order
+    SELECT held.*,"""
     + STANDING
     + """,
-           e.lease_expires_at_ms > ff.now_ms() AS live
-      FROM (SELECT DISTINCT partition_key, execution_id FROM held) AS named
-      JOIN ff.exec_core e USING (partition_key, execution_id)
+           e.lease_expires_at_ms > ff.now_ms()
+           AND (e.attempt_index, e.lease_epoch, e.lease_id)
+             = (held.held_attempt, held.held_epoch, held.held_lease) AS holds
+      FROM held JOIN ff.exec_core e
+        ON (e.partition_key, e.execution_id) = (held.held_partition, held.held_execution)
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
 )"""
 )
 
-FENCED: Final[LiteralString] = """held JOIN seen
-     USING (partition_key, execution_id, attempt_index, lease_epoch, lease_id) WHERE seen.live"""
-
 REFUSED: Final[LiteralString] = """
 SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
        seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms
-  FROM held LEFT JOIN seen USING (partition_key, execution_id)
-"""
+  FROM held LEFT JOIN seen USING (ordinal)
+ WHERE held.ordinal NOT IN """
 
 
 class Sighting(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, refusal
+from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, refusal
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import clean_text
@@ -17,7 +17,7 @@ WITH held AS (        -- what the caller believes it holds
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[]) WITH ORDINALITY
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, ordinal)
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
 ), """
     + SEEN
     + """, noted AS (
@@ -25,16 +25,13 @@ WITH held AS (        -- what the caller believes it holds
        SET progress_pct = coalesce(%(percent)s::smallint, e.progress_pct),
            progress_message = coalesce(%(message)s::text, e.progress_message),
            last_mutation_at_ms = ff.now_ms()
-      FROM (SELECT seen.*, held.ordinal FROM """
-    + FENCED
-    + """) AS fenced
-     WHERE (e.partition_key, e.execution_id) = (fenced.partition_key, fenced.execution_id)
- RETURNING fenced.ordinal
+      FROM seen
+     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+       AND seen.holds
+ RETURNING seen.ordinal
 )"""
     + REFUSED
-    + """  LEFT JOIN noted ON noted.ordinal = held.ordinal
- WHERE noted.ordinal IS NULL
-"""
+    + "(SELECT ordinal FROM noted)"
 )
 
 

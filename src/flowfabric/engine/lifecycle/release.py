@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.errors import Refusal
@@ -21,23 +21,20 @@ WITH held AS (        -- what the callers believe they hold
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[]) WITH ORDINALITY
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, ordinal)
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
 ), """
     + SEEN
     + """, leaving AS (
-    SELECT seen.*, held.ordinal, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
+    SELECT seen.*, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
            'lease_revoked' AS attempt_outcome, 'attempt_interrupted' AS next_attempt_state,
            false AS retries, true AS rotates, false AS loses, 'revoked' AS lease_event,
            'released' AS lease_reason, NULL::text AS failure_reason,
            NULL::text AS failure_category, NULL::text AS failure_detail
-      FROM """
-    + FENCED
-    + """
+      FROM seen WHERE holds
 ), """
     + RELINQUISH
     + REFUSED
-    + """  LEFT JOIN left_over ON left_over.ordinal = held.ordinal
- WHERE left_over.ordinal IS NULL AND """
+    + "(SELECT ordinal FROM left_over) AND "
     + CALLED
 )
 

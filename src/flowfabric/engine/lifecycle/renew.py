@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import FENCED, REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.policy import milliseconds
@@ -19,17 +19,16 @@ WITH held AS (        -- what the callers believe they hold
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[]) WITH ORDINALITY
-        AS held (partition_key, execution_id, attempt_index, lease_epoch, lease_id, ordinal)
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
 ), """
     + SEEN
     + """, renewed AS (      -- only a lease that is still theirs
     UPDATE ff.exec_core e
        SET lease_expires_at_ms = ff.now_ms() + %(ttl_ms)s::bigint, last_mutation_at_ms = ff.now_ms()
-      FROM (SELECT seen.*, held.ordinal FROM """
-    + FENCED
-    + """) AS fenced
-     WHERE (e.partition_key, e.execution_id) = (fenced.partition_key, fenced.execution_id)
- RETURNING fenced.*
+      FROM seen
+     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+       AND seen.holds
+ RETURNING seen.*
 ), told AS (
     INSERT INTO ff.lease_event (
            execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
@@ -39,9 +38,7 @@ WITH held AS (        -- what the callers believe they hold
       FROM renewed WHERE %(tell)s::boolean
 )"""
     + REFUSED
-    + """  LEFT JOIN renewed ON renewed.ordinal = held.ordinal
- WHERE renewed.ordinal IS NULL
-"""
+    + "(SELECT ordinal FROM renewed)"
 )
 
 
