@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Self
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -18,7 +18,8 @@ class Proxy:
         self._jobs: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._cut = self._deaf = False
+        self._cut = False
+        self._lose_when: Callable[[], Awaitable[bool]] | None = None
         self.dsn = ""
 
     @classmethod
@@ -51,13 +52,13 @@ class Proxy:
         """Let nothing through any more, without a word to either side."""
         self._flowing.clear()
 
-    def swallow_answers(self) -> None:
-        """Let requests through and lose whatever the database says."""
-        self._deaf = True
+    def lose_answer(self, when: Callable[[], Awaitable[bool]]) -> None:
+        """Cut every line once, at the first answer that comes when `when` is true."""
+        self._lose_when = when
 
     def mend(self) -> None:
         """Everything flows again."""
-        self._cut = self._deaf = False
+        self._cut = False
         self._flowing.set()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,7 +90,9 @@ class Proxy:
         with contextlib.suppress(ConnectionError, OSError):
             while data := await reader.read(65536):
                 await self._flowing.wait()
-                if answers and self._deaf:
-                    continue
+                if answers and self._lose_when is not None and await self._lose_when():
+                    self._lose_when = None
+                    self.cut()
+                    self.mend()
                 writer.write(data)
                 await writer.drain()

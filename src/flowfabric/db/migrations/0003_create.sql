@@ -94,7 +94,8 @@ BEGIN
                s.route_id, s.payload_encoding, s.creator_identity, s.policy,
                coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                           WHERE (k.partition_key, k.namespace, k.idempotency_key)
-                              = (g.partition_key, s.namespace, g.idempotency_key)),
+                              = (g.partition_key, s.namespace, g.idempotency_key)
+                            AND k.expires_at_ms > called_at_ms),
                         g.execution_id) AS stands_for
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
                       given_priority, given_delay_ms, given_delay_until_ms, given_deadline_ms,

@@ -16,6 +16,7 @@ from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, clean_text
 from flowfabric.instants import instant
+from flowfabric.policy import milliseconds
 from flowfabric.states import AttemptState, FailureClass, LifecyclePhase, TerminalOutcome
 
 FAIL: Final[LiteralString] = (
@@ -86,6 +87,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     failure_class: FailureClass | None = None
     detail: str | None = None
     retry_after_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.retry_after_ms is not None:
+            milliseconds(self.retry_after_ms / 1000, field="retry_after")
 
 
 class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
