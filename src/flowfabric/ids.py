@@ -98,6 +98,8 @@ def key_partition(
     namespace: str, idempotency_key: str, partitions: int = NUM_FLOW_PARTITIONS
 ) -> int:
     """The partition of an idempotency record; `ff.key_partition` is the same function in SQL."""
+    storable_text(namespace, field="namespace")
+    storable_text(idempotency_key, field="idempotency_key")
     digest = hashlib.sha256(f"{namespace}\x1f{idempotency_key}".encode()).digest()
     return int.from_bytes(digest[:4], "big") % partitions
 

@@ -8,6 +8,7 @@ import inspect
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
@@ -83,18 +84,27 @@ async def execute(example: Block, names: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def reader(tmp_path: Path, ff_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Reader]:
+def place() -> Generator[Path]:
+    """An empty directory that also a Postgres which runs as another user can reach."""
+    with tempfile.TemporaryDirectory(prefix="ff-reader-") as directory:
+        made = Path(directory).resolve()
+        made.chmod(0o755)
+        yield made
+
+
+@pytest.fixture
+def reader(place: Path, ff_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Reader]:
     """In an empty directory, with the database of this test; modules of the page are forgotten."""
     known = set(sys.modules)
     monkeypatch.setenv("FF_DATABASE_URL", ff_dsn)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(place)
     try:
-        yield Reader(tmp_path, ff_dsn)
+        yield Reader(place, ff_dsn)
     finally:
         for name in set(sys.modules) - known:
             file = getattr(sys.modules[name], "__file__", None)
-            if file is not None and Path(file).is_relative_to(tmp_path):
+            if file is not None and Path(file).is_relative_to(place):
                 del sys.modules[name]
 
 

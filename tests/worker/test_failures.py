@@ -327,5 +327,3 @@ async def seconds_until_retry(db: Connection, handle: Any) -> float:
     stored = await given.row(db, handle.execution_id)
     assert stored["blocking_reason"] == "waiting_for_retry_backoff"
     return (stored["delay_until_ms"] - await db.fetchval("SELECT ff.now_ms()")) / 1000
-
-

@@ -46,9 +46,7 @@ async def test_a_task_shows_what_was_claimed(ff_dsn: str, db: Connection) -> Non
     assert (stored["progress_pct"], stored["progress_message"]) == (40, "so far")
 
 
-async def test_completing_records_the_result_before_it_returns(
-    ff_dsn: str, db: Connection
-) -> None:
+async def test_completing_records_the_result_before_it_returns(ff_dsn: str, db: Connection) -> None:
     execution_id = await given.created(db)
 
     async with claimed(ff_dsn) as task:
@@ -60,9 +58,7 @@ async def test_completing_records_the_result_before_it_returns(
     assert attempt["result"] == b"done"
 
 
-async def test_failing_answers_with_the_retry_or_with_the_end(
-    ff_dsn: str, db: Connection
-) -> None:
+async def test_failing_answers_with_the_retry_or_with_the_end(ff_dsn: str, db: Connection) -> None:
     await given.created(db, policy=given.retrying(1))
     await given.created(db)
 

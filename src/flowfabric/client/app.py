@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, over
 
 from flowfabric.client.codec import JSON, Codec
 from flowfabric.client.processes import ProcessPool
-from flowfabric.client.task import Environment, Middleware, Task
+from flowfabric.client.task import Environment, Middleware, Task, task_policy
 from flowfabric.config import DatabaseConfig, require_database_url
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_text
@@ -76,6 +76,11 @@ class App:
         if kind in self.tasks:
             raise ConfigError("task", kind, "is registered already")
 
+        try:
+            policy = task_policy(retry, timeout, deadline, max_reclaims)
+        except ValidationError as error:
+            raise ConfigError("task", kind, error.detail) from None
+
         def register(function: Callable[..., Any]) -> Any:
             made: Task[..., Any] = Task(
                 function,
@@ -84,10 +89,7 @@ class App:
                 codec=codec or self._codec,
                 middleware=self._middleware,
                 requires=requires,
-                retry=retry,
-                timeout=timeout,
-                deadline=deadline,
-                max_reclaims=max_reclaims,
+                policy=policy,
                 priority=priority,
                 retry_on=tuple(retry_on),
                 no_retry_on=tuple(no_retry_on),

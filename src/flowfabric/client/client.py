@@ -23,6 +23,7 @@ from flowfabric.engine.executions.describe import ExecutionSnapshot
 from flowfabric.engine.executions.search import Search, SearchPage
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 
@@ -187,7 +188,7 @@ class Client:
             namespace=self.namespace,
             lane_id=lane,
             execution_kind=kind,
-            public_state=None if state is None else PublicState(state),
+            public_state=None if state is None else _public_state(state),
             tag=tag,
             created_since=since,
             created_before=before,
@@ -237,6 +238,13 @@ class Client:
             )
             for call, new, answer in zip(calls, news, answers, strict=True)
         ]
+
+
+def _public_state(state: str) -> PublicState:
+    try:
+        return PublicState(state)
+    except ValueError:
+        raise invalid_input("state", state, f"is not one of {', '.join(PublicState)}") from None
 
 
 def _creator_identity() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -33,6 +34,19 @@ def Depends(  # noqa: N802  reads as a declaration in a signature
     `scope="process"` it is made once per worker process.
     """
     return cast("T", Dependency(factory, scope))
+
+
+class Kept:
+    """What is made once per worker process, and put away with it."""
+
+    def __init__(self) -> None:
+        self.made: dict[Callable[..., Any], Any] = {}
+        self.stack = contextlib.AsyncExitStack()
+        self.turn = asyncio.Lock()
+
+    async def close(self) -> None:
+        self.made.clear()
+        await self.stack.aclose()
 
 
 class Plan:
@@ -76,22 +90,27 @@ class Plan:
                 raise ConfigError("dependency", self._owner, f"nothing provides parameter {name!r}")
 
     async def fill(
-        self, ctx: Ctx, stack: contextlib.AsyncExitStack, kept: dict[Any, Any]
+        self, ctx: Ctx, stack: contextlib.AsyncExitStack, kept: Kept, *, keeping: bool = False
     ) -> dict[str, Any]:
-        """Make everything; `kept` holds what lives as long as the process."""
+        """Make everything; what lives as long as the process is made once, and kept."""
         filled: dict[str, Any] = dict.fromkeys(self._context, ctx)
         for name, dependency, plan in self._needs:
-            if dependency.scope == "process" and dependency.factory in kept:
-                filled[name] = kept[dependency.factory]
-                continue
-            lifetime = stack
-            if dependency.scope == "process":
-                lifetime = kept.setdefault("stack", contextlib.AsyncExitStack())
-            arguments = await plan.fill(ctx, lifetime, kept)
-            filled[name] = await _make(dependency.factory, arguments, lifetime)
-            if dependency.scope == "process":
-                kept[dependency.factory] = filled[name]
+            if dependency.scope == "task" and not keeping:
+                arguments = await plan.fill(ctx, stack, kept)
+                filled[name] = await _make(dependency.factory, arguments, stack)
+            elif keeping:
+                filled[name] = await plan.keep(dependency.factory, ctx, kept)
+            else:
+                async with kept.turn:
+                    filled[name] = await plan.keep(dependency.factory, ctx, kept)
         return filled
+
+    async def keep(self, factory: Callable[..., Any], ctx: Ctx, kept: Kept) -> Any:
+        """What this factory made for the process; made now if it was not. One at a time."""
+        if factory not in kept.made:
+            arguments = await self.fill(ctx, kept.stack, kept, keeping=True)
+            kept.made[factory] = await _make(factory, arguments, kept.stack)
+        return kept.made[factory]
 
 
 def takes_context(function: Callable[..., Any], name: str) -> bool:

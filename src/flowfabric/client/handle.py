@@ -38,7 +38,7 @@ class Handle(Generic[R]):
         execution_id: ExecutionId,
         *,
         created: bool,
-        read_result: Callable[[bytes | None], R],
+        read_result: Callable[[bytes | None, str | None], R],
     ) -> None:
         self._client, self._read_result = client, read_result
         self.execution_id = execution_id
@@ -55,6 +55,10 @@ class Handle(Generic[R]):
         it ended otherwise, `ResultTimeout` if not in time, `NotFound` if it never existed.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if seconds is not None and seconds <= 0:
+            found = await self._client.engine.read_outcomes([self.execution_id])
+            if self.execution_id in found:
+                return self._read(found[self.execution_id])
         await self._must_exist()
         try:
             async with asyncio.timeout(seconds):
@@ -92,7 +96,7 @@ class Handle(Generic[R]):
     def _read(self, outcome: Outcome) -> R:
         match outcome.public_state:
             case PublicState.COMPLETED:
-                return self._read_result(outcome.result)
+                return self._read_result(outcome.result, outcome.payload_encoding)
             case PublicState.CANCELLED:
                 raise ExecutionCancelled(
                     self.execution_id, outcome.cancellation_reason, outcome.cancelled_by
@@ -107,11 +111,12 @@ class Handle(Generic[R]):
                 )
 
 
-def read_untyped(result: bytes | None) -> Any:
-    """A result of which only the bytes are known: JSON if it is, else as it is."""
+def read_untyped(result: bytes | None, encoding: str | None) -> Any:
+    """A result of which only the encoding is known; bytes where that does not fit."""
     if result is None:
         return None
+    decode = msgspec.msgpack.decode if encoding == "msgpack" else msgspec.json.decode
     try:
-        return msgspec.json.decode(result)
+        return decode(result)
     except msgspec.DecodeError:
         return result

@@ -11,12 +11,23 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, get_type_hints, is_typeddict
+from types import NoneType
+from typing import (
+    Any,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 
 from flowfabric.client.codec import JSON, MSGPACK, RAW, Codec
-from flowfabric.client.depends import Dependency, Plan
+from flowfabric.client.depends import Dependency, Kept, Plan
 from flowfabric.client.processes import ProcessPool
 from flowfabric.errors import PAYLOAD_DECODE, RESULT_ENCODE, ConfigError, Fail, ValidationError
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
@@ -37,17 +48,14 @@ class Environment:
     def __init__(self, *, threads: int | None = None, processes: ProcessPool | None = None) -> None:
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="flowfabric handler")
         self.processes = processes
-        self.kept: dict[Any, Any] = {}
+        self.kept = Kept()
 
     async def close(self) -> None:
         """Put away what was made for the process; called when its worker has stopped."""
         if self.processes is not None:
             await self.processes.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
-        stack = self.kept.pop("stack", None)
-        self.kept.clear()
-        if stack is not None:
-            await stack.aclose()
+        await self.kept.close()
 
 
 class Call(Generic[R]):
@@ -74,10 +82,7 @@ class Task(Generic[P, R]):
         codec: Codec,
         middleware: Sequence[Middleware],
         requires: Iterable[str] = (),
-        retry: Retry | None = None,
-        timeout: float | timedelta | None = None,
-        deadline: float | timedelta | None = None,
-        max_reclaims: int | None = None,
+        policy: ExecutionPolicy | None = None,
         priority: int = 0,
         retry_on: tuple[type[BaseException], ...] = (),
         no_retry_on: tuple[type[BaseException], ...] = (),
@@ -90,7 +95,7 @@ class Task(Generic[P, R]):
         self.function, self.kind, self.lane = function, kind, lane
         self.requires = tuple(sorted(requires))
         self.priority = priority
-        self.policy = _policy(retry, timeout, deadline, max_reclaims)
+        self.policy = policy
         self._codec, self._middleware = codec, middleware
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
         self._plan = Plan(function, owner=f"task {kind!r}")
@@ -98,8 +103,14 @@ class Task(Generic[P, R]):
         self._parameters, self._returns = _payload_parameters(function, kind)
         self._single = _single_model(self._parameters)
         self._shape = None if self._single else _shape(kind, self._parameters)
+        self._raw_result = _is_raw(self._returns)
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
-        self._read_result = self._decoder_of_result()
+        try:
+            if self._single is not bytes:
+                self._decoders[codec.name] = self._decoder_for(codec.name)
+            self._read_result = self._decoder_of_result()
+        except Exception as error:
+            raise ConfigError("task", kind, f"its types cannot be decoded: {error}") from None
         self.__name__ = getattr(function, "__name__", kind)
         self.__doc__ = function.__doc__
 
@@ -110,13 +121,14 @@ class Task(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """This task with these arguments; raises `ValidationError` when they do not fit it."""
         given = self._bound(args, kwargs)
-        if self._single is bytes:
-            [payload] = given.values()
-        else:
-            payload = self._encode(next(iter(given.values())) if self._single else given)
-        if not isinstance(payload, bytes):
-            raise ValidationError("invalid_input", f"{self.kind}: the payload must be bytes")
-        return Call(self, payload)
+        if self._single is None:
+            return Call(self, self._encode(given))
+        [(name, parameter)] = self._parameters.items()
+        value = given.get(name, parameter.default)
+        if not is_typeddict(self._single) and not isinstance(value, self._single):
+            wanted = self._single.__name__
+            raise self._misfit(f"takes {wanted} as {name!r}, not {type(value).__name__}")
+        return Call(self, value if self._single is bytes else self._encode(value))
 
     def many(self, items: Iterable[Any]) -> list[Call[R]]:
         """One call for each item, given as the only argument."""
@@ -127,7 +139,7 @@ class Task(Generic[P, R]):
         """Call the plain function, as if it were not a task."""
         return self.function(*args, **kwargs)
 
-    def read_result(self, result: bytes | None) -> R:
+    def read_result(self, result: bytes | None, _encoding: str | None = None) -> R:
         """A stored result as the value that the function returned."""
         return self._read_result(result)
 
@@ -176,6 +188,8 @@ class Task(Generic[P, R]):
         arguments = self._decode(payload, encoding)
         if self._plan.empty and not self._middleware and self._is_async:
             return self._encode_result(await self.function(ctx, **arguments))
+        raised: BaseException | None = None
+        result: Any = None
         async with contextlib.AsyncExitStack() as stack:
 
             async def innermost() -> Any:
@@ -186,22 +200,32 @@ class Task(Generic[P, R]):
             call = innermost
             for middleware in reversed(self._middleware):
                 call = partial(middleware, ctx, call)
-            return self._encode_result(await call())
+            try:
+                result = await call()
+            except BaseException as error:
+                raised = error
+                raise
+        if raised is not None:
+            raise raised  # a dependency that swallows an error cleans up, no more
+        return self._encode_result(result)
 
     async def _invoke(self, threads: Executor, ctx: Ctx, arguments: dict[str, Any]) -> Any:
         if self._is_async:
             return await self.function(ctx, **arguments)
         loop = asyncio.get_running_loop()
         within = contextvars.copy_context()
-        work = loop.run_in_executor(threads, partial(within.run, self.function, ctx, **arguments))
+        work = loop.run_in_executor(
+            threads, partial(within.run, _caught, partial(self.function, ctx, **arguments))
+        )
         try:
-            return await asyncio.shield(work)
+            result, raised = await asyncio.shield(work)
         except asyncio.CancelledError:
             # A thread cannot be stopped: its slot stays taken until the function returns.
             await asyncio.wait((work,))
-            with contextlib.suppress(BaseException):
-                work.result()
             raise
+        if raised is not None:
+            raise raised
+        return result
 
     def _decode(self, payload: bytes, encoding: str | None) -> dict[str, Any]:
         if self._single is bytes:
@@ -232,7 +256,7 @@ class Task(Generic[P, R]):
     def _encode_result(self, result: object) -> bytes | None:
         if result is None:
             return None
-        if isinstance(result, bytes) and self._returns is not Any:
+        if isinstance(result, bytes) and self._raw_result:
             return result
         try:
             return self._codec.encode(result)
@@ -244,7 +268,7 @@ class Task(Generic[P, R]):
             ) from None
 
     def _decoder_of_result(self) -> Callable[[bytes | None], Any]:
-        if self._returns is bytes:
+        if self._raw_result:
             return lambda result: result
         decode = self._codec.decoder(Any if self._returns is None else self._returns)
         return lambda result: None if result is None else decode(result)
@@ -256,12 +280,13 @@ class _Parameter(msgspec.Struct, frozen=True):
     default: Any
 
 
-def _policy(
+def task_policy(
     retry: Retry | None,
     timeout: float | timedelta | None,
     deadline: float | timedelta | None,
     max_reclaims: int | None,
 ) -> ExecutionPolicy | None:
+    """The policy that a task's settings make; raises `ValidationError` where they cannot be."""
     if retry is None and timeout is None and deadline is None and max_reclaims is None:
         return None
     limits = None
@@ -289,6 +314,8 @@ def _payload_parameters(
     names = list(signature.parameters)
     if not names:
         raise ConfigError("task", kind, "its first parameter must be the context (ctx: Ctx)")
+    if hints.get(names[0], Ctx if names[0] == "ctx" else None) is not Ctx:
+        raise ConfigError("task", kind, f"its first parameter, {names[0]!r}, must be of type Ctx")
     found: dict[str, _Parameter] = {}
     for name in names[1:]:
         parameter = signature.parameters[name]
@@ -334,6 +361,19 @@ def _shape(kind: str, parameters: dict[str, _Parameter]) -> type[msgspec.Struct]
     ]
     name = "".join(letter if letter.isalnum() else "_" for letter in kind)
     return msgspec.defstruct(f"payload_{name}", fields, kw_only=True)
+
+
+def _is_raw(returns: Any) -> bool:
+    """Are results bytes, passed through untouched?"""
+    return returns is bytes or set(get_args(returns)) == {bytes, NoneType}
+
+
+def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """The result or the exception as values: a future cannot carry every exception there is."""
+    try:
+        return call(), None
+    except BaseException as error:
+        return None, error
 
 
 def _is_main(function: Callable[..., Any]) -> bool:

@@ -43,15 +43,15 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
     if isinstance(error, Fail):
         return Failure(
             lease=lease,
-            reason=error.reason,
-            category=error.category,
+            reason=_text(error.reason) or "the handler failed",
+            category=_text(error.category) or HANDLER_ERROR,
             failure_class=_explicit_class(error),
             detail=_trace(error) if error.__cause__ else None,
         )
     if isinstance(error, Retry):
         return Failure(
             lease=lease,
-            reason=error.reason,
+            reason=_text(error.reason),
             category="retry",
             failure_class=FailureClass.TRANSIENT,
             retry_after_ms=error.after_ms,
@@ -80,10 +80,21 @@ def _chain(error: BaseException) -> str:
     parts: list[str] = []
     link: BaseException | None = error
     while link is not None and len(parts) < _CHAIN:
-        parts.append(str(link) or type(link).__name__)
+        parts.append(_text(link) or type(link).__name__)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return ": ".join(parts)
 
 
+def _text(value: object) -> str:
+    """The value as text, also where the user's own code cannot write it."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"{type(value).__name__} (without a text: {type(error).__name__})"
+
+
 def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-16_000:]
+    try:
+        return "".join(traceback.format_exception(error))[-16_000:]
+    except Exception:
+        return "".join(traceback.format_tb(error.__traceback__))[-16_000:]

@@ -54,6 +54,7 @@ class Worker:
         self._buffer: deque[Held] = deque()
         self._slots: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._started = asyncio.Event()
         self._room_made = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
         self._until_idle = False
@@ -84,7 +85,13 @@ class Worker:
         self._room_made.set()
 
     async def __aenter__(self) -> Self:
+        """Run in the background; raises what keeps it from starting."""
         self._background = asyncio.create_task(self.run(handle_signals=False), name="worker")
+        started = asyncio.create_task(self._started.wait())
+        await asyncio.wait((self._background, started), return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._background.done():
+            await self._background
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -150,6 +157,7 @@ class Worker:
             stack.push_async_callback(_cancelled, recording)
             doorbell = Doorbell(engine, listener, self.instance, list(settings.lanes))
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
+            self._started.set()
             try:
                 yield engine, outbox, doorbell, listener
             finally:
@@ -173,12 +181,12 @@ class Worker:
             self._fill_slots(engine, outbox)
             if claimed:
                 await doorbell.busy()
-            elif self._until_idle and not self._buffer and not self._slots:
-                await outbox.drained()
-                return
-            elif self._until_idle:
+            elif self._until_idle and (self._buffer or self._slots):
                 self._room_made.clear()
                 await self._room_made.wait()
+            elif self._until_idle:
+                if not await outbox.drained():
+                    return
             else:
                 await self._rest(doorbell, bell)
 

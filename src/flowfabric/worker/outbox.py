@@ -43,6 +43,7 @@ class Outbox:
             Lease: engine.release,
         }
         self.recorded = 0
+        self._drained_at = 0
 
     def put(self, held: Held, outcome: Outcome, answer: asyncio.Future[Any] | None = None) -> None:
         """Record `outcome` soon; `answer`, if given, gets what the engine said."""
@@ -51,9 +52,11 @@ class Outbox:
         self._filled.set()
         self._empty.clear()
 
-    async def drained(self) -> None:
-        """Wait until everything put so far is recorded."""
+    async def drained(self) -> bool:
+        """Wait until everything put so far is recorded; was there something since the last time?"""
         await self._empty.wait()
+        since, self._drained_at = self.recorded - self._drained_at, self.recorded
+        return since > 0
 
     async def run(self) -> None:
         """Record batch after batch, until cancelled."""

@@ -42,7 +42,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.drain < 0 or self.prefetch < 0:
             raise ConfigError("worker", "drain", "and prefetch must not be negative")
         try:
-            self.claimant(kinds=None, instance="any")
+            self.claimant(kinds=None, instance=self.worker_instance_id or "any")
         except ValidationError as error:
             raise ConfigError("worker", "settings", error.detail) from None
 

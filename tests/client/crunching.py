@@ -1,0 +1,75 @@
+"""Tasks that run in processes of their own; imported there by this name."""
+
+import os
+import time
+from typing import Any
+
+from flowfabric import App, Ctx, Fail, Retry
+
+app = App()
+
+
+@app.task("square", executor="process")
+def square(ctx: Ctx, number: int) -> int:
+    return number * number
+
+
+@app.task("raw", executor="process")
+def raw(ctx: Ctx, data: bytes) -> bytes:
+    return data[::-1]
+
+
+@app.task("where", executor="process")
+def where(ctx: Ctx) -> tuple[int, str, dict[str, str]]:
+    return os.getpid(), str(ctx.execution_id), ctx.tags
+
+
+@app.task("talks", executor="process")
+def talks(ctx: Ctx) -> str:
+    print("to standard output", flush=True)  # noqa: T201
+    os.write(1, b"\x00\x01 noise, unbuffered\n")
+    return "heard"
+
+
+@app.task("reports", executor="process")
+def reports(ctx: Ctx, seconds: float) -> None:
+    ctx.sync.progress(40, "half way")
+    time.sleep(seconds)
+
+
+@app.task("raises", executor="process", retry=Retry(max_retries=2, initial=0))
+def raises(ctx: Ctx, how: str) -> None:
+    if how == "fail":
+        raise Fail("declined", category="card", retryable=False)
+    if how == "retry" and ctx.attempt_index == 0:
+        raise Retry(after=0)
+    if how == "error":
+        raise RuntimeError("outer") from LookupError("inner")
+    if how == "exit":
+        raise SystemExit(3)
+
+
+@app.task("dies", executor="process")
+def dies(ctx: Ctx) -> None:
+    os._exit(9)
+
+
+@app.task("endless", executor="process", timeout=0.5)
+def endless(ctx: Ctx, path: str) -> None:
+    with open(path, "a") as file:
+        while True:
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            time.sleep(0.02)
+
+
+@app.task("waits", executor="process")
+def waits(ctx: Ctx, path: str) -> None:
+    with open(path, "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(60)
+
+
+@app.task("odd", executor="process")
+def odd(ctx: Ctx) -> Any:
+    return object()

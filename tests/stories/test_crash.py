@@ -1,0 +1,83 @@
+"""A worker is killed in the middle of its work, and nothing is lost or done twice."""
+
+import time
+
+import pytest
+
+from flowfabric import Client
+from flowfabric.db.rows import Connection
+from tests.stories.processes import WorkerProcess, all_completed, serving, workers
+from tests.stories.shop import nap
+from tests.worker.facts import count, eventually, told_twice
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+
+EXECUTIONS, SECONDS, SLOTS, TTL = 1000, 0.05, 16, 2.0
+
+
+async def test_the_work_of_a_killed_worker_is_finished_by_the_other_in_time(
+    ff_dsn: str, client: Client, db: Connection
+) -> None:
+    async with workers(ff_dsn, "first", "second", concurrency=SLOTS, lease_ttl=TTL) as (doomed, _):
+        await serving(db, 2)
+        began = time.monotonic()
+        await client.submit_many([nap.call(SECONDS) for _ in range(EXECUTIONS)])
+
+        async def a_third_is_done() -> bool:
+            return await count(db, "completed") > EXECUTIONS / 3
+
+        await eventually(a_third_is_done)
+        a_third_took = time.monotonic() - began
+        held = await db.fetchval(
+            "SELECT count(*) FROM ff.exec_core WHERE worker_instance_id = $1", doomed.instance
+        )
+        doomed.kill()
+        killed = time.monotonic()
+        rest_alone = 2 * 2 * a_third_took  # two thirds, with half of the hands
+        await eventually(lambda: all_completed(db), within=rest_alone + TTL + 3 + 1)
+        took = time.monotonic() - killed
+
+    assert took <= rest_alone + TTL + 3
+    assert await told_twice(db) == 0
+    assert await db.fetchval("SELECT count(*) FROM ff.completion_event") == EXECUTIONS
+    reclaimed = await db.fetchval("SELECT count(*) FROM ff.exec_core WHERE lease_reclaim_count > 0")
+    assert 0 < reclaimed <= held + SLOTS
+    assert await db.fetchval("SELECT max(lease_reclaim_count) FROM ff.exec_core") == 1
+
+
+async def test_every_orphan_is_claimed_again_within_the_recovery_bound(
+    ff_dsn: str, client: Client, db: Connection
+) -> None:
+    async with workers(ff_dsn, "first", concurrency=10, lease_ttl=TTL) as running:
+        await serving(db, 1)
+        await client.submit_many([nap.call(60) for _ in range(10)])
+
+        async def all_held() -> bool:
+            return await count(db, "active") == 10
+
+        await eventually(all_held)
+        running.append(await WorkerProcess.start(ff_dsn, "second", lease_ttl=TTL))
+        await serving(db, 2)
+        running[0].kill()
+        await running[0].exit_code()
+        renewed_at_ms = await db.fetchval("SELECT max(lease_expires_at_ms) FROM ff.exec_core")
+        renewed_at_ms -= TTL * 1000
+
+        async def all_taken_over() -> bool:
+            return await count_of_claims(db, "second") == 10
+
+        await eventually(all_taken_over, within=TTL + 10)
+
+    claimed_at_ms = await db.fetchval(
+        "SELECT max(occurred_at_ms) FROM ff.lease_event"
+        " WHERE event_type = 'acquired' AND worker_instance_id = 'second'"
+    )
+    assert claimed_at_ms - renewed_at_ms <= (TTL + 1 + 1) * 1000  # lease, scan, and one second
+
+
+async def count_of_claims(db: Connection, instance: str) -> int:
+    return await db.fetchval(
+        "SELECT count(*) FROM ff.lease_event"
+        " WHERE event_type = 'acquired' AND worker_instance_id = $1",
+        instance,
+    )
