@@ -21,6 +21,7 @@ _TAG_KEY: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
+_last_tick = 0
 
 
 class ExecutionId(msgspec.Struct, frozen=True, order=True):
@@ -59,11 +60,15 @@ class ExecutionId(msgspec.Struct, frozen=True, order=True):
 
 
 def new_uuid() -> UUID:
-    """A random UUID whose first 48 bits are the time, so that neighbours share index pages."""
-    stamp = time.time_ns() // 1_000_000 & 0xFFFFFFFFFFFF
-    noise = int.from_bytes(os.urandom(10), "big")
-    value = stamp << 80 | 0x7 << 76 | (noise >> 64 & 0xFFF) << 64 | 0b10 << 62
-    return UUID(int=value | noise & 0x3FFFFFFFFFFFFFFF)
+    """A UUID of version 7: the time, a count within the millisecond, 62 random bits.
+
+    Ids that a process mints one after the other sort in that order, and share index pages.
+    """
+    global _last_tick
+    _last_tick = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
+    stamp, count = _last_tick >> 12, _last_tick & 0xFFF
+    noise = int.from_bytes(os.urandom(8), "big") & 0x3FFFFFFFFFFFFFFF
+    return UUID(int=stamp << 80 | 0x7 << 76 | count << 64 | 0b10 << 62 | noise)
 
 
 def parse_uuid(text: str, *, field: str, given: str | None = None) -> UUID:

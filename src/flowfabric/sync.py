@@ -148,5 +148,5 @@ class Client:
         else:
             news = [client.execution_of(call, options) for call in calls]
             answers = enqueue_blocking(conn, news, partitions=client.engine.partitions)
-            handles = client.handles(calls, news, answers)
+            handles = client.handles(calls, news, answers, certain=False)
         return [Handle(self._loop, handle) for handle in handles]

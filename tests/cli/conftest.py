@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +72,20 @@ def _environment(**more: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, ff_dsn: str) -> Shell:
-    """With a migrated database, and an app in `shop.py`."""
-    (tmp_path / "shop.py").write_text(APP)
-    return Shell(tmp_path, _environment(FF_DATABASE_URL=ff_dsn))
+def directory() -> Generator[Path]:
+    """A directory with an app in `shop.py`, which the user that runs Postgres can reach too."""
+    with tempfile.TemporaryDirectory(prefix="flowfabric-cli-") as made:
+        (Path(made) / "shop.py").write_text(APP)
+        yield Path(made)
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Shell:
+def shell(directory: Path, ff_dsn: str) -> Shell:
+    """With a migrated database."""
+    return Shell(directory, _environment(FF_DATABASE_URL=ff_dsn))
+
+
+@pytest.fixture
+def bare(directory: Path) -> Shell:
     """Without a database."""
-    (tmp_path / "shop.py").write_text(APP)
-    return Shell(tmp_path, _environment())
+    return Shell(directory, _environment())

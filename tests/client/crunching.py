@@ -54,7 +54,7 @@ def dies(ctx: Ctx) -> None:
     os._exit(9)
 
 
-@app.task("endless", executor="process", timeout=0.5)
+@app.task("endless", executor="process", timeout=1.0)
 def endless(ctx: Ctx, path: str) -> None:
     with open(path, "a") as file:
         while True:

@@ -120,7 +120,7 @@ async def test_a_codec_of_the_users_own_is_used_both_ways(client: Client, ff_dsn
     assert await run_once(client, ff_dsn, app, call) == "ABC"
 
 
-async def test_a_payload_is_read_in_the_encoding_it_was_written_in(
+async def test_payload_and_result_are_in_the_encoding_of_whoever_submitted(
     client: Client, ff_dsn: str
 ) -> None:
     before, after = App(codec=MsgpackCodec()), App()
@@ -136,6 +136,7 @@ async def test_a_payload_is_read_in_the_encoding_it_was_written_in(
     handle = await client.submit(old.call(21))
     await after.worker(dsn=ff_dsn).run_until_idle()
 
+    assert await handle.result(timeout=10) == 42
     assert await client.handle(handle.execution_id).result(timeout=10) == 42
 
 

@@ -22,14 +22,15 @@ pytestmark = pytest.mark.timeout(40)
 
 async def take_lease(db: Connection, execution_id: ExecutionId) -> None:
     """The lease ran out and another holder has the execution now, for a long time."""
-    await db.execute(
-        "UPDATE ff.exec_core SET lease_expires_at_ms = ff.now_ms() - 1"
-        " WHERE (partition_key, execution_id) = ($1, $2)",
-        execution_id.partition_key,
-        execution_id.uuid,
-    )
-    await expire_leases(db, 10)
-    [other] = await claim(db, given.OTHER, ttl=600)
+    async with db.transaction():
+        await db.execute(
+            "UPDATE ff.exec_core SET lease_expires_at_ms = ff.now_ms() - 1"
+            " WHERE (partition_key, execution_id) = ($1, $2)",
+            execution_id.partition_key,
+            execution_id.uuid,
+        )
+        await expire_leases(db, 10)
+        [other] = await claim(db, given.OTHER, ttl=600)
     assert other.lease.execution_id == execution_id
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import shutil
 import signal
+import sys
 from collections.abc import AsyncGenerator, Generator
 from typing import Annotated, Any
 
@@ -29,10 +32,12 @@ from flowfabric.errors import OutcomeError
 
 _TRY = """
 Try it, in another terminal in this directory:
-  [b]ff submit charge_order '{"order_id": "o-7", "total": 99}' --wait[/b]
-  [b]ff executions list[/b]
-  [b]ff lanes[/b]    [b]ff workers[/b]    [b]ff doctor[/b]
-Ctrl-C stops; the data stays in .flowfabric/.
+  [b]{ff} submit {call} --wait[/b]
+  [b]{ff} executions list[/b]
+  [b]{ff} lanes[/b]    [b]{ff} workers[/b]    [b]{ff} doctor[/b]
+Python programs find the database with:
+  [b]export FF_DATABASE_URL='{dsn}'[/b]
+Ctrl-C stops; the data stays where it is.
 """
 
 
@@ -55,6 +60,16 @@ def dev(
         run(_dev(app, dsn, once=once, concurrency=concurrency, as_json=as_json))
 
 
+def _hint(app: App, dsn: str) -> str:
+    """What to type next, as it can be typed here."""
+    ff = "ff" if shutil.which("ff") else os.path.relpath(sys.argv[0])
+    if app is example.app:
+        call = """charge_order '{"order_id": "o-7", "total": 99}'"""
+    else:
+        call = f"{next(iter(app.tasks))} '{{}}'"
+    return _TRY.format(ff=escape(ff), call=escape(call), dsn=escape(dsn))
+
+
 @contextlib.contextmanager
 def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
     """The database given, or an embedded one whose address other commands find."""
@@ -66,18 +81,16 @@ def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
     with EmbeddedPostgres.start(HOME / "postgres") as embedded:
         if not quiet:
             console.print("ready.")
+        run(migrate(embedded.dsn))
         ADDRESS.write_text(embedded.dsn)
-        try:
-            yield embedded.dsn
-        finally:
-            ADDRESS.unlink(missing_ok=True)
+        yield embedded.dsn
+    if not (HOME / "postgres" / "postmaster.pid").exists():
+        ADDRESS.unlink(missing_ok=True)
 
 
 async def _dev(app: App, dsn: str, *, once: bool, concurrency: int, as_json: bool) -> None:
-    applied = await migrate(dsn)
+    await migrate(dsn)
     if not as_json:
-        if applied:
-            console.print(f"Applied {len(applied)} migrations.")
         console.print(f"Database: [b]{escape(redact(dsn))}[/b]", soft_wrap=True)
     worker = app.worker(dsn=dsn, concurrency=concurrency, drain=10.0)
     client = await Client.connect(dsn, namespace=app.namespace)
@@ -87,7 +100,7 @@ async def _dev(app: App, dsn: str, *, once: bool, concurrency: int, as_json: boo
             await _watch(client, handles, stopped, as_json=as_json)
         if not once and not stopped.is_set():
             if not as_json:
-                console.print(_TRY)
+                console.print(_hint(app, dsn), soft_wrap=True)
             await stopped.wait()
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from flowfabric.states import PublicState
 from flowfabric.wire import wire
 
-console: Final = Console(highlight=False)
+console: Final = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 DatabaseUrl = Annotated[
     str | None,

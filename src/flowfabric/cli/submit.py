@@ -10,9 +10,11 @@ import typer
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
 from flowfabric.client.client import Client
+from flowfabric.client.task import task_policy
 from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
+from flowfabric.policy import Retry
 
 
 def submit(
@@ -27,11 +29,19 @@ def submit(
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="area.name=value; repeatable.")] = None,
     requires: Annotated[list[str] | None, typer.Option(help="A capability; repeatable.")] = None,
+    retries: Annotated[int, typer.Option(min=0, help="Further attempts if it fails.")] = 0,
+    attempt_timeout: Annotated[
+        float | None, typer.Option(help="Seconds that one attempt may take.")
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Wait for the result.")] = False,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Wait, at most so many seconds.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit one execution; with --wait, print its result."""
+    """Submit one execution; with --wait, print its result.
+
+    What a task says about retries, timeouts and its lane is known to the application's code only:
+    give it here, or submit from Python.
+    """
     try:
         msgspec.json.decode(payload.encode("utf-8", "surrogatepass"))
     except msgspec.DecodeError as error:
@@ -48,10 +58,21 @@ def submit(
         idempotency_key=key,
         tags=parse_tags(tag or []),
         required_capabilities=tuple(requires or ()),
+        policy=task_policy(
+            Retry(max_retries=retries) if retries else None, attempt_timeout, None, None
+        ),
         delay=delay,
         deadline=deadline,
     )
-    run(_submit(resolve(database_url), new, wait=wait, timeout=timeout, as_json=as_json))
+    run(
+        _submit(
+            resolve(database_url),
+            new,
+            wait=wait or timeout is not None,
+            timeout=timeout,
+            as_json=as_json,
+        )
+    )
 
 
 async def _submit(

@@ -23,7 +23,7 @@ def worker(
     database_url: DatabaseUrl = None,
     lane: Annotated[
         list[str] | None,
-        typer.Option(help="A lane to serve; repeat for more. [default: the lanes of the tasks]"),
+        typer.Option(help="A lane to serve; repeat for more. By default those of the tasks."),
     ] = None,
     capability: Annotated[
         list[str] | None, typer.Option(help="A capability to offer; repeat for more.")

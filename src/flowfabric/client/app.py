@@ -88,6 +88,7 @@ class App:
                 lane=lane,
                 codec=codec or self._codec,
                 middleware=self._middleware,
+                state=self.state,
                 requires=requires,
                 policy=policy,
                 priority=priority,

@@ -66,7 +66,7 @@ async def _answer(wanted: Run, pipe: _Pipe, environment: Environment) -> Reply:
     try:
         task = find_task(wanted.module, wanted.kind)
         handler = task.handler(environment)
-        ctx = _ChildCtx(held, SimpleNamespace(), pipe)
+        ctx = _ChildCtx(held, task.state, pipe)
         claimed = wanted.claimed
         return Done(await handler.run(ctx, claimed.input_payload, claimed.payload_encoding))
     except BaseException as error:
@@ -89,9 +89,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe, environment = _Pipe(), Environment()
     given: BinaryIO = sys.stdin.buffer
-    while len(header := given.read(HEADER.size)) == HEADER.size:
-        (length,) = HEADER.unpack(header)
-        pipe.write(asyncio.run(_answer(read_run(given.read(length)), pipe, environment)))
+    with asyncio.Runner() as loop:
+        while len(header := given.read(HEADER.size)) == HEADER.size:
+            (length,) = HEADER.unpack(header)
+            pipe.write(loop.run(_answer(read_run(given.read(length)), pipe, environment)))
 
 
 if __name__ == "__main__":

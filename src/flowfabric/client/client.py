@@ -120,7 +120,7 @@ class Client:
             answer = await self._gatherer.create(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
-        [handle] = self.handles([call], [new], [answer])
+        [handle] = self.handles([call], [new], [answer], certain=conn is None)
         return handle
 
     async def submit_many(
@@ -155,13 +155,13 @@ class Client:
             answers = await repeated(lambda: self.engine.create_execution(everything))
         else:
             answers = await create_together(self.engine, chunks)
-        return self.handles(calls, news, answers)
+        return self.handles(calls, news, answers, certain=conn is None)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution submitted elsewhere."""
         if isinstance(execution_id, str):
             execution_id = ExecutionId.parse(execution_id, partitions=self.engine.partitions)
-        return Handle(self, execution_id, created=False, read_result=read_untyped)
+        return Handle(self, execution_id, created=False, certain=False, read_result=read_untyped)
 
     async def describe(self, execution_id: ExecutionId | str) -> ExecutionSnapshot:
         """Everything about one execution; raises `NotFound`."""
@@ -226,14 +226,20 @@ class Client:
         calls: Sequence[Call[R]],
         news: Sequence[NewExecution],
         answers: Sequence[Created | Duplicate],
+        *,
+        certain: bool,
     ) -> list[Handle[R]]:
-        """A handle for each call, on the execution that stands for it."""
+        """A handle for each call, on the execution that stands for it.
+
+        `certain` says that it exists: it was committed, not left to a transaction of the caller's.
+        """
         return [
             Handle(
                 self,
                 answer.execution_id,
                 # The id is ours: a "duplicate" of it is our submit, repeated after a lost answer.
                 created=answer.execution_id == new.execution_id,
+                certain=certain,
                 read_result=call.task.read_result,
             )
             for call, new, answer in zip(calls, news, answers, strict=True)

@@ -19,6 +19,7 @@ from flowfabric.engine.lifecycle.create_execution import (
 )
 from flowfabric.errors import ConfigError
 
+_CONNECTIONS: Final = ("Connection", "PoolConnectionProxy", "AsyncConnection")
 _SUPPORTED: Final = "psycopg 3 (sync and async), asyncpg, SQLAlchemy over either"
 
 
@@ -32,8 +33,10 @@ async def enqueue(
             text, names = positional(CREATE_EXECUTION)
             rows = await conn.fetch(text, *[parameters[name] for name in names])
         case "psycopg":
-            cursor = conn.execute(CREATE_EXECUTION, parameters)
-            cursor = await cursor if inspect.isawaitable(cursor) else cursor
+            cursor = _plain_cursor(conn)
+            executed = cursor.execute(CREATE_EXECUTION, parameters)
+            if inspect.isawaitable(executed):
+                await executed
             fetched = cursor.fetchall()
             rows = await fetched if inspect.isawaitable(fetched) else fetched
         case _:
@@ -48,9 +51,12 @@ def enqueue_blocking(
 ) -> list[Created | Duplicate]:
     """The same on a blocking connection, without an event loop."""
     parameters = _parameters(distinct(executions), partitions)
+    execute = getattr(conn, "exec_driver_sql", None) or getattr(conn, "execute", None)
+    if inspect.iscoroutinefunction(execute):
+        raise ConfigError("submit", "conn", "must be a blocking connection here")
     match driver_of(conn):
         case "psycopg":
-            rows = conn.execute(CREATE_EXECUTION, parameters).fetchall()
+            rows = _plain_cursor(conn).execute(CREATE_EXECUTION, parameters).fetchall()
         case "sqlalchemy":
             rows = conn.exec_driver_sql(*_for_sqlalchemy(conn, parameters)).fetchall()
         case _:
@@ -62,11 +68,18 @@ def driver_of(conn: Any) -> str:
     """Which library a connection comes from; raises `ConfigError` for one we cannot use."""
     for kind in type(conn).__mro__:
         library = kind.__module__.partition(".")[0]
-        if library in ("asyncpg", "psycopg"):
+        if library in ("asyncpg", "psycopg") and kind.__name__ in _CONNECTIONS:
             return library
         if library == "sqlalchemy" and hasattr(conn, "exec_driver_sql"):
             return library
     raise ConfigError("submit", "conn", f"{type(conn).__name__} is not one of: {_SUPPORTED}")
+
+
+def _plain_cursor(conn: Any) -> Any:
+    """A psycopg cursor whose rows are tuples, whatever the connection's own rows are."""
+    from psycopg.rows import tuple_row
+
+    return conn.cursor(row_factory=tuple_row)
 
 
 def _for_sqlalchemy(conn: Any, parameters: dict[str, Any]) -> tuple[str, Any]:

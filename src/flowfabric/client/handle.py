@@ -38,9 +38,11 @@ class Handle(Generic[R]):
         execution_id: ExecutionId,
         *,
         created: bool,
+        certain: bool,
         read_result: Callable[[bytes | None, str | None], R],
     ) -> None:
         self._client, self._read_result = client, read_result
+        self._certain = certain
         self.execution_id = execution_id
         self.created = created
         """False when the idempotency key matched an earlier submit."""
@@ -90,8 +92,9 @@ class Handle(Generic[R]):
         await self._client.engine.cancel_execution(self.execution_id, reason=reason)
 
     async def _must_exist(self) -> None:
-        if not self.created:
+        if not self._certain:
             await self.state()
+            self._certain = True
 
     def _read(self, outcome: Outcome) -> R:
         match outcome.public_state:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import (
     Any,
     Final,
@@ -81,6 +81,7 @@ class Task(Generic[P, R]):
         lane: str,
         codec: Codec,
         middleware: Sequence[Middleware],
+        state: SimpleNamespace,
         requires: Iterable[str] = (),
         policy: ExecutionPolicy | None = None,
         priority: int = 0,
@@ -97,6 +98,7 @@ class Task(Generic[P, R]):
         self.priority = priority
         self.policy = policy
         self._codec, self._middleware = codec, middleware
+        self.state = state
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
         self._plan = Plan(function, owner=f"task {kind!r}")
         self._is_async = inspect.iscoroutinefunction(function)
@@ -105,12 +107,10 @@ class Task(Generic[P, R]):
         self._shape = None if self._single else _shape(kind, self._parameters)
         self._raw_result = _is_raw(self._returns)
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
-        try:
-            if self._single is not bytes:
-                self._decoders[codec.name] = self._decoder_for(codec.name)
-            self._read_result = self._decoder_of_result()
-        except Exception as error:
-            raise ConfigError("task", kind, f"its types cannot be decoded: {error}") from None
+        for name, parameter in self._parameters.items():
+            _must_decode(kind, f"parameter {name!r}", codec, parameter.annotation)
+        _must_decode(kind, "its result", codec, self._returns)
+        self._read_result = self._decoder_of_result()
         self.__name__ = getattr(function, "__name__", kind)
         self.__doc__ = function.__doc__
 
@@ -127,7 +127,7 @@ class Task(Generic[P, R]):
         value = given.get(name, parameter.default)
         if not is_typeddict(self._single) and not isinstance(value, self._single):
             wanted = self._single.__name__
-            raise self._misfit(f"takes {wanted} as {name!r}, not {type(value).__name__}")
+            raise self._misfit(f"argument {name!r} must be {wanted}, not {type(value).__name__}")
         return Call(self, value if self._single is bytes else self._encode(value))
 
     def many(self, items: Iterable[Any]) -> list[Call[R]]:
@@ -187,7 +187,7 @@ class Task(Generic[P, R]):
             return await environment.processes.run(ctx, self.function.__module__)
         arguments = self._decode(payload, encoding)
         if self._plan.empty and not self._middleware and self._is_async:
-            return self._encode_result(await self.function(ctx, **arguments))
+            return self._encode_result(await self.function(ctx, **arguments), encoding)
         raised: BaseException | None = None
         result: Any = None
         async with contextlib.AsyncExitStack() as stack:
@@ -207,21 +207,22 @@ class Task(Generic[P, R]):
                 raise
         if raised is not None:
             raise raised  # a dependency that swallows an error cleans up, no more
-        return self._encode_result(result)
+        return self._encode_result(result, encoding)
 
     async def _invoke(self, threads: Executor, ctx: Ctx, arguments: dict[str, Any]) -> Any:
         if self._is_async:
             return await self.function(ctx, **arguments)
         loop = asyncio.get_running_loop()
         within = contextvars.copy_context()
-        work = loop.run_in_executor(
-            threads, partial(within.run, _caught, partial(self.function, ctx, **arguments))
-        )
+        call = partial(self.function, ctx, **arguments)
+        work = loop.run_in_executor(threads, lambda: within.run(_caught, call))
         try:
             result, raised = await asyncio.shield(work)
         except asyncio.CancelledError:
             # A thread cannot be stopped: its slot stays taken until the function returns.
-            await asyncio.wait((work,))
+            while not work.done() and not ctx.abandoned:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait((work,))
             raise
         if raised is not None:
             raise raised
@@ -246,20 +247,23 @@ class Task(Generic[P, R]):
         return {name: getattr(value, name) for name in self._parameters}
 
     def _decoder_for(self, encoding: str | None) -> Callable[[bytes], Any]:
-        codec = self._codec
-        if encoding is not None and encoding != codec.name:
-            if encoding not in _KNOWN:
-                raise ValueError(f"encoding {encoding!r} is unknown")
-            codec = _KNOWN[encoding]
-        return codec.decoder(self._single or self._shape)
+        return self._codec_of(encoding).decoder(self._single or self._shape)
 
-    def _encode_result(self, result: object) -> bytes | None:
+    def _codec_of(self, encoding: str | None) -> Codec:
+        if encoding in (None, RAW, self._codec.name):
+            return self._codec
+        if encoding not in _KNOWN:
+            raise ValueError(f"encoding {encoding!r} is unknown")
+        return _KNOWN[encoding]
+
+    def _encode_result(self, result: object, encoding: str | None) -> bytes | None:
+        """The result in the encoding of the payload, which its submitter reads."""
         if result is None:
             return None
         if isinstance(result, bytes) and self._raw_result:
             return result
         try:
-            return self._codec.encode(result)
+            return self._codec_of(encoding).encode(result)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise Fail(
                 f"result of {self.kind!r} cannot be encoded: {error}",
@@ -361,6 +365,14 @@ def _shape(kind: str, parameters: dict[str, _Parameter]) -> type[msgspec.Struct]
     ]
     name = "".join(letter if letter.isalnum() else "_" for letter in kind)
     return msgspec.defstruct(f"payload_{name}", fields, kw_only=True)
+
+
+def _must_decode(kind: str, what: str, codec: Codec, wanted: Any) -> None:
+    """A type that cannot be read back is a mistake of the program, found at start."""
+    try:
+        codec.decoder(wanted)
+    except Exception as error:
+        raise ConfigError("task", kind, f"{what} cannot be decoded: {error}") from None
 
 
 def _is_raw(returns: Any) -> bool:

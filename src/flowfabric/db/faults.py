@@ -18,6 +18,15 @@ from flowfabric.errors import (
     ValidationError,
 )
 
+DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+"""Whatever the driver raises, when the server refuses and when the line is cut."""
+
 RETRY: Final = frozenset({"40001", "40P01", "55P03"})
 _RECONNECT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 _EXHAUSTED: Final = {
@@ -42,7 +51,7 @@ def translated(sql: str) -> Generator[None]:
     """Raise our error for whatever the driver raises inside."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+    except DRIVER_ERRORS as error:
         raise typed(error, statement_name(sql)) from error
 
 
@@ -76,6 +85,6 @@ def typed(error: BaseException, operation: str) -> FlowFabricError:
         return Unavailable(operation, str(error))
     if isinstance(error, asyncpg.DataError):
         return ValidationError("invalid_input", message)
-    if isinstance(error, asyncpg.InterfaceError):
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return TransportError(message)
     return InternalError(f"{message} (SQLSTATE {state or 'none'})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
@@ -9,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from flowfabric.config import DATABASE_URL, DatabaseConfig, redact
-from flowfabric.db.faults import typed
+from flowfabric.db.faults import DRIVER_ERRORS, typed
 from flowfabric.db.rows import Connection
-from flowfabric.errors import ConfigError, FlowFabricError, TransportError, Unavailable
-
-_DRIVER_ERRORS: Final = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    OSError,
-    TimeoutError,
-    ValueError,
-    OverflowError,
+from flowfabric.errors import (
+    ConfigError,
+    FlowFabricError,
+    OperationTimeout,
+    TransportError,
+    Unavailable,
 )
+
+_CONNECT_ERRORS: Final = (*DRIVER_ERRORS, ValueError, OverflowError)
+_CLOSE_WITHIN: Final = 5.0
 
 if TYPE_CHECKING:
     _Base = asyncpg.Connection[asyncpg.Record]
@@ -44,7 +45,7 @@ async def connect(config: DatabaseConfig, *, role: str) -> asyncpg.Connection[An
             connection_class=_Connection,
             **_settings(config, role),
         )
-    except _DRIVER_ERRORS as error:
+    except _CONNECT_ERRORS as error:
         raise _unreachable(config, error) from error
 
 
@@ -68,31 +69,43 @@ class Pool:
                 connection_class=_Connection,
                 **_settings(config, role),
             )
-        except _DRIVER_ERRORS as error:
+        except _CONNECT_ERRORS as error:
             raise _unreachable(config, error) from error
         assert pool is not None
         return cls(config, pool)
 
     async def close(self) -> None:
-        await self._pool.close()
+        """Close every connection; one whose line is dead is dropped."""
+        try:
+            async with asyncio.timeout(_CLOSE_WITHIN):
+                await self._pool.close()
+        except DRIVER_ERRORS:
+            self._pool.terminate()
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
         """One connection of the pool; waits while all are in use."""
         try:
             conn = await self._pool.acquire()
-        except _DRIVER_ERRORS as error:
+        except _CONNECT_ERRORS as error:
             raise _unreachable(self.config, error) from error
         try:
             yield conn
+        except (TransportError, OperationTimeout):
+            conn.terminate()
+            raise
         finally:
-            await self._pool.release(conn)
+            with contextlib.suppress(*DRIVER_ERRORS):  # the pool drops it then
+                await self._pool.release(conn)
 
 
 def _settings(config: DatabaseConfig, role: str) -> dict[str, Any]:
+    # The server ends a statement in its time; the client's own limit is for a line that is dead.
+    patience = config.statement_timeout + 5.0
     if config.pooler:
-        return {"statement_cache_size": 0}
+        return {"statement_cache_size": 0, "command_timeout": patience}
     return {
+        "command_timeout": patience,
         "statement_cache_size": 200,
         "max_cached_statement_lifetime": 0,
         "server_settings": {

@@ -1,10 +1,10 @@
-"""The pytest plugin: `ff_dsn`, `ff_engine`, `ff_clock`; a database of its own for every test."""
+"""The pytest plugin: `ff_dsn`, `ff_engine`, `ff_clock`, `ff_sweep`; each test has a database."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from flowfabric.engine.facade import Engine
     from flowfabric.testing.clock import Clock
     from flowfabric.testing.databases import TestServer
+
+
+try:
+    import pytest_asyncio
+
+    fixture = pytest_asyncio.fixture
+except ImportError:  # another plugin runs the coroutines then
+    fixture = pytest.fixture
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +36,7 @@ def ff_server() -> Generator[TestServer]:
         server.stop()
 
 
-@pytest.fixture
+@fixture
 async def ff_dsn(ff_server: TestServer) -> AsyncGenerator[str]:
     """A migrated database that only this test uses."""
     dsn = await ff_server.create()
@@ -38,7 +46,7 @@ async def ff_dsn(ff_server: TestServer) -> AsyncGenerator[str]:
         await ff_server.drop(dsn)
 
 
-@pytest.fixture
+@fixture
 async def ff_engine(ff_dsn: str) -> AsyncGenerator[Engine]:
     """The engine on this test's database."""
     from flowfabric.config import DatabaseConfig
@@ -51,7 +59,19 @@ async def ff_engine(ff_dsn: str) -> AsyncGenerator[Engine]:
         await engine.close()
 
 
-@pytest.fixture
+@fixture
+async def ff_sweep(ff_engine: Engine) -> Callable[[], Awaitable[int]]:
+    """Runs every sweep once, to its end: what is due by the clock happens; how much moved."""
+    from flowfabric.reconcile.loop import sweep_all
+    from flowfabric.reconcile.sweeps import SWEEPS
+
+    async def sweep() -> int:
+        return sum([await sweep_all(ff_engine.pool, one) for one in SWEEPS])
+
+    return sweep
+
+
+@fixture
 async def ff_clock(ff_dsn: str) -> AsyncGenerator[Clock]:
     """The clock of this test's database, standing still until the test moves it."""
     from flowfabric.config import DatabaseConfig

@@ -35,7 +35,6 @@ async def run_attempt(
                 result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
     except asyncio.CancelledError as error:
         if held.lost or held.finished:
-            _forgive_cancellation()
             return None
         if _being_cancelled():
             raise
@@ -65,13 +64,6 @@ async def _end_overdue(held: Held, engine: Engine) -> None:
         await run(engine.pool, "expire_attempts", lambda conn: expire_attempts(conn, 100))
     except FlowFabricError as error:
         log.warning("an overdue attempt is left to the sweep: %s", error)
-
-
-def _forgive_cancellation() -> None:
-    """The slot was cancelled for its handler's sake and goes on with the next one."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()
 
 
 def _being_cancelled() -> bool:

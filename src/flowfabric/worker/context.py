@@ -68,6 +68,11 @@ class Ctx:
         """What the application put into `app.state`."""
 
     @property
+    def abandoned(self) -> bool:
+        """Has the worker given up waiting for this handler?"""
+        return self._held.abandoned
+
+    @property
     def claimed(self) -> Claimed:
         """What was claimed, as the engine gave it."""
         return self._held.claimed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from flowfabric.db.listen import WAITING_FOR, Listener, leave, rung, wait_for
 from flowfabric.db.transaction import run
 from flowfabric.engine.facade import Engine
+from flowfabric.errors import FlowFabricError
 
 POLL_LISTENING: Final = 3.0
 _FIRST_PAUSE: Final = 0.05
@@ -55,7 +57,8 @@ class Doorbell:
         now = time.monotonic()
         if self._registered_at is not None and now - self._idle_at > _BUSY_AFTER:
             self._registered_at = None
-            await self.leave()
+            with contextlib.suppress(FlowFabricError):  # it lapses by itself
+                await self.leave()
 
     async def leave(self) -> None:
         await run(self._engine.pool, "leave", lambda conn: leave(conn, self._waiter_id))

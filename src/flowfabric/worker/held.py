@@ -13,7 +13,16 @@ from flowfabric.engine.lifecycle.claim import Claimed
 class Held:
     """One claimed execution, from claim to acknowledged outcome."""
 
-    __slots__ = ("claimed", "failures", "finished", "lost", "on_lost", "renewed_at", "slot")
+    __slots__ = (
+        "abandoned",
+        "claimed",
+        "failures",
+        "finished",
+        "lost",
+        "on_lost",
+        "renewed_at",
+        "slot",
+    )
 
     def __init__(self, claimed: Claimed, claimed_at: float) -> None:
         self.claimed = claimed
@@ -21,6 +30,8 @@ class Held:
         """When the last claim or renewal that succeeded was sent, on this machine's clock."""
         self.failures = 0
         self.lost = False
+        self.abandoned = False
+        """Nobody waits for the handler any more, not even for its thread."""
         self.finished = False
         """The handler is done; only the outcome is still on its way."""
         self.slot: asyncio.Task[None] | None = None

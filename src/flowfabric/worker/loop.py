@@ -9,9 +9,10 @@ import random
 import signal
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
+from functools import partial
 from types import SimpleNamespace
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.listen import Listener
@@ -29,6 +30,9 @@ from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.task import ClaimedTask
 
 log: Final = logging.getLogger("flowfabric.worker")
+_STOP_WITHIN: Final = 2.0
+
+T = TypeVar("T")
 
 
 class Worker:
@@ -57,6 +61,7 @@ class Worker:
         self._started = asyncio.Event()
         self._room_made = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
+        self._refill: Callable[[], None] = lambda: None
         self._until_idle = False
         self._claim_seconds = 0.01
         self._run_seconds = 1.0
@@ -169,16 +174,17 @@ class Worker:
     async def _claim_until_stopped(
         self, engine: Engine, outbox: Outbox, doorbell: Doorbell, bell: asyncio.Event
     ) -> None:
+        self._refill = partial(self._fill_slots, engine, outbox)
         while not self._stopping.is_set():
             room = self._room()
             if room <= 0:
                 self._room_made.clear()
                 await self._room_made.wait()
                 continue
-            claimed = await self._claim(engine, min(room, MAX_BATCH))
+            claimed = await self._unless_stopped(self._claim(engine, min(room, MAX_BATCH))) or []
             for one in claimed:
                 self._buffer.append(self._hold(one))
-            self._fill_slots(engine, outbox)
+            self._refill()
             if claimed:
                 await doorbell.busy()
             elif self._until_idle and (self._buffer or self._slots):
@@ -211,6 +217,18 @@ class Worker:
             return claimed
         return []
 
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `work`; None if it takes much longer than the order to stop."""
+        doing, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                await asyncio.wait((doing,), timeout=_STOP_WITHIN)
+            return doing.result() if doing.done() else None
+        finally:
+            stopping.cancel()
+            doing.cancel()
+
     async def _rest(self, doorbell: Doorbell, bell: asyncio.Event) -> None:
         """Wait for work, or for the end."""
         try:
@@ -240,6 +258,7 @@ class Worker:
         return held
 
     def _fill_slots(self, engine: Engine, outbox: Outbox) -> None:
+        """Start as many slots as there is work and room for."""
         free = self.settings.concurrency - len(self._slots)
         for _ in range(min(free, len(self._buffer))):
             slot = asyncio.create_task(self._work(engine, outbox))
@@ -249,6 +268,8 @@ class Worker:
     def _free(self, slot: asyncio.Task[None]) -> None:
         """A slot has ended; only now is there room, so only now may the claim loop look."""
         self._slots.discard(slot)
+        if self._buffer and not self._stopping.is_set():
+            self._refill()
         self._room_made.set()
 
     async def _work(self, engine: Engine, outbox: Outbox) -> None:
@@ -265,8 +286,13 @@ class Worker:
                 held, self.handlers[held.claimed.execution_kind], engine, self.state
             )
             held.slot = None
+            if held.lost:
+                # The slot was cancelled, perhaps with the cancellation still to come: it ends here,
+                # and a fresh one takes its place.
+                self._holdings.discard(held)
+                return
             self._run_seconds += 0.02 * (time.monotonic() - began - self._run_seconds)
-            if outcome is not None and not held.lost:
+            if outcome is not None:
                 outbox.put(held, outcome)
             else:
                 self._holdings.discard(held)
@@ -294,7 +320,7 @@ class Worker:
         for held in self._holdings:
             if not held.finished:
                 log.warning("handing back %s", held.claimed.lease.execution_id)
-                slot = held.slot
+                slot, held.abandoned = held.slot, True
                 outbox.put(held, held.claimed.lease)
                 if slot is not None:
                     slot.cancel()

@@ -52,6 +52,11 @@ class Outbox:
         self._filled.set()
         self._empty.clear()
 
+    def forget(self, held: Held) -> None:
+        """Let go of an execution whose lease is gone; there is nothing to record."""
+        held.finished = True
+        self._holdings.discard(held)
+
     async def drained(self) -> bool:
         """Wait until everything put so far is recorded; was there something since the last time?"""
         await self._empty.wait()

@@ -76,14 +76,16 @@ class Renewer:
         next_heartbeat = time.monotonic() + HEARTBEAT
         while not self._stopping.is_set():
             pause = max(0.0, min(next_renewal, next_heartbeat) - time.monotonic())
+            pause = max(0.0, min(pause, self._until_loss()))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
             if self._stopping.is_set():
                 break
+            self._lose_what_lapses()
             now = time.monotonic()
             try:
-                async with asyncio.timeout(self._every):
+                async with asyncio.timeout(min(self._every, max(0.05, self._until_loss()))):
                     if conn is None or conn.is_closed():
                         conn = await connect(self._database, role="renewer")
                     if now >= next_renewal:
@@ -98,7 +100,7 @@ class Renewer:
                     conn = None
             finally:
                 if now >= next_renewal:
-                    next_renewal = now + (self._every if conn else min(1.0, self._every))
+                    next_renewal = now + (self._every if conn else self._every / 5)
                 if now >= next_heartbeat:
                     next_heartbeat = now + HEARTBEAT
         await self._sign_off(conn)
@@ -122,11 +124,23 @@ class Renewer:
                 self._lose(held, str(refusal))
 
     def _count_failures(self) -> None:
-        now = time.monotonic()
         for held in self._holdings:
             held.failures += 1
-            if now - held.renewed_at > _LOST_AFTER * self._settings.lease_ttl:
+        self._lose_what_lapses()
+
+    def _lose_what_lapses(self) -> None:
+        """Stop handlers before their leases can pass to somebody else."""
+        before = time.monotonic() - _LOST_AFTER * self._settings.lease_ttl
+        for held in self._holdings:
+            if held.renewed_at <= before and not held.lost:
                 self._lose(held, "no renewal succeeded in time")
+
+    def _until_loss(self) -> float:
+        """Seconds until the first lease counts as lost, unless it is renewed."""
+        renewed = [held.renewed_at for held in self._holdings if not held.lost]
+        if not renewed:
+            return HEARTBEAT
+        return min(renewed) + _LOST_AFTER * self._settings.lease_ttl - time.monotonic()
 
     def _lose(self, held: Held, why: str) -> None:
         if not held.finished:

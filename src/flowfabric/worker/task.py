@@ -82,7 +82,10 @@ class ClaimedTask:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._held.finished:
+        if self._held.lost and not self._held.finished:
+            self._outbox.forget(self._held)
+            self._on_end()
+        elif not self._held.finished:
             log.warning("task %s was left without an end and is handed back", self.execution_id)
             await self.release()
 

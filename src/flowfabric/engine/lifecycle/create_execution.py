@@ -39,11 +39,11 @@ SELECT ordinal, partition_key, execution_id, created, public_state
   FROM ff.create_execution(
        %(shape_namespace)s::text[], %(shape_lane_id)s::text[], %(shape_execution_kind)s::text[],
        %(shape_required_capabilities)s::text[], %(shape_payload_encoding)s::text[],
-       %(shape_creator_identity)s::text[], %(shape_policy)s::jsonb[],
+       %(shape_creator_identity)s::text[], %(shape_policy)s::text[]::jsonb[],
        %(partition_key)s::smallint[], %(execution_id)s::uuid[], %(shape)s::integer[],
        %(payload)s::bytea[], %(priority)s::integer[], %(delay_ms)s::bigint[],
        %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[], %(deadline_at_ms)s::bigint[],
-       %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::jsonb[],
+       %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::text[]::jsonb[],
        %(now_ms)s::bigint)
 """
 
