@@ -92,7 +92,8 @@ class Pool:
         try:
             yield conn
         except (TransportError, OperationTimeout):
-            conn.terminate()
+            with contextlib.suppress(*DRIVER_ERRORS):  # the pool may have dropped it already
+                conn.terminate()
             raise
         finally:
             with contextlib.suppress(*DRIVER_ERRORS):  # the pool drops it then
