@@ -62,8 +62,7 @@ class Listener:
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,), timeout=2.0)
             self._task = None
 
     @contextlib.contextmanager

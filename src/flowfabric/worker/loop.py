@@ -167,8 +167,9 @@ class Worker:
                 yield engine, outbox, doorbell, listener
             finally:
                 await self._drain(outbox)
-                with contextlib.suppress(FlowFabricError):
-                    await doorbell.leave()
+                with contextlib.suppress(FlowFabricError, TimeoutError):
+                    async with asyncio.timeout(_STOP_WITHIN):
+                        await doorbell.leave()
         log.info("worker %s stopped", self.instance)
 
     async def _claim_until_stopped(
@@ -352,6 +353,6 @@ class Worker:
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
+    """End a task; one that hangs on a dead line is left to the closing of its connection."""
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait((task,), timeout=_STOP_WITHIN)

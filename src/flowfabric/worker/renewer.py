@@ -155,7 +155,7 @@ class Renewer:
 
     async def _sign_off(self, conn: Connection | None) -> None:
         try:
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(2.0):
                 if conn is None or conn.is_closed():
                     conn = await connect(self._database, role="renewer")
                 await mark_worker_dead(

@@ -1,0 +1,199 @@
+"""Waiting for an end: every end has its answer, and waiting is cheap."""
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from flowfabric import (
+    App,
+    Client,
+    Ctx,
+    ExecutionCancelled,
+    ExecutionExpired,
+    ExecutionFailed,
+    Fail,
+    ResultTimeout,
+    ValidationError,
+)
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from tests import given
+from tests.worker.facts import eventually
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture
+def app() -> App:
+    """An app with one task, the `job` that tests create by hand too."""
+    made = App()
+
+    @made.task("job")
+    async def job(ctx: Ctx, number: int = 0) -> int:
+        if number < 0:
+            raise Fail("too small", category="range", retryable=False)
+        return number
+
+    return made
+
+
+async def end_all(db: Connection, results: dict[Any, bytes]) -> None:
+    """Complete these executions by hand, in one statement."""
+    claimed = await claim(db, given.WORKER, ttl=30, limit=1000)
+    await complete(db, [Completion(one.lease, results[one.lease.execution_id]) for one in claimed])
+
+
+async def test_a_failure_tells_reason_and_category(client: Client, ff_dsn: str, app: App) -> None:
+    handle = await client.submit(app.tasks["job"].call(-1))
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    with pytest.raises(ExecutionFailed) as failed:
+        await handle.result(timeout=10)
+
+    assert (failed.value.reason, failed.value.category) == ("too small", "range")
+    assert failed.value.execution_id == handle.execution_id
+
+
+async def test_a_cancelled_one_tells_why_also_to_those_who_wait_already(
+    client: Client, app: App
+) -> None:
+    handle = await client.submit(app.tasks["job"].call())
+    waiting = asyncio.create_task(handle.result(timeout=10))
+    await asyncio.sleep(0.05)
+
+    await handle.cancel("not needed")
+    await handle.cancel("again is fine")
+
+    with pytest.raises(ExecutionCancelled, match="not needed") as cancelled:
+        await waiting
+    assert cancelled.value.cancelled_by == "operator_override"
+
+
+async def test_what_ended_otherwise_cannot_be_cancelled(
+    client: Client, ff_dsn: str, app: App
+) -> None:
+    handle = await client.submit(app.tasks["job"].call())
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    with pytest.raises(ValidationError, match="already ended as completed"):
+        await handle.cancel()
+
+
+async def test_one_whose_deadline_passed_has_expired(
+    client: Client, db: Connection, app: App
+) -> None:
+    handle = await client.submit(app.tasks["job"].call(), deadline=0.01)
+    await eventually(lambda: expire_executions(db, 10))
+
+    with pytest.raises(ExecutionExpired, match="execution_deadline"):
+        await handle.result(timeout=10)
+
+
+@pytest.mark.parametrize("timeout", [0.2, timedelta(seconds=0.2)], ids=["seconds", "timedelta"])
+async def test_waiting_ends_in_time_and_the_execution_goes_on(
+    client: Client, db: Connection, app: App, timeout: Any
+) -> None:
+    handle = await client.submit(app.tasks["job"].call(5))
+    began = time.monotonic()
+
+    with pytest.raises(ResultTimeout, match=r"0\.2 s"):
+        await handle.result(timeout=timeout)
+
+    assert 0.2 <= time.monotonic() - began < 2
+    await end_all(db, {handle.execution_id: b"5"})
+    assert await handle.result(timeout=10) == 5
+
+
+async def test_what_has_ended_already_is_answered_even_if_there_is_no_time_to_wait(
+    client: Client, db: Connection, app: App
+) -> None:
+    handle = await client.submit(app.tasks["job"].call(5))
+    await end_all(db, {handle.execution_id: b"5"})
+
+    assert await handle.result(timeout=0) == 5
+
+
+@pytest.mark.parametrize("listen", [True, False], ids=["notified", "polling"])
+async def test_a_waiter_hears_of_the_end(
+    ff_dsn: str, db: Connection, app: App, listen: bool
+) -> None:
+    async with await Client.connect(ff_dsn, listen=listen) as client:
+        handle = await client.submit(app.tasks["job"].call(5))
+        waiting = asyncio.create_task(handle.result(timeout=10))
+        await asyncio.sleep(0.3)
+        ended_at = time.monotonic()
+        await end_all(db, {handle.execution_id: b"5"})
+
+        assert await waiting == 5
+        assert time.monotonic() - ended_at < 1.3  # a client that listens polls only every 2 s
+
+
+async def test_a_notified_waiter_hears_of_it_at_once(
+    client: Client, db: Connection, app: App
+) -> None:
+    took = []
+    for number in range(5):
+        handle = await client.submit(app.tasks["job"].call(number))
+        waiting = asyncio.create_task(handle.result(timeout=10))
+        await eventually(lambda: is_waited_for(db))
+        ended_at = time.monotonic()
+        await end_all(db, {handle.execution_id: b"%d" % number})
+        assert await waiting == number
+        took.append(time.monotonic() - ended_at)
+
+    assert sorted(took)[2] < 0.2
+
+
+async def is_waited_for(db: Connection) -> bool:
+    return await db.fetchval("SELECT EXISTS (SELECT FROM ff.waiter WHERE topic = 'completion')")
+
+
+async def test_many_waiters_of_one_execution_all_hear_of_it(
+    client: Client, db: Connection, app: App
+) -> None:
+    handle = await client.submit(app.tasks["job"].call(5))
+    same = client.handle(handle.execution_id)
+    waiting = [asyncio.create_task(one.result(timeout=10)) for one in (handle, same, handle)]
+    impatient = asyncio.create_task(handle.result(timeout=0.05))
+    await asyncio.wait({impatient})
+    await end_all(db, {handle.execution_id: b"5"})
+
+    assert await asyncio.gather(*waiting) == [5, 5, 5]
+    assert isinstance(impatient.exception(), ResultTimeout)
+
+
+async def commits(db: Connection) -> int:
+    """Transactions committed on this database by connections that are gone."""
+    await eventually(lambda: no_clients(db))
+    await db.execute("SELECT pg_stat_force_next_flush()")
+    return await db.fetchval(
+        "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+    )
+
+
+async def no_clients(db: Connection) -> bool:
+    return not await db.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name IN ('flowfabric client', 'flowfabric listener')"
+    )
+
+
+@pytest.mark.parametrize("listen", [True, False], ids=["notified", "polling"])
+async def test_two_hundred_waiters_of_one_client_cost_few_statements(
+    ff_dsn: str, db: Connection, app: App, listen: bool
+) -> None:
+    before = await commits(db)
+    async with await Client.connect(ff_dsn, listen=listen) as client:
+        handles = await client.submit_many(app.tasks["job"].many(range(200)))
+        waiting = [asyncio.create_task(handle.result(timeout=20)) for handle in handles]
+        await asyncio.sleep(0.5)
+        results = {handle.execution_id: b"%d" % n for n, handle in enumerate(handles)}
+        await end_all(db, results)
+        assert await asyncio.gather(*waiting) == list(range(200))
+
+    print("COMMITS", await commits(db) - before)
