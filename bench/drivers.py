@@ -1,7 +1,7 @@
 """asyncpg against psycopg 3 on the engine's own statements: `python -m bench.drivers`.
 
-Each driver creates 10,000 executions in statements of 1,000 and drains them in batches of 200 over two
-connections, with the parameters as arrays; create also once as one JSON document that the server
+Each driver creates 10,000 executions in statements of 1,000 and drains them in batches of 200 over
+two connections, with the parameters as arrays; create also once as one JSON document that the server
 unpacks. The figures are rates and the client's own CPU per execution.
 """
 
@@ -37,7 +37,8 @@ SELECT count(*) FROM ff.create_execution(
     (SELECT array_agg((r ->> 'p')::smallint) FROM jsonb_array_elements(%(document)s::jsonb) r),
     (SELECT array_agg((r ->> 'i')::uuid) FROM jsonb_array_elements(%(document)s::jsonb) r),
     (SELECT array_agg(1) FROM jsonb_array_elements(%(document)s::jsonb) r),
-    (SELECT array_agg(convert_to(r ->> 'd', 'UTF8')) FROM jsonb_array_elements(%(document)s::jsonb) r),
+    (SELECT array_agg(convert_to(r ->> 'd', 'UTF8'))
+       FROM jsonb_array_elements(%(document)s::jsonb) r),
     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 """
 

@@ -168,7 +168,8 @@ def test_fresh_uuids_are_random_time_ordered_ones() -> None:
 
 
 def test_uuids_of_later_moments_sort_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = [0, 1, 2**31, 1_700_000_000_000, 1_700_000_000_001, 2**47]
+    monkeypatch.setattr(ids, "_last_tick", 0)
+    moments = [1, 2**31, 1_700_000_000_000, 1_700_000_000_001, 2**47]
     minted: list[UUID] = []
     for moment in moments:
         monkeypatch.setattr(ids.time, "time_ns", lambda moment=moment: moment * 1_000_000)
@@ -176,6 +177,18 @@ def test_uuids_of_later_moments_sort_later(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert sorted(minted) == minted
     assert [value.int >> 80 for value in minted] == moments
+
+
+def test_uuids_of_one_moment_sort_in_the_order_of_their_minting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ids, "_last_tick", 0)
+    monkeypatch.setattr(ids.time, "time_ns", lambda: 1_700_000_000_000_000_000)
+
+    minted = [ids.new_uuid() for _ in range(10_000)]
+
+    assert sorted(minted) == minted
+    assert len(set(minted)) == len(minted)
 
 
 @given(execution_ids, st.integers(0, 2**31 - 1))
