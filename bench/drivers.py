@@ -1,7 +1,7 @@
 """asyncpg against psycopg 3 on the engine's own statements: `python -m bench.drivers`.
 
 Each driver creates 10,000 executions in statements of 1,000 and drains them in batches of 200 over
-two connections, with the parameters as arrays; create also once as one JSON document that the server
+two connections, with the parameters as arrays; create also as one JSON document that the server
 unpacks. The figures are rates and the client's own CPU per execution.
 """
 

@@ -185,7 +185,7 @@ async def test_a_submitter_that_gives_up_does_not_take_the_others_along(
 ) -> None:
     impatient = asyncio.create_task(client.submit(double(app, 1)))
     patient = [asyncio.create_task(client.submit(double(app, n))) for n in (2, 3)]
-    await asyncio.sleep(0)
+    await asyncio.wait({impatient}, timeout=0)  # it is on its way
     impatient.cancel()
 
     handles = await asyncio.gather(*patient)

@@ -60,11 +60,11 @@ async def test_a_failure_tells_reason_and_category(client: Client, ff_dsn: str, 
 
 
 async def test_a_cancelled_one_tells_why_also_to_those_who_wait_already(
-    client: Client, app: App
+    client: Client, db: Connection, app: App
 ) -> None:
     handle = await client.submit(app.tasks["job"].call())
     waiting = asyncio.create_task(handle.result(timeout=10))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: is_waited_for(db))
 
     await handle.cancel("not needed")
     await handle.cancel("again is fine")
@@ -125,7 +125,7 @@ async def test_a_waiter_hears_of_the_end(
     async with await Client.connect(ff_dsn, listen=listen) as client:
         handle = await client.submit(app.tasks["job"].call(5))
         waiting = asyncio.create_task(handle.result(timeout=10))
-        await asyncio.sleep(0.3)
+        await eventually(lambda: has_looked(db))
         ended_at = time.monotonic()
         await end_all(db, {handle.execution_id: b"5"})
 
@@ -147,6 +147,15 @@ async def test_a_notified_waiter_hears_of_it_at_once(
         took.append(time.monotonic() - ended_at)
 
     assert sorted(took)[2] < 0.2
+
+
+async def has_looked(db: Connection) -> bool:
+    """Has a client asked for outcomes, and found none?"""
+    return await db.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'flowfabric client' AND state = 'idle'"
+        " AND query LIKE '%executions.read_outcomes%')"
+    )
 
 
 async def is_waited_for(db: Connection) -> bool:
@@ -191,9 +200,23 @@ async def test_two_hundred_waiters_of_one_client_cost_few_statements(
     async with await Client.connect(ff_dsn, listen=listen) as client:
         handles = await client.submit_many(app.tasks["job"].many(range(200)))
         waiting = [asyncio.create_task(handle.result(timeout=20)) for handle in handles]
-        await asyncio.sleep(0.5)
+        with pytest.raises(ResultTimeout):
+            await handles[0].result(timeout=0.5)
         results = {handle.execution_id: b"%d" % n for n, handle in enumerate(handles)}
         await end_all(db, results)
         assert await asyncio.gather(*waiting) == list(range(200))
 
     assert await commits(db) - before < 40
+
+
+async def test_a_client_that_is_gone_is_no_longer_listed_as_waiting(
+    ff_dsn: str, db: Connection, app: App
+) -> None:
+    async with await Client.connect(ff_dsn) as client:
+        handle = await client.submit(app.tasks["job"].call())
+        waiting = asyncio.create_task(handle.result(timeout=10))
+        await eventually(lambda: is_waited_for(db))
+        await end_all(db, {handle.execution_id: b"0"})
+        await waiting
+
+    assert not await is_waited_for(db)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, LeaseLost, StaleLease
+from flowfabric import App, LeaseLost, StaleLease, ValidationError
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.complete import Completed
 from flowfabric.engine.lifecycle.delay import Delayed
@@ -154,6 +154,31 @@ async def test_a_task_ends_once(ff_dsn: str, db: Connection, first: str, second:
             await calls[second](task)
 
         assert await given.row(db, execution_id) == before
+
+
+MISTAKEN: dict[str, Callable[[ClaimedTask], Awaitable[object]]] = {
+    "a result that is no bytes": lambda task: task.complete("text"),  # type: ignore[arg-type]
+    "a reason that is an exception": lambda task: task.fail(ValueError("x")),  # type: ignore[arg-type]
+    "a reason that is nothing": lambda task: task.cancel(None),  # type: ignore[arg-type]
+    "a delay without a time": lambda task: task.delay(),
+    "a delay for ever": lambda task: task.delay(for_=float("inf")),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKEN)
+async def test_after_a_mistaken_end_the_loop_goes_on(
+    ff_dsn: str, db: Connection, mistake: str
+) -> None:
+    for _ in range(2):
+        await given.created(db)
+    worker = App().worker(dsn=ff_dsn, concurrency=2, drain=0, lease_ttl=1)
+
+    async with contextlib.aclosing(worker.tasks()) as tasks:
+        first = await asyncio.wait_for(anext(tasks), 5)
+        with contextlib.suppress(ValidationError, TypeError, ValueError, AttributeError):
+            await asyncio.wait_for(MISTAKEN[mistake](first), 5)
+        second = await asyncio.wait_for(anext(tasks), 5)
+        assert await asyncio.wait_for(second.complete(), 5)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

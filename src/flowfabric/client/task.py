@@ -318,7 +318,7 @@ def _payload_parameters(
     names = list(signature.parameters)
     if not names:
         raise ConfigError("task", kind, "its first parameter must be the context (ctx: Ctx)")
-    if hints.get(names[0], Ctx if names[0] == "ctx" else None) is not Ctx:
+    if hints.get(names[0], Ctx) not in (Ctx, Any):
         raise ConfigError("task", kind, f"its first parameter, {names[0]!r}, must be of type Ctx")
     found: dict[str, _Parameter] = {}
     for name in names[1:]:

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from typing import Final
 
-from flowfabric.db.listen import WAITING_FOR, Listener, rung, wait_for
+from flowfabric.db.listen import WAITING_FOR, Listener, leave, rung, wait_for
 from flowfabric.db.transaction import run
 from flowfabric.engine.executions.outcomes import Outcome
 from flowfabric.engine.facade import Engine
@@ -54,10 +54,14 @@ class Waits:
                     del self._waiting[execution_id]
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        """Stop looking, and be no longer listed as waiting."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait((self._task,), timeout=2.0)
+        with contextlib.suppress(FlowFabricError, TimeoutError):
+            async with asyncio.timeout(2.0):
+                await run(self._engine.pool, "leave", lambda conn: leave(conn, self._waiter_id))
 
     async def _watch(self) -> None:
         pause, registered_at = _FIRST_PAUSE, 0.0

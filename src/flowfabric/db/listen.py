@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Generator
 from typing import Any, Final, LiteralString
 
+import msgspec
+
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
-from flowfabric.db.rows import Connection, execute
+from flowfabric.db.rows import Connection, execute, fetch_one
 from flowfabric.errors import FlowFabricError
 
 log: Final = logging.getLogger("flowfabric.listen")
@@ -30,6 +32,28 @@ LEAVE: Final[LiteralString] = """
 -- db.listen: this waiter is busy or gone
 DELETE FROM ff.waiter WHERE waiter_id = %(waiter_id)s
 """
+
+
+EXPIRE_WAITERS: Final[LiteralString] = """
+-- db.listen: waiters that went without a word
+WITH gone AS (        -- long lapsed, passing over rows in use
+    SELECT topic, waiter_id FROM ff.waiter WHERE waiting_until_ms < ff.now_ms() - 60000
+     LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), swept AS (
+    DELETE FROM ff.waiter w USING gone
+     WHERE (w.topic, w.waiter_id) = (gone.topic, gone.waiter_id) RETURNING 1
+)
+SELECT count(*) AS moved FROM swept
+"""
+
+
+class _Moved(msgspec.Struct, frozen=True):
+    moved: int
+
+
+async def expire_waiters(conn: Connection, limit: int) -> int:
+    """Forget at most `limit` waiters who went without a word."""
+    return (await fetch_one(conn, EXPIRE_WAITERS, _Moved, limit=limit)).moved
 
 
 async def wait_for(conn: Connection, waiter_id: str, topics: list[str]) -> None:

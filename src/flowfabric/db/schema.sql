@@ -315,28 +315,32 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint)
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
  LANGUAGE plpgsql
- SET enable_hashjoin TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
     called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    routes constant bigint[] := ARRAY(
+        SELECT ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ','))
+          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
+                      shape_required_capabilities) WITH ORDINALITY
+               AS s (namespace, lane_id, kind, caps, shape)
+         ORDER BY s.shape);
+    stands_for uuid[] := given_execution_id;
+    new_partitions smallint[];
+    new_ids uuid[];
+    all_new boolean;
 BEGIN
-    IF EXISTS (
-        SELECT FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
-                           shape_required_capabilities) AS s (namespace, lane_id, kind, caps)
-         WHERE NOT EXISTS (SELECT FROM ff.route r WHERE r.route_id = ff.route_id(
-                   s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ','))))
-    THEN
+    IF EXISTS (SELECT FROM unnest(routes) AS wanted (route_id)
+                WHERE NOT EXISTS (SELECT FROM ff.route r WHERE r.route_id = wanted.route_id)) THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
         SELECT DISTINCT lane_id, called_at_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
          ORDER BY lane_id
             ON CONFLICT DO NOTHING;
         INSERT INTO ff.route (route_id, namespace, lane_id, execution_kind, required_capabilities)
-        SELECT DISTINCT ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')),
-               s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')
-          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
-                      shape_required_capabilities) AS s (namespace, lane_id, kind, caps)
-         ORDER BY 1
+        SELECT DISTINCT s.route_id, s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')
+          FROM unnest(routes, shape_namespace, shape_lane_id, shape_execution_kind,
+                      shape_required_capabilities) AS s (route_id, namespace, lane_id, kind, caps)
+         ORDER BY s.route_id
             ON CONFLICT DO NOTHING;
     END IF;
 
@@ -358,74 +362,87 @@ BEGIN
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
              WHERE kept.expires_at_ms <= called_at_ms;
+        stands_for := ARRAY(
+            SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
+                              WHERE (k.partition_key, k.namespace, k.idempotency_key)
+                                  = (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
+                                AND k.expires_at_ms > called_at_ms),
+                            g.execution_id)
+              FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key)
+                   WITH ORDINALITY AS g (partition_key, execution_id, shape, idempotency_key, ordinal)
+             ORDER BY g.ordinal);
     END IF;
 
-    RETURN QUERY
-    WITH shapes AS MATERIALIZED (
-        SELECT s.shape::integer, s.namespace, s.lane_id, s.payload_encoding, s.creator_identity, s.policy,
-               ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ',')) AS route_id
-          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
-                      shape_required_capabilities, shape_payload_encoding, shape_creator_identity,
-                      shape_policy) WITH ORDINALITY
-               AS s (namespace, lane_id, kind, caps, payload_encoding, creator_identity, policy, shape)
-    ), given AS MATERIALIZED (       -- each with the execution it stands for
-        SELECT g.partition_key, g.execution_id, g.payload, g.priority, g.idempotency_key, g.tags, g.ordinal,
-               coalesce(g.delay_until_ms, called_at_ms + g.delay_ms) AS delay_until_ms,
-               coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
-                   + (s.policy #>> '{timeout_policy,execution_deadline_ms}')::bigint) AS deadline_at_ms,
-               s.route_id, s.payload_encoding, s.creator_identity, s.policy,
-               coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
-                          WHERE (k.partition_key, k.namespace, k.idempotency_key)
-                              = (g.partition_key, s.namespace, g.idempotency_key)
-                            AND k.expires_at_ms > called_at_ms),
-                        g.execution_id) AS stands_for
-          FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                      given_priority, given_delay_ms, given_delay_until_ms, given_deadline_ms,
-                      given_deadline_at_ms, given_idempotency_key, given_tags) WITH ORDINALITY
-               AS g (partition_key, execution_id, shape, payload, priority, delay_ms, delay_until_ms,
-                     deadline_ms, deadline_at_ms, idempotency_key, tags, ordinal)
-          JOIN shapes s USING (shape)
-    ), core AS (
-        INSERT INTO ff.exec_core AS c (
-               partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-               eligibility_state, blocking_reason, delay_until_ms, deadline_at_ms, tags)
-        SELECT g.partition_key, g.execution_id, g.route_id, called_at_ms, called_at_ms,
-               greatest(0, least(9000, coalesce(g.priority, 0))),
-               CASE WHEN g.delay_until_ms > called_at_ms
-                    THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
-               CASE WHEN g.delay_until_ms > called_at_ms
-                    THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
-               CASE WHEN g.delay_until_ms > called_at_ms THEN g.delay_until_ms END,
-               g.deadline_at_ms,
-               coalesce(g.tags, '{}')
-          FROM given g
-         WHERE g.stands_for = g.execution_id
-            ON CONFLICT DO NOTHING
-     RETURNING c.partition_key, c.execution_id, c.route_id, c.public_state
-    ), body AS (
+    INSERT INTO ff.exec_core (
+           partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
+           eligibility_state, blocking_reason, delay_until_ms, deadline_at_ms, tags)
+    SELECT g.partition_key, g.execution_id, routes[g.shape], called_at_ms, called_at_ms,
+           greatest(0, least(9000, coalesce(g.priority, 0))),
+           CASE WHEN until.ms > called_at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+           CASE WHEN until.ms > called_at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+           CASE WHEN until.ms > called_at_ms THEN until.ms END,
+           coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
+               + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
+           coalesce(g.tags, '{}')
+      FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
+                  given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, stands_for)
+           AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
+                 deadline_at_ms, tags, stands_for),
+           LATERAL (SELECT coalesce(g.delay_until_ms, called_at_ms + g.delay_ms)) AS until (ms)
+     WHERE g.stands_for = g.execution_id
+        ON CONFLICT DO NOTHING;
+
+    -- An execution whose body this call stores is one that this call created.
+    WITH stored AS (
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
                creator_identity, idempotency_key, policy)
-        SELECT g.partition_key, g.execution_id, called_at_ms, g.payload, g.payload_encoding,
-               g.creator_identity, g.idempotency_key, g.policy
-          FROM given g JOIN core USING (partition_key, execution_id)
-    ), tagged AS (
+        SELECT g.partition_key, g.execution_id, called_at_ms, g.payload,
+               shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
+               shape_policy[g.shape]
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
+                      given_idempotency_key, stands_for)
+               AS g (partition_key, execution_id, shape, payload, idempotency_key, stands_for)
+         WHERE g.stands_for = g.execution_id
+            ON CONFLICT DO NOTHING
+     RETURNING partition_key, execution_id
+    )
+    SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
+    all_new := cardinality(new_ids) = cardinality(given_execution_id);
+
+    IF given_tags IS NOT NULL THEN
         INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
         SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
-          FROM given g JOIN core USING (partition_key, execution_id),
-               jsonb_each_text(g.tags) AS t
-         WHERE g.tags IS NOT NULL
-    ), called AS (        -- whoever waits for work on a lane that has some now
-        SELECT ff.wake('lane:' || lane_id)
-          FROM (SELECT DISTINCT s.lane_id FROM core JOIN shapes s USING (route_id)
-                 WHERE core.public_state = 'waiting') AS lanes
-    )
-    SELECT g.ordinal, g.partition_key, g.stands_for, core.execution_id IS NOT NULL, core.public_state
-      FROM given g
-      LEFT JOIN core ON (core.partition_key, core.execution_id) = (g.partition_key, g.stands_for)
-                    AND g.stands_for = g.execution_id
-     WHERE core.public_state IS DISTINCT FROM 'waiting'
-       AND (SELECT count(*) FROM called) IS NOT NULL;
+          FROM unnest(given_partition_key, given_execution_id, given_tags)
+               AS g (partition_key, execution_id, tags), jsonb_each_text(g.tags) AS t
+         WHERE all_new OR (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids));
+    END IF;
+
+    -- Whoever waits for work on a lane that has some now.
+    PERFORM ff.wake('lane:' || lane_id)
+       FROM (SELECT DISTINCT shape_lane_id[g.shape] AS lane_id
+               FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
+                           given_delay_until_ms)
+                    AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms)
+              WHERE coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
+                AND (all_new OR (g.partition_key, g.execution_id) IN (
+                         SELECT * FROM unnest(new_partitions, new_ids)))) AS lanes;
+
+    IF all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT told.*
+      FROM (SELECT g.ordinal, g.partition_key, g.stands_for,
+                   g.stands_for = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
+                       SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
+                   CASE WHEN coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) > called_at_ms
+                        THEN 'delayed' ELSE 'waiting' END AS public_state
+              FROM unnest(given_partition_key, given_execution_id, given_delay_ms,
+                          given_delay_until_ms, stands_for) WITH ORDINALITY
+                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, stands_for, ordinal)
+           ) AS told
+     WHERE NOT told.created OR told.public_state = 'delayed';
 END
 $function$;
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.db.listen import expire_waiters
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
@@ -35,4 +36,5 @@ SWEEPS: Final = (
     Sweep(expire_attempts, every=2.0),
     Sweep(expire_executions, every=5.0),
     Sweep(expire_workers, every=30.0),
+    Sweep(expire_waiters, every=60.0),
 )

@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.delay import Rest
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import EngineError, FlowFabricError, OperationTimeout
+from flowfabric.errors import FlowFabricError, OperationTimeout
 from flowfabric.worker.held import Held, Holdings
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -86,8 +86,8 @@ class Outbox:
         while entries := [entry for entry in entries if not self._dropped(entry)]:
             try:
                 answers = await way([outcome for _, outcome, _ in entries])
-            except FlowFabricError as error:
-                if isinstance(error, EngineError) and not _passing(error):
+            except Exception as error:
+                if not _passing(error):
                     await self._isolate(way, entries, error)
                     return
                 log.warning("outcomes could not be recorded yet: %s", error)
@@ -102,7 +102,7 @@ class Outbox:
         self,
         way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]],
         entries: list[Entry],
-        error: EngineError,
+        error: Exception,
     ) -> None:
         """One bad outcome must not hold up its neighbours: halve until it stands alone."""
         if len(entries) == 1:
@@ -119,7 +119,7 @@ class Outbox:
         self.recorded += 1
         if future is not None and not future.done():
             future.set_result(answer)
-        elif isinstance(answer, EngineError):
+        elif isinstance(answer, Exception):
             lease = held.claimed.lease
             log.warning("outcome of %s was not recorded: %s", lease.execution_id, answer)
 
@@ -131,5 +131,8 @@ class Outbox:
         return True
 
 
-def _passing(error: EngineError) -> bool:
-    return error.retryable or isinstance(error, OperationTimeout)
+def _passing(error: Exception) -> bool:
+    """Will the same call go through later?"""
+    if isinstance(error, OperationTimeout):
+        return True
+    return isinstance(error, FlowFabricError) and error.retryable

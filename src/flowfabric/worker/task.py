@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.claim import Claimed
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.delay import Delayed, Rest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
-from flowfabric.errors import FlowFabricError, LeaseLost, TaskConsumed
+from flowfabric.errors import LeaseLost, TaskConsumed
 from flowfabric.ids import ExecutionId
 from flowfabric.states import FailureClass
 from flowfabric.worker.held import Held
@@ -56,11 +56,12 @@ class ClaimedTask:
         self, reason: str, category: str = FailureClass.TRANSIENT.value
     ) -> RetryScheduled | TerminalFailed:
         """Fail the attempt; the policy decides what follows."""
-        return await self._end(Failure(lease=self._lease(), reason=reason, category=category))
+        failure = Failure(lease=self._lease(), reason=str(reason), category=str(category))
+        return await self._end(failure)
 
     async def cancel(self, reason: str) -> None:
         """End it without a result."""
-        await self._end(Cancellation(self._lease(), reason))
+        await self._end(Cancellation(self._lease(), str(reason)))
 
     async def delay(
         self, *, until: datetime | None = None, for_: float | timedelta | None = None
@@ -103,6 +104,6 @@ class ClaimedTask:
             self._on_end()
         if recorded is None:
             raise LeaseLost(f"the lease of {self.execution_id} is gone")
-        if isinstance(recorded, FlowFabricError):
+        if isinstance(recorded, Exception):
             raise recorded
         return recorded
