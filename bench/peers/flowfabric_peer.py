@@ -25,7 +25,7 @@ from flowfabric.db.migrate import migrate
 
 NAMESPACE = "bench"
 CONCURRENCY = 400
-BULK = 1_000
+BULK = 10_000
 LEASE_TTL = 30.0
 CRASH_LEASE_TTL = 5.0
 CRASH_CONCURRENCY = 10

@@ -18,6 +18,8 @@ from flowfabric.engine.lifecycle.create_execution import (
 
 BATCH: Final = 500
 CHUNK: Final = 1000
+_SENDING: Final = 4
+"""Turns of the loop that it takes to hand a chunk over to the socket."""
 _IN_FLIGHT: Final = 2
 
 Answer = Created | Duplicate
@@ -40,7 +42,8 @@ async def create_together(
                 answers += await flight
             create = create_execution(conn, chunk, partitions=engine.partitions)
             flight = asyncio.create_task(create)
-            await asyncio.sleep(0)
+            for _ in range(_SENDING):
+                await asyncio.sleep(0)
         return answers if flight is None else answers + await flight
 
     return await repeated(lambda: transact(engine.pool, "create_execution", body))

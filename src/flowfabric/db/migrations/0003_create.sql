@@ -37,19 +37,20 @@ CREATE FUNCTION ff.create_execution(
 #variable_conflict use_column
 DECLARE
     called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
-    routes constant bigint[] := ARRAY(
-        SELECT ff.route_id(s.namespace, s.lane_id, s.kind, string_to_array(s.caps, ','))
-          FROM unnest(shape_namespace, shape_lane_id, shape_execution_kind,
-                      shape_required_capabilities) WITH ORDINALITY
-               AS s (namespace, lane_id, kind, caps, shape)
-         ORDER BY s.shape);
+    routes bigint[] := '{}';
     stands_for uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
     all_new boolean;
+    at_once boolean;
+    unknown boolean := false;
 BEGIN
-    IF EXISTS (SELECT FROM unnest(routes) AS wanted (route_id)
-                WHERE NOT EXISTS (SELECT FROM ff.route r WHERE r.route_id = wanted.route_id)) THEN
+    FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
+        routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
+            shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
+        unknown := unknown OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
+    END LOOP;
+    IF unknown THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
         SELECT DISTINCT lane_id, called_at_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
          ORDER BY lane_id
@@ -127,6 +128,7 @@ BEGIN
     )
     SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
     all_new := cardinality(new_ids) = cardinality(given_execution_id);
+    at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL;
 
     IF given_tags IS NOT NULL THEN
         INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
@@ -137,16 +139,20 @@ BEGIN
     END IF;
 
     -- Whoever waits for work on a lane that has some now.
-    PERFORM ff.wake('lane:' || lane_id)
-       FROM (SELECT DISTINCT shape_lane_id[g.shape] AS lane_id
-               FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
-                           given_delay_until_ms)
-                    AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms)
-              WHERE coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
-                AND (all_new OR (g.partition_key, g.execution_id) IN (
-                         SELECT * FROM unnest(new_partitions, new_ids)))) AS lanes;
+    IF at_once AND cardinality(shape_lane_id) = 1 THEN
+        PERFORM ff.wake('lane:' || shape_lane_id[1]);
+    ELSE
+        PERFORM ff.wake('lane:' || lane_id)
+           FROM (SELECT DISTINCT shape_lane_id[g.shape] AS lane_id
+                   FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
+                               given_delay_until_ms)
+                        AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms)
+                  WHERE coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
+                    AND (all_new OR (g.partition_key, g.execution_id) IN (
+                             SELECT * FROM unnest(new_partitions, new_ids)))) AS lanes;
+    END IF;
 
-    IF all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL THEN
+    IF at_once THEN
         RETURN;
     END IF;
     RETURN QUERY
