@@ -10,11 +10,9 @@ from collections import defaultdict
 from collections.abc import Generator
 from typing import Any, Final, LiteralString
 
-import msgspec
-
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
-from flowfabric.db.rows import Connection, execute, fetch_one
+from flowfabric.db.rows import Connection, Moved, execute, fetch_one
 from flowfabric.errors import FlowFabricError
 
 log: Final = logging.getLogger("flowfabric.listen")
@@ -47,13 +45,9 @@ SELECT count(*) AS moved FROM swept
 """
 
 
-class _Moved(msgspec.Struct, frozen=True):
-    moved: int
-
-
 async def expire_waiters(conn: Connection, limit: int) -> int:
     """Forget at most `limit` waiters who went without a word."""
-    return (await fetch_one(conn, EXPIRE_WAITERS, _Moved, limit=limit)).moved
+    return (await fetch_one(conn, EXPIRE_WAITERS, Moved, limit=limit)).moved
 
 
 async def wait_for(conn: Connection, waiter_id: str, topics: list[str]) -> None:

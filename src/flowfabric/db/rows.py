@@ -16,6 +16,13 @@ Connection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
 Parameter: TypeAlias = object
 R = TypeVar("R", bound=msgspec.Struct)
 
+
+class Moved(msgspec.Struct, frozen=True):
+    """What a sweep answers: how many rows it moved."""
+
+    moved: int
+
+
 _NAMED: Final = re.compile(r"%\((\w+)\)s")
 _checked: Final[set[tuple[str, type]]] = set()
 

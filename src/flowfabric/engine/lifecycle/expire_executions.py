@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.lifecycle.fence import STANDING
-from flowfabric.engine.lifecycle.moved import Moved
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
 
 EXPIRE_EXECUTIONS: Final[LiteralString] = (

@@ -27,6 +27,14 @@ STANDING: Final[LiteralString] = """
            e.lease_epoch, e.lease_id, e.worker_id, e.worker_instance_id, e.delay_until_ms,
            e.lifecycle_phase = 'active' AS leased"""
 
+HELD: Final[LiteralString] = """WITH held AS (        -- what the callers believe they hold
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[]) WITH ORDINALITY
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
+), """
+"""The input of a fenced statement that takes nothing beside the leases."""
+
 SEEN: Final[LiteralString] = (
     """seen AS (             -- each with the row as it stands, locked in one order
     SELECT held.*,"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, refusal
+from flowfabric.engine.lifecycle.fence import HELD, REFUSED, SEEN, Sighting, refusal
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import clean_text
@@ -13,12 +13,8 @@ from flowfabric.ids import clean_text
 PROGRESS: Final[LiteralString] = (
     """
 -- lifecycle.progress
-WITH held AS (        -- what the caller believes it holds
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[]) WITH ORDINALITY
-        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
-), """
+"""
+    + HELD
     + SEEN
     + """, noted AS (
     UPDATE ff.exec_core e

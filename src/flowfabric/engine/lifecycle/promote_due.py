@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from flowfabric.db.rows import Connection, fetch_one
-from flowfabric.engine.lifecycle.moved import Moved
+from flowfabric.db.rows import Connection, Moved, fetch_one
 
 PROMOTE_DUE: Final[LiteralString] = """
 -- lifecycle.promote_due

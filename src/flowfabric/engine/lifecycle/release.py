@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.fence import HELD, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
 from flowfabric.errors import Refusal
@@ -17,12 +17,8 @@ from flowfabric.ids import ExecutionId
 RELEASE: Final[LiteralString] = (
     """
 -- lifecycle.release
-WITH held AS (        -- what the callers believe they hold
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[]) WITH ORDINALITY
-        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
-), """
+"""
+    + HELD
     + SEEN
     + """, leaving AS (
     SELECT seen.*, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.fence import HELD, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.policy import milliseconds
@@ -15,12 +15,8 @@ from flowfabric.policy import milliseconds
 RENEW: Final[LiteralString] = (
     """
 -- lifecycle.renew
-WITH held AS (        -- what the callers believe they hold
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[]) WITH ORDINALITY
-        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
-), """
+"""
+    + HELD
     + SEEN
     + """, renewed AS (      -- only a lease that is still theirs
     UPDATE ff.exec_core e

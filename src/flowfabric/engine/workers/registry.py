@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 
 import msgspec
 
-from flowfabric.db.rows import Connection, fetch_all, fetch_maybe, fetch_one
+from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_maybe, fetch_one
 from flowfabric.errors import Unavailable, invalid_input
 from flowfabric.ids import check_lane, check_text, check_worker_name, worker_partition
 from flowfabric.instants import instant
@@ -139,10 +139,6 @@ class _Gone(msgspec.Struct, frozen=True):
     worker_id: str
 
 
-class _Moved(msgspec.Struct, frozen=True):
-    moved: int
-
-
 class _Row(msgspec.Struct, frozen=True):
     worker_id: str
     worker_instance_id: str
@@ -259,4 +255,4 @@ async def list_workers(
 
 async def expire_workers(conn: Connection, limit: int) -> int:
     """Forget at most `limit` workers whose heartbeats stopped."""
-    return (await fetch_one(conn, EXPIRE_WORKERS, _Moved, limit=limit)).moved
+    return (await fetch_one(conn, EXPIRE_WORKERS, Moved, limit=limit)).moved
