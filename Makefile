@@ -37,7 +37,7 @@ layers: $(READY) ## imports go only inwards
 	$(BIN)/lint-imports
 
 unit: $(READY) ## the tests, in parallel
-	$(BIN)/pytest -n 4 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal
 
 bench: $(READY) ## measure against the peers (QUICK=1: under two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)

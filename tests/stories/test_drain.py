@@ -25,7 +25,7 @@ async def test_a_terminated_worker_drains_and_nothing_is_lost_or_counted_twice(
         first.terminate()
         began = time.monotonic()
         assert await first.exit_code() == 0
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
 
     done = await count(db, "completed")
     assert 0 < done < 100

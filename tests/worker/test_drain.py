@@ -67,7 +67,7 @@ async def test_what_was_claimed_ahead_is_handed_back_at_once_and_uncounted(
     running = asyncio.create_task(worker.run(handle_signals=False))
     await eventually(ahead_of_the_slots)
     worker.stop()
-    await eventually(only_the_slots, within=1)  # while the handlers still run
+    await eventually(only_the_slots, within=10)  # while the handlers still run
     gate.set()
     await running
 
@@ -208,7 +208,7 @@ async def test_an_idle_worker_stops_at_once(ff_dsn: str, db: Connection) -> None
     worker.stop()
     await running
 
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
     assert await db.fetchval("SELECT count(*) FROM ff.waiter WHERE topic LIKE 'lane:%'") == 0
 
 

@@ -69,7 +69,7 @@ async def test_cancelling_an_execution_cancels_its_running_handler(
         handle = await client.submit(watched.task.call())
         await watched.started.wait()
         await handle.cancel("changed my mind")
-        await eventually(lambda: watched.seen, within=1.5)
+        await eventually(lambda: watched.seen, within=5)
         after = await client.submit(watched.next.call())
         assert await after.result(timeout=5) == "next"
 
@@ -89,7 +89,7 @@ async def test_a_lease_taken_by_another_cancels_the_handler(
         handle = await client.submit(watched.task.call())
         await watched.started.wait()
         await take_lease(db, handle.execution_id)
-        await eventually(lambda: watched.seen, within=2)
+        await eventually(lambda: watched.seen, within=5)
         after = await client.submit(watched.next.call())
         assert await after.result(timeout=5) == "next"
 
@@ -174,7 +174,7 @@ async def test_a_thread_learns_it_at_its_next_call_of_the_context(
         handle = await client.submit(job.call())
         await eventually(started.is_set)
         await take_lease(db, handle.execution_id)
-        await eventually(learned.is_set, within=3)
+        await eventually(learned.is_set, within=10)
         after = await client.submit(following.call())
         assert await after.result(timeout=5) == "next"
 

@@ -61,7 +61,7 @@ async def test_work_that_became_due_wakes_an_idle_worker(
         handle = await client.submit(app.tasks["job"].call(), delay=0.3)
         await handle.result(timeout=10)
 
-    assert 0.3 <= time.monotonic() - began < 2.5
+    assert 0.3 <= time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("settings", [{"listen": False}, {"pooler": True}], ids=str)
@@ -77,7 +77,7 @@ async def test_without_notifications_a_worker_polls(
             " AND datname = current_database() AND query LIKE 'LISTEN%'"
         )
 
-    assert max(delays) < 1.5
+    assert max(delays) < 5
     assert listeners == 0
     assert not await is_idle(db)
 

@@ -206,7 +206,7 @@ async def test_running_until_idle_ends_at_once_where_there_is_nothing(ff_dsn: st
 
     await App().worker(dsn=ff_dsn).run_until_idle()
 
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 8
 
 
 async def test_running_until_idle_includes_what_the_work_itself_makes(
