@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, Client, Ctx
+from flowfabric import App, Client, Ctx, ExecutionId
 from flowfabric.db.rows import Connection
 from tests import given
 from tests.worker.facts import count, eventually, lease_expired_events, told_twice
@@ -50,10 +50,11 @@ async def test_stopping_lets_running_handlers_finish_with_their_leases_renewed(
 async def test_what_was_claimed_ahead_is_handed_back_at_once_and_uncounted(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
-    app, gate = App(), asyncio.Event()
+    app, gate, started = App(), asyncio.Event(), list[ExecutionId]()
 
     @app.task("job")
     async def job(ctx: Ctx) -> None:
+        started.append(ctx.execution_id)
         await gate.wait()
 
     async def ahead_of_the_slots() -> bool:
@@ -65,6 +66,7 @@ async def test_what_was_claimed_ahead_is_handed_back_at_once_and_uncounted(
     await client.submit_many([job.call() for _ in range(210)])
     worker = app.worker(dsn=ff_dsn, concurrency=200)
     running = asyncio.create_task(worker.run(handle_signals=False))
+    await eventually(lambda: len(started) == 200)
     await eventually(ahead_of_the_slots)
     worker.stop()
     await eventually(only_the_slots, within=10)  # while the handlers still run
