@@ -172,7 +172,7 @@ async def test_a_worker_that_is_stopped_during_an_outage_ends_all_the_same(
         getattr(proxy, fault)()
         worker.stop()
         try:
-            await asyncio.wait({running}, timeout=15)
+            await asyncio.wait({running}, timeout=30)
             assert running.done()
         finally:
             proxy.mend()
