@@ -150,6 +150,10 @@ WRITTEN = (
     "route",
     "lane_registry",
     "worker_registry",
+    "worker_registry_event",
+    "operator_event",
+    "claim_grant",
+    "waitpoint_hmac",
 )
 EVERYTHING = " UNION ALL ".join(
     f"SELECT '{table}' AS place, t::text AS line FROM ff.{table} t" for table in WRITTEN

@@ -34,6 +34,24 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.NotFound("execution", ID), "not_found", "execution_not_found", 404, False),
     (errors.NotFound("attempt", 3), "not_found", "attempt_not_found", 404, False),
     (errors.ExecutionNotActive(ID, **ENDED), "contention", "execution_not_active", 409, False),
+    (errors.ExecutionNotEligible(ID, "active"), "contention", "execution_not_eligible", 409, True),
+    (errors.ExecutionNotLeaseable(ID, "why"), "contention", "execution_not_leaseable", 409, True),
+    (errors.LeaseConflict(ID), "contention", "lease_conflict", 409, True),
+    (errors.UseClaimResumed(ID), "contention", "use_claim_resumed_execution", 409, True),
+    (errors.NotAResumedExecution(ID), "contention", "not_a_resumed_execution", 409, True),
+    (errors.InvalidClaimGrant(ID, "w"), "contention", "invalid_claim_grant", 409, True),
+    (errors.ClaimGrantExpired(ID), "contention", "claim_grant_expired", 409, True),
+    (errors.ActiveAttemptExists(ID), "conflict", "active_attempt_exists", 409, False),
+    (errors.RotationConflict("k1", "is retired"), "conflict", "rotation_conflict", 409, False),
+    (errors.ExecutionNotTerminal(ID, "active"), "state", "execution_not_terminal", 409, False),
+    (errors.MaxReplaysExhausted(ID, 10), "state", "max_replays_exhausted", 409, False),
+    (errors.GrantAlreadyExists(ID), "state", "grant_already_exists", 409, False),
+    (errors.LaneNotAccepting("lane 'x' is draining"), "state", "lane_not_accepting", 409, False),
+    (errors.StreamDisconnected(b""), "stream_disconnected", "stream_disconnected", 503, False),
+    *(
+        (errors.InvalidGrant(code, "x"), "validation", code, 400, False)
+        for code in sorted(errors.InvalidGrant.CODES)
+    ),
     (errors.RetryExhausted("cancel", 3), "contention", "retry_exhausted", 503, True),
     (errors.StaleLease(ID, held=1, current=2), "state", "stale_lease", 409, False),
     (errors.LeaseExpired(ID, lease_epoch=1), "state", "lease_expired", 409, False),
@@ -121,13 +139,13 @@ def test_a_category_gives_its_children_kind_status_and_class(
     assert category.__subclasses__() or category is errors.Conflict
 
 
-def test_only_a_used_up_attempt_is_informational_and_only_the_unforeseen_a_bug() -> None:
+def test_what_is_merely_done_already_is_informational_and_only_the_unforeseen_a_bug() -> None:
     by_class = {
         retry_class: {type(row[0]) for row in RAISED if row[0].retry_class is retry_class}
         for retry_class in RetryClass
     }
 
-    assert by_class[RetryClass.INFORMATIONAL] == {errors.TaskConsumed}
+    assert by_class[RetryClass.INFORMATIONAL] == {errors.GrantAlreadyExists, errors.TaskConsumed}
     assert by_class[RetryClass.BUG] == {errors.InternalError}
     assert by_class[RetryClass.COOPERATIVE] == set()
 

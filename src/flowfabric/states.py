@@ -158,6 +158,47 @@ class LeaseEventReason(StrEnum):
     OPERATOR = "operator"
 
 
+class LaneState(StrEnum):
+    """Only an active lane is claimed from; a draining or disabled one takes nothing new."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    DISABLED = "disabled"
+
+
+class OperatorEventType(StrEnum):
+    """What an operator did."""
+
+    CANCELLED = "cancelled"
+    LEASE_REVOKED = "lease_revoked"
+    PRIORITY_CHANGED = "priority_changed"
+    REPLAYED = "replayed"
+    BLOCKED = "blocked"
+    UNBLOCKED = "unblocked"
+    FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
+    LANE_STATE_CHANGED = "lane_state_changed"
+    LANE_RETENTION_CHANGED = "lane_retention_changed"
+    RETENTION_TRIMMED = "retention_trimmed"
+    KEY_ROTATED = "key_rotated"
+
+
+class GrantKind(StrEnum):
+    """What a grant allows."""
+
+    CLAIM = "claim"
+    RECLAIM = "reclaim"
+
+
+class WorkerEventKind(StrEnum):
+    """What happened to a worker process."""
+
+    REGISTERED = "registered"
+    HEARTBEAT = "heartbeat"
+    MARKED_DEAD = "marked_dead"
+    TTL_SWEPT = "ttl_swept"
+
+
 class FailureClass(StrEnum):
     """How a failure is treated; only transient and infra_crash are tried again."""
 

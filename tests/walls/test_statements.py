@@ -21,18 +21,40 @@ OWNER = {
     "ff.attempt": "lifecycle",
     "ff.completion_event": "lifecycle",
     "ff.lease_event": "lifecycle",
+    "ff.claim_grant": "lifecycle",
+    "ff.operator_event": "events",
     "ff.lane_registry": "lanes",
+    "ff.waitpoint_hmac": "keys",
     "ff.worker_registry": "workers",
+    "ff.worker_registry_event": "workers",
     "ff.waiter": "db",
     "ff.migration_annotation": "db",
     "ff.partition_config": "db",
     "ff_testing.clock": "testing",
 }
-# Creating registers the lane in the same transaction (executions.md section 2).
+# Creating registers the lane in the same transaction (executions.md section 2). Retention removes
+# what every room keeps of an execution, in one call.
 WRITES_OF_FUNCTIONS = {
-    "create_execution": {table for table, owner in OWNER.items() if owner == "lifecycle"}
-    - {"ff.attempt", "ff.completion_event", "ff.lease_event"}
-    | {"ff.lane_registry"},
+    "create_execution": {
+        "ff.exec_core",
+        "ff.exec_body",
+        "ff.exec_tag",
+        "ff.exec_idempotency",
+        "ff.route",
+        "ff.lane_registry",
+    },
+    "emit_operator_event": {"ff.operator_event"},
+    "forget_executions": {
+        "ff.attempt",
+        "ff.claim_grant",
+        "ff.completion_event",
+        "ff.exec_body",
+        "ff.exec_core",
+        "ff.exec_idempotency",
+        "ff.exec_tag",
+        "ff.lease_event",
+        "ff.operator_event",
+    },
 }
 FORBIDDEN = re.compile(
     r"\b(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday|random|nextval"

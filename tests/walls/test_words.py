@@ -23,6 +23,10 @@ ENUM_OF = {
     "completion_event.outcome": states.TerminalOutcome,
     "lease_event.event_type": states.LeaseEventType,
     "lease_event.reason": states.LeaseEventReason,
+    "lane_registry.lane_state": states.LaneState,
+    "operator_event.event_type": states.OperatorEventType,
+    "claim_grant.kind": states.GrantKind,
+    "worker_registry_event.event_kind": states.WorkerEventKind,
 }
 # Words that the enum has and the column never holds.
 NEVER_STORED = {"completion_event.outcome": {"none"}}

@@ -11,6 +11,7 @@ import asyncpg
 from flowfabric.errors import (
     FlowFabricError,
     InternalError,
+    LaneNotAccepting,
     OperationTimeout,
     ResourceExhausted,
     TransportError,
@@ -35,6 +36,7 @@ _EXHAUSTED: Final = {
     "53300": "connections",
     "53400": "configuration limit",
 }
+_LANE_CLOSED: Final = "FF001"
 _BAD_TEXT: Final = frozenset({"22021", "22P05"})
 _UNDEFINED: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 
@@ -77,6 +79,8 @@ def typed(error: BaseException, operation: str) -> FlowFabricError:
         return ResourceExhausted(_EXHAUSTED[state], str(error))
     if state in _BAD_TEXT or state in ("22023", "23514"):
         return ValidationError("invalid_input", str(error).removeprefix("invalid_input: "))
+    if state == _LANE_CLOSED:
+        return LaneNotAccepting(str(error))
     if state in _UNDEFINED:
         return Unavailable(operation, f"{error}; is the schema migrated? run: ff migrate")
     if state == "57014":

@@ -22,6 +22,27 @@ CREATE TABLE ff.attempt (
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
 );
 
+CREATE TABLE ff.claim_grant (
+    partition_key smallint NOT NULL,
+    grant_id bytea NOT NULL,
+    execution_id uuid NOT NULL,
+    kind text NOT NULL,
+    worker_id text NOT NULL,
+    worker_instance_id text NOT NULL,
+    lane_id text NOT NULL,
+    worker_capabilities text[] NOT NULL,
+    capability_hash text,
+    route_snapshot_json jsonb,
+    admission_summary text,
+    grant_ttl_ms bigint NOT NULL,
+    issued_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    CONSTRAINT claim_grant_pkey PRIMARY KEY (partition_key, grant_id),
+    CONSTRAINT claim_grant_kind CHECK ((kind = ANY (ARRAY['claim'::text, 'reclaim'::text])))
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
+CREATE INDEX claim_grant_execution ON ff.claim_grant USING btree (partition_key, execution_id);
+CREATE INDEX claim_grant_expiry ON ff.claim_grant USING btree (expires_at_ms);
+
 CREATE TABLE ff.completion_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     execution_id uuid NOT NULL,
@@ -35,6 +56,7 @@ CREATE TABLE ff.completion_event (
     CONSTRAINT completion_event_pkey PRIMARY KEY (event_id, partition_key),
     CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
 );
+CREATE INDEX completion_event_execution ON ff.completion_event USING btree (execution_id);
 
 CREATE TABLE ff.exec_body (
     partition_key smallint NOT NULL,
@@ -117,6 +139,7 @@ END) STORED NOT NULL,
     failure_category text,
     cancellation_reason text,
     cancelled_by text,
+    last_capability_mismatch_at_ms bigint,
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'running_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
     CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
@@ -137,7 +160,9 @@ CREATE INDEX exec_core_attempt_timeout ON ff.exec_core USING btree (attempt_time
 CREATE INDEX exec_core_claim ON ff.exec_core USING btree (route_id, priority DESC, created_at_ms, execution_id) WHERE (eligibility_state = 'eligible_now'::text);
 CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (lifecycle_phase <> 'terminal'::text));
 CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
+CREATE INDEX exec_core_finished ON ff.exec_core USING btree (route_id, terminal_at_ms) WHERE (lifecycle_phase = 'terminal'::text);
 CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
+CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (route_id) WHERE ((lifecycle_phase = 'suspended'::text) OR (eligibility_state = ANY (ARRAY['blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])));
 CREATE INDEX exec_core_leased ON ff.exec_core USING btree (attempt_started_at_ms) WHERE (lifecycle_phase = 'active'::text);
 CREATE INDEX exec_core_not_success ON ff.exec_core USING btree (terminal_outcome, created_at_ms, execution_id) WHERE (terminal_outcome = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
 
@@ -165,7 +190,14 @@ CREATE TABLE ff.lane_registry (
     lane_id text NOT NULL,
     registered_at_ms bigint NOT NULL,
     registered_by text NOT NULL,
-    CONSTRAINT lane_registry_pkey PRIMARY KEY (lane_id)
+    lane_state text DEFAULT 'active'::text NOT NULL,
+    state_changed_at_ms bigint,
+    state_changed_by text,
+    state_reason text,
+    retention_ms bigint,
+    CONSTRAINT lane_registry_pkey PRIMARY KEY (lane_id),
+    CONSTRAINT lane_registry_lane_state CHECK ((lane_state = ANY (ARRAY['active'::text, 'paused'::text, 'draining'::text, 'disabled'::text]))),
+    CONSTRAINT lane_registry_retention CHECK ((retention_ms >= 0))
 );
 
 CREATE TABLE ff.lease_event (
@@ -185,6 +217,7 @@ CREATE TABLE ff.lease_event (
     CONSTRAINT lease_event_event_type CHECK ((event_type = ANY (ARRAY['acquired'::text, 'renewed'::text, 'expired'::text, 'reclaimed'::text, 'revoked'::text]))),
     CONSTRAINT lease_event_reason CHECK ((reason = ANY (ARRAY['completed'::text, 'failed'::text, 'retry'::text, 'delay'::text, 'waiting_children'::text, 'suspended'::text, 'cancelled'::text, 'released'::text, 'operator'::text])))
 );
+CREATE INDEX lease_event_execution ON ff.lease_event USING btree (execution_id);
 
 CREATE TABLE ff.migration_annotation (
     version integer NOT NULL,
@@ -194,6 +227,23 @@ CREATE TABLE ff.migration_annotation (
     checksum text NOT NULL,
     CONSTRAINT migration_annotation_pkey PRIMARY KEY (version)
 );
+
+CREATE TABLE ff.operator_event (
+    event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    execution_id uuid,
+    flow_id uuid,
+    route_id bigint,
+    occurred_at_ms bigint NOT NULL,
+    partition_key smallint NOT NULL,
+    event_type text NOT NULL,
+    actor text NOT NULL,
+    reason text,
+    details jsonb NOT NULL,
+    tags jsonb,
+    CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text])))
+);
+CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id) WHERE (execution_id IS NOT NULL);
 
 CREATE TABLE ff.partition_config (
     singleton boolean DEFAULT true NOT NULL,
@@ -226,6 +276,18 @@ CREATE UNLOGGED TABLE ff.waiter (
     CONSTRAINT waiter_pkey PRIMARY KEY (topic, waiter_id)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=200, fillfactor=50);
 
+CREATE TABLE ff.waitpoint_hmac (
+    kid text NOT NULL,
+    secret bytea NOT NULL,
+    rotated_at_ms bigint NOT NULL,
+    active boolean NOT NULL,
+    expires_at_ms bigint,
+    CONSTRAINT waitpoint_hmac_pkey PRIMARY KEY (kid),
+    CONSTRAINT waitpoint_hmac_active_never_expires CHECK ((active = (expires_at_ms IS NULL))),
+    CONSTRAINT waitpoint_hmac_kid CHECK (((kid <> ''::text) AND (strpos(kid, ':'::text) = 0)))
+);
+CREATE UNIQUE INDEX waitpoint_hmac_one_active ON ff.waitpoint_hmac USING btree (active) WHERE active;
+
 CREATE TABLE ff.worker_registry (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -241,7 +303,20 @@ CREATE TABLE ff.worker_registry (
     CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor=50);
 
-CREATE OR REPLACE FUNCTION ff.claimable(of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer)
+CREATE TABLE ff.worker_registry_event (
+    partition_key smallint NOT NULL,
+    namespace text NOT NULL,
+    worker_instance_id text NOT NULL,
+    event_at_ms bigint NOT NULL,
+    event_kind text NOT NULL,
+    worker_id text NOT NULL,
+    reason text,
+    CONSTRAINT worker_registry_event_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id, event_at_ms, event_kind),
+    CONSTRAINT worker_registry_event_event_kind CHECK ((event_kind = ANY (ARRAY['registered'::text, 'heartbeat'::text, 'marked_dead'::text, 'ttl_swept'::text])))
+);
+CREATE INDEX worker_registry_event_age ON ff.worker_registry_event USING btree (event_at_ms);
+
+CREATE OR REPLACE FUNCTION ff.claimable(of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer, for_worker text DEFAULT ''::text)
  RETURNS TABLE(partition_key smallint, execution_id uuid)
  LANGUAGE plpgsql
  ROWS 1
@@ -255,10 +330,13 @@ DECLARE
     share record;
     taken uuid[] := '{}';
     missing bigint := 0;
+    grants constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r
      WHERE r.lane_id = ANY (of_lanes) AND r.namespace = of_namespace
+       AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
+                                    WHERE l.lane_id = ANY (of_lanes) AND l.lane_state <> 'active'))
        AND (of_kinds IS NULL OR r.execution_kind = ANY (of_kinds))
        AND r.required_capabilities <@ offered;
 
@@ -266,6 +344,7 @@ BEGIN
         RETURN QUERY
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
+           AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
@@ -277,6 +356,7 @@ BEGIN
                   FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                          AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT wanted) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -286,6 +366,7 @@ BEGIN
         FOR partition_key, execution_id IN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
+               AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
@@ -303,6 +384,7 @@ BEGIN
                SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                  AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
                   AND e.execution_id <> ALL (taken)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
@@ -326,6 +408,10 @@ DECLARE
     all_new boolean;
     at_once boolean;
     unknown boolean := false;
+    closed constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
+                                     WHERE l.lane_id = ANY (shape_lane_id)
+                                       AND l.lane_state IN ('draining', 'disabled'));
+    refused text;
 BEGIN
     FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
@@ -412,6 +498,20 @@ BEGIN
     all_new := cardinality(new_ids) = cardinality(given_execution_id);
     at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL;
 
+    -- What was created before is a duplicate wherever its lane stands; only what is new is refused.
+    IF cardinality(closed) > 0 THEN
+        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refused
+          FROM unnest(given_partition_key, given_execution_id, given_shape)
+               AS g (partition_key, execution_id, shape)
+          JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
+         WHERE l.lane_id = ANY (closed)
+           AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
+         LIMIT 1;
+        IF refused IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refused;
+        END IF;
+    END IF;
+
     IF given_tags IS NOT NULL THEN
         INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
         SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
@@ -449,6 +549,57 @@ BEGIN
                    AS g (partition_key, execution_id, delay_ms, delay_until_ms, stands_for, ordinal)
            ) AS told
      WHERE NOT told.created OR told.public_state = 'delayed';
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.emit_operator_event(of_partition smallint, of_execution uuid, of_flow uuid, what text, who text, why text, facts jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO ff.operator_event (
+           execution_id, flow_id, route_id, occurred_at_ms, partition_key, event_type, actor, reason,
+           details, tags)
+    SELECT of_execution, of_flow, e.route_id, ff.now_ms(), of_partition, what, who, why, facts,
+           nullif(e.tags, '{}')
+      FROM (SELECT) AS always
+      LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (of_partition, of_execution);
+    PERFORM ff.wake('operator');
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+BEGIN
+    DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.claim_grant t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.attempt t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.exec_tag t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    -- A key that stands for a later execution by now stays.
+    DELETE FROM ff.exec_idempotency t
+     USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+      JOIN ff.exec_body b USING (partition_key, execution_id)
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+      JOIN ff.route r USING (route_id)
+     WHERE (t.partition_key, t.namespace, t.idempotency_key) = (old.partition_key, r.namespace, b.idempotency_key)
+       AND t.execution_id = old.execution_id;
+    DELETE FROM ff.exec_body t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
 END
 $function$;
 
@@ -517,6 +668,12 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+
+CREATE OR REPLACE FUNCTION ff.promised(of_partition smallint, of_execution uuid, to_other_than text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = promised.of_partition) AND (g.execution_id = promised.of_execution)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.worker_id <> promised.to_other_than))));
 
 CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  RETURNS integer

@@ -218,7 +218,7 @@ async def test_a_lane_is_registered_by_its_first_execution(db: Connection, clock
     await given.created(db, lane_id="mail", execution_kind="another")
 
     [lane] = await db.fetch("SELECT * FROM ff.lane_registry")
-    assert tuple(lane) == ("mail", first, "create_execution")
+    assert tuple(lane)[:4] == ("mail", first, "create_execution", "active")
 
 
 async def test_a_batch_is_answered_in_its_order(db: Connection) -> None:

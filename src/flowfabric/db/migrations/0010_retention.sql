@@ -1,0 +1,34 @@
+-- backward_compatible
+-- Forgets these executions and everything that is kept by execution. A migration that adds a table with an
+-- execution's id replaces this function; a test compares.
+CREATE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    AS $$
+BEGIN
+    DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.claim_grant t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.attempt t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.exec_tag t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    -- A key that stands for a later execution by now stays.
+    DELETE FROM ff.exec_idempotency t
+     USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+      JOIN ff.exec_body b USING (partition_key, execution_id)
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+      JOIN ff.route r USING (route_id)
+     WHERE (t.partition_key, t.namespace, t.idempotency_key) = (old.partition_key, r.namespace, b.idempotency_key)
+       AND t.execution_id = old.execution_id;
+    DELETE FROM ff.exec_body t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+END
+$$;

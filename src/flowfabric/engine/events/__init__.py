@@ -1,0 +1,1 @@
+"""The outboxes: what happened, in order, to whoever subscribes."""

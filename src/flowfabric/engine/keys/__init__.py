@@ -1,0 +1,1 @@
+"""The keys that sign grants and waitpoint tokens."""

@@ -1,0 +1,154 @@
+"""Refusals that come from where an execution, a lane or a key stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowfabric.errors.base import EngineError, NotFound, RetryClass
+
+if TYPE_CHECKING:
+    from flowfabric.ids import ExecutionId
+
+
+class Contention(EngineError):
+    """The execution is not in the state the call needs; read it again before another try."""
+
+    kind = "contention"
+    http_status = 409
+    retry_class = RetryClass.RETRYABLE
+
+
+class ExecutionNotActive(Contention):
+    """Nobody holds the execution: it has ended, or waits to be claimed. A lease holder stops."""
+
+    code = "execution_not_active"
+    retry_class = RetryClass.TERMINAL
+
+    def __init__(
+        self,
+        execution_id: ExecutionId,
+        *,
+        lifecycle_phase: str,
+        terminal_outcome: str,
+        lease_epoch: int,
+        attempt_id: object,
+    ) -> None:
+        ended = f", ended as {terminal_outcome}" if lifecycle_phase == "terminal" else ""
+        super().__init__(f"execution {execution_id} is {lifecycle_phase}{ended}, not active")
+        self.execution_id = execution_id
+        self.lifecycle_phase, self.terminal_outcome = lifecycle_phase, terminal_outcome
+        self.lease_epoch, self.attempt_id = lease_epoch, attempt_id
+
+
+class ExecutionNotEligible(Contention):
+    """It does not wait for a worker: it runs, is delayed, blocked, suspended or has ended."""
+
+    code = "execution_not_eligible"
+
+    def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
+        super().__init__(f"execution {execution_id} is {public_state}, not waiting for a worker")
+        self.execution_id, self.public_state = execution_id, public_state
+
+
+class RetryExhausted(Contention):
+    """Serialization conflicts persisted through every retry; nothing was written."""
+
+    code = "retry_exhausted"
+    http_status = 503
+
+    def __init__(self, operation: str, attempts: int) -> None:
+        super().__init__(f"{operation}: gave up after {attempts} serialization conflicts")
+        self.operation, self.attempts = operation, attempts
+
+
+class Conflict(EngineError):
+    """The request contradicts what is stored."""
+
+    kind = "conflict"
+    http_status = 409
+
+
+class RotationConflict(Conflict):
+    """The key id is taken by another secret, or by one that was retired."""
+
+    code = "rotation_conflict"
+
+    def __init__(self, kid: str, why: str) -> None:
+        super().__init__(f"kid {kid!r} {why}")
+        self.kid = kid
+
+
+class StateError(EngineError):
+    """The execution's state forbids the call, for good."""
+
+    kind = "state"
+    http_status = 409
+
+
+class StaleLease(StateError):
+    """Another lease superseded this one; drop the work and claim again."""
+
+    code = "stale_lease"
+
+    def __init__(self, execution_id: ExecutionId, *, held: int, current: int) -> None:
+        super().__init__(f"execution {execution_id}: epoch {held} was superseded by {current}")
+        self.execution_id, self.held, self.current = execution_id, held, current
+
+
+class LeaseExpired(StateError):
+    """The lease ran out before this call; drop the work."""
+
+    code = "lease_expired"
+
+    def __init__(self, execution_id: ExecutionId, *, lease_epoch: int) -> None:
+        super().__init__(f"execution {execution_id}: the lease of epoch {lease_epoch} ran out")
+        self.execution_id, self.lease_epoch = execution_id, lease_epoch
+
+
+class ExecutionNotTerminal(StateError):
+    """It has not ended; only what has ended can be replayed."""
+
+    code = "execution_not_terminal"
+
+    def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
+        super().__init__(f"execution {execution_id} is {public_state}; it has not ended")
+        self.execution_id, self.public_state = execution_id, public_state
+
+
+class MaxReplaysExhausted(StateError):
+    """It was replayed as often as its policy allows."""
+
+    code = "max_replays_exhausted"
+
+    def __init__(self, execution_id: ExecutionId, replay_count: int) -> None:
+        super().__init__(f"execution {execution_id} was replayed {replay_count} times already")
+        self.execution_id, self.replay_count = execution_id, replay_count
+
+
+class LaneNotAccepting(StateError):
+    """The lane is draining or disabled and takes nothing new; nothing was created."""
+
+    code = "lane_not_accepting"
+
+
+class TaskConsumed(StateError):
+    """The claimed task was already ended by an earlier call."""
+
+    code = "attempt_already_terminal"
+    retry_class = RetryClass.INFORMATIONAL
+
+
+class StreamDisconnected(EngineError):
+    """The subscription lost its connection and ended; subscribe again with `cursor`."""
+
+    kind = "stream_disconnected"
+    code = "stream_disconnected"
+    http_status = 503
+
+    def __init__(self, cursor: bytes) -> None:
+        super().__init__(f"the subscription was cut; go on from cursor {cursor.hex() or 'now'}")
+        self.cursor = cursor
+
+
+Refusal = NotFound | ExecutionNotActive | StaleLease | LeaseExpired
+"""Why a fenced call on one execution was refused."""
