@@ -162,6 +162,14 @@ def check_tag_key(key: str) -> str:
     return key
 
 
+def check_tag_value(value: str, *, key: str) -> str:
+    """The value, if it can be stored and searched for."""
+    storable_text(value, field=f"tag {key}")
+    if len(value.encode()) > 1024:
+        raise invalid_input(f"tag {key}", value[:40] + "…", "must be at most 1024 bytes")
+    return value
+
+
 def check_text(value: str, *, field: str, at_most: int = 256) -> str:
     """The text, if Postgres can store it: not empty, no NUL, no lone surrogate, not too long."""
     if not value:

@@ -80,7 +80,7 @@ async def test_what_ended_otherwise_cannot_be_cancelled(
     handle = await client.submit(app.tasks["job"].call())
     await app.worker(dsn=ff_dsn).run_until_idle()
 
-    with pytest.raises(ValidationError, match="already ended as completed"):
+    with pytest.raises(ValidationError, match="already terminal in state completed"):
         await handle.cancel()
 
 

@@ -271,7 +271,7 @@ class Walk:
                     self.db, self.chance.choice(self.executions[-12:]), reason="random"
                 )
             except ValidationError as error:
-                assert "already ended" in error.detail  # noqa: PT017
+                assert "already terminal" in error.detail  # noqa: PT017
 
     async def renew(self) -> None:
         await renew(self.db, self.some_leases(), ttl=30, tell=self.chance.random() < 0.5)

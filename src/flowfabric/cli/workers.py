@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from flowfabric.cli.connection import engine_on, resolve, run
 from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
-from flowfabric.engine.workers.registry import WorkerPage
+from flowfabric.engine.workers.list_workers import WorkerPage
 
 
 def workers(

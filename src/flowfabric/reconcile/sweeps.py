@@ -9,11 +9,15 @@ import msgspec
 
 from flowfabric.db.listen import expire_waiters
 from flowfabric.db.rows import Connection
+from flowfabric.engine.events.prune_actions import prune_actions
+from flowfabric.engine.lifecycle.block_execution import unblock_routes
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.engine.workers.registry import expire_workers
+from flowfabric.engine.lifecycle.trim_retention import forget_finished
+from flowfabric.engine.workers.expire_workers import expire_workers
+from flowfabric.engine.workers.list_worker_events import prune_worker_events
 
 Step = Callable[[Connection, int], Awaitable[int]]
 
@@ -35,6 +39,10 @@ SWEEPS: Final = (
     Sweep(expire_leases, every=1.0),
     Sweep(expire_attempts, every=2.0),
     Sweep(expire_executions, every=5.0),
+    Sweep(unblock_routes, every=5.0),
     Sweep(expire_workers, every=30.0),
     Sweep(expire_waiters, every=60.0),
+    Sweep(forget_finished, every=60.0),
+    Sweep(prune_worker_events, every=3600.0),
+    Sweep(prune_actions, every=3600.0),
 )

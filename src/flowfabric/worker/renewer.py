@@ -18,12 +18,9 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.workers.registry import (
-    NotRegistered,
-    heartbeat_worker,
-    mark_worker_dead,
-    register_worker,
-)
+from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
+from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
+from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError
 from flowfabric.worker.held import Held, Holdings
 from flowfabric.worker.settings import WorkerSettings

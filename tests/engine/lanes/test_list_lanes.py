@@ -10,6 +10,7 @@ from flowfabric.engine.lanes.register_lanes import register_lanes
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.errors import ValidationError
+from flowfabric.states import LaneState
 from flowfabric.testing import Clock
 from tests import given
 
@@ -94,10 +95,18 @@ async def test_what_is_open_on_a_lane_is_counted_by_state(db: Connection, clock:
 
     assert idle == LaneCount(
         lane_id="idle",
+        lane_state=LaneState.ACTIVE,
+        state_changed_at=None,
+        state_changed_by=None,
+        state_reason=None,
+        retention=None,
         registered_at=registered_at,
         waiting=0,
         delayed=0,
         active=0,
+        suspended=0,
+        waiting_children=0,
+        rate_limited=0,
         oldest_waiting_since=None,
     )
     assert (mail.lane_id, mail.waiting, mail.delayed, mail.active) == ("mail", 3, 2, 1)

@@ -6,17 +6,11 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.workers.registry import (
-    Marked,
-    NotRegistered,
-    Refreshed,
-    Registered,
-    expire_workers,
-    heartbeat_worker,
-    list_workers,
-    mark_worker_dead,
-    register_worker,
-)
+from flowfabric.engine.workers.expire_workers import expire_workers
+from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
+from flowfabric.engine.workers.list_workers import list_workers
+from flowfabric.engine.workers.mark_worker_dead import Marked, mark_worker_dead
+from flowfabric.engine.workers.register_worker import Refreshed, Registered, register_worker
 from flowfabric.errors import Unavailable, ValidationError
 from flowfabric.ids import worker_partition
 from flowfabric.instants import instant

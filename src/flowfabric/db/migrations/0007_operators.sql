@@ -30,6 +30,7 @@ CREATE TABLE ff.operator_event (
             'key_rotated'))
 );
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id) WHERE execution_id IS NOT NULL;
+CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
 
 -- The one way an operator event is written; `details` holds what was before and after.
 CREATE FUNCTION ff.emit_operator_event(

@@ -8,17 +8,11 @@ from datetime import timedelta
 from flowfabric.engine.facade.base import Base
 from flowfabric.engine.lanes.list_lanes import LaneCount, LanePage, count_by_lane, list_lanes
 from flowfabric.engine.lanes.register_lanes import register_lanes
-from flowfabric.engine.workers.registry import (
-    Marked,
-    NotRegistered,
-    Refreshed,
-    Registered,
-    WorkerPage,
-    heartbeat_worker,
-    list_workers,
-    mark_worker_dead,
-    register_worker,
-)
+from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
+from flowfabric.engine.workers.list_worker_events import WorkerEvent, list_worker_events
+from flowfabric.engine.workers.list_workers import WorkerPage, list_workers
+from flowfabric.engine.workers.mark_worker_dead import Marked, mark_worker_dead
+from flowfabric.engine.workers.register_worker import Refreshed, Registered, register_worker
 
 
 class Registries(Base):
@@ -87,4 +81,14 @@ class Registries(Base):
     ) -> WorkerPage:
         return await self._run(
             "list_workers", lambda conn: list_workers(conn, namespace, after=after, limit=limit)
+        )
+
+    async def list_worker_events(
+        self, namespace: str, *, worker_instance_id: str | None = None, limit: int = 100
+    ) -> list[WorkerEvent]:
+        return await self._run(
+            "list_worker_events",
+            lambda conn: list_worker_events(
+                conn, namespace, worker_instance_id=worker_instance_id, limit=limit
+            ),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
 import msgspec
@@ -11,6 +11,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import check_lane
 from flowfabric.instants import instant
+from flowfabric.states import LaneState
 
 LIST_LANES: Final[LiteralString] = """
 -- lanes.list_lanes
@@ -22,7 +23,7 @@ SELECT lane_id FROM ff.lane_registry
 # Every count walks a partial index of what has not ended; history is not read.
 LANE_COUNTS: Final[LiteralString] = """
 -- lanes.count_by_lane
-WITH open_ AS (       -- what waits, is delayed or runs
+WITH open_ AS (       -- what waits, is delayed, runs, or is held back
     SELECT route_id, public_state, created_at_ms FROM ff.exec_core
      WHERE eligibility_state = 'eligible_now'
      UNION ALL
@@ -31,21 +32,32 @@ WITH open_ AS (       -- what waits, is delayed or runs
      UNION ALL
     SELECT route_id, public_state, created_at_ms FROM ff.exec_core
      WHERE lifecycle_phase = 'active'
+     UNION ALL
+    SELECT route_id, public_state, created_at_ms FROM ff.exec_core
+     WHERE lifecycle_phase = 'suspended'
+        OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_budget', 'blocked_by_quota',
+               'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
 ), counted AS (       -- by route, of which there are few
     SELECT route_id,
            count(*) FILTER (WHERE public_state IN ('waiting', 'resumable')) AS waiting,
            count(*) FILTER (WHERE public_state = 'delayed') AS delayed,
            count(*) FILTER (WHERE public_state = 'active') AS active,
+           count(*) FILTER (WHERE public_state = 'suspended') AS suspended,
+           count(*) FILTER (WHERE public_state = 'waiting_children') AS waiting_children,
+           count(*) FILTER (WHERE public_state = 'rate_limited') AS rate_limited,
            min(created_at_ms) FILTER (WHERE public_state IN ('waiting', 'resumable')) AS oldest_ms
       FROM open_ GROUP BY route_id
 )
-SELECT l.lane_id, l.registered_at_ms, coalesce(sum(c.waiting), 0)::bigint AS waiting,
+SELECT l.lane_id, l.lane_state, l.state_changed_at_ms, l.state_changed_by, l.state_reason,
+       l.retention_ms, l.registered_at_ms, coalesce(sum(c.waiting), 0)::bigint AS waiting,
        coalesce(sum(c.delayed), 0)::bigint AS delayed, coalesce(sum(c.active), 0)::bigint AS active,
-       min(c.oldest_ms) AS oldest_ms
+       coalesce(sum(c.suspended), 0)::bigint AS suspended,
+       coalesce(sum(c.waiting_children), 0)::bigint AS waiting_children,
+       coalesce(sum(c.rate_limited), 0)::bigint AS rate_limited, min(c.oldest_ms) AS oldest_ms
   FROM ff.lane_registry l
   LEFT JOIN ff.route r USING (lane_id)
   LEFT JOIN counted c USING (route_id)
- GROUP BY l.lane_id, l.registered_at_ms ORDER BY l.lane_id
+ GROUP BY l.lane_id ORDER BY l.lane_id
 """
 
 
@@ -57,13 +69,22 @@ class LanePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What is open on one lane."""
+    """One lane: its state, and what is open on it."""
 
     lane_id: str
+    lane_state: LaneState
+    state_changed_at: datetime | None
+    state_changed_by: str | None
+    state_reason: str | None
+    retention: timedelta | None
+    """For how long it keeps what has ended: zero for ever, None the default."""
     registered_at: datetime
     waiting: int
     delayed: int
     active: int
+    suspended: int
+    waiting_children: int
+    rate_limited: int
     oldest_waiting_since: datetime | None
 
 
@@ -73,10 +94,18 @@ class _Lane(msgspec.Struct, frozen=True):
 
 class _Count(msgspec.Struct, frozen=True):
     lane_id: str
+    lane_state: str
+    state_changed_at_ms: int | None
+    state_changed_by: str | None
+    state_reason: str | None
+    retention_ms: int | None
     registered_at_ms: int
     waiting: int
     delayed: int
     active: int
+    suspended: int
+    waiting_children: int
+    rate_limited: int
     oldest_ms: int | None
 
 
@@ -97,10 +126,20 @@ async def count_by_lane(conn: Connection) -> list[LaneCount]:
     return [
         LaneCount(
             lane_id=row.lane_id,
+            lane_state=LaneState(row.lane_state),
+            state_changed_at=instant(row.state_changed_at_ms),
+            state_changed_by=row.state_changed_by,
+            state_reason=row.state_reason,
+            retention=(
+                None if row.retention_ms is None else timedelta(milliseconds=row.retention_ms)
+            ),
             registered_at=instant(row.registered_at_ms),
             waiting=row.waiting,
             delayed=row.delayed,
             active=row.active,
+            suspended=row.suspended,
+            waiting_children=row.waiting_children,
+            rate_limited=row.rate_limited,
             oldest_waiting_since=instant(row.oldest_ms),
         )
         for row in rows

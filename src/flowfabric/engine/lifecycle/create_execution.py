@@ -17,9 +17,9 @@ from flowfabric.ids import (
     ExecutionId,
     check_lane,
     check_tag_key,
+    check_tag_value,
     check_text,
     key_partition,
-    storable_text,
 )
 from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.policy import (
@@ -90,7 +90,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
         for key, value in self.tags.items():
             check_tag_key(key)
-            storable_text(value, field=f"tag {key}")
+            check_tag_value(value, key=key)
         for field in ("delay_until", "execution_deadline_at"):
             moment: datetime | None = getattr(self, field)
             if moment is not None:

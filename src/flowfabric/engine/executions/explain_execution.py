@@ -1,0 +1,98 @@
+"""Why an execution is not running, or how it came to its end, and what would change that."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.executions.reasons import Explanation, Facts, explained
+from flowfabric.errors import NotFound
+from flowfabric.ids import ExecutionId
+
+AHEAD_AT_MOST: Final = 1000
+"""How far the place in the queue is counted."""
+
+EXPLAIN_EXECUTION: Final[LiteralString] = """
+-- executions.explain_execution
+WITH core AS (
+    SELECT e.*, r.namespace, r.lane_id, r.execution_kind, r.required_capabilities,
+           ff.now_ms() AS seen_at_ms
+      FROM ff.exec_core e JOIN ff.route r USING (route_id)
+     WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+), alive AS (         -- the workers of its namespace, and what each of them lacks
+    SELECT w.worker_instance_id, w.capabilities, w.concurrency,
+           core.lane_id = ANY (w.lanes) AS on_lane,
+           w.kinds = '{}' OR core.execution_kind = ANY (w.kinds) AS of_kind,
+           core.required_capabilities <@ w.capabilities AS capable
+      FROM core JOIN ff.worker_registry w ON w.namespace = core.namespace
+     WHERE w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms
+), able AS (
+    SELECT * FROM alive WHERE on_lane AND of_kind AND capable
+), ahead AS (         -- what the same workers take before it
+    SELECT count(*) AS n
+      FROM (SELECT FROM core JOIN ff.exec_core e ON e.route_id = core.route_id
+             WHERE e.eligibility_state = 'eligible_now' AND core.eligibility_state = 'eligible_now'
+               AND (-e.priority, e.created_at_ms, e.execution_id)
+                 < (-core.priority, core.created_at_ms, core.execution_id)
+             LIMIT %(ahead_at_most)s) AS better
+), busy AS (          -- the slots in use of the workers that could take it
+    SELECT count(*) AS n FROM ff.exec_core e
+     WHERE e.lifecycle_phase = 'active'
+       AND e.worker_instance_id IN (SELECT worker_instance_id FROM able)
+)
+SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibility_state,
+       core.blocking_reason, core.blocking_detail, core.attempt_state, core.attempt_index,
+       core.total_attempt_count, core.retry_count, core.replay_count, core.priority,
+       core.created_at_ms, core.last_mutation_at_ms, core.delay_until_ms, core.deadline_at_ms,
+       core.terminal_at_ms, core.attempt_started_at_ms, core.attempt_timeout_at_ms,
+       core.lease_expires_at_ms, core.worker_instance_id, core.failure_reason,
+       core.failure_category, core.cancellation_reason, core.cancelled_by, core.progress_pct,
+       core.progress_message, core.namespace, core.lane_id, core.execution_kind,
+       core.required_capabilities, lane.lane_state, lane.state_changed_by,
+       lane.state_changed_at_ms, lane.state_reason,
+       (SELECT count(*) FROM alive) AS workers,
+       (SELECT count(*) FROM alive WHERE on_lane) AS lane_workers,
+       (SELECT count(*) FROM alive WHERE on_lane AND of_kind) AS kind_workers,
+       (SELECT count(*) FROM able) AS able_workers,
+       (SELECT coalesce(sum(concurrency), 0) FROM able)::bigint AS slots,
+       (SELECT n FROM busy) AS busy_slots, (SELECT n FROM ahead) AS ahead,
+       ARRAY(SELECT c FROM unnest(core.required_capabilities) AS c
+              WHERE NOT EXISTS (SELECT FROM alive
+                                 WHERE on_lane AND of_kind AND c = ANY (alive.capabilities))
+              ORDER BY c) AS missing_capabilities,
+       EXISTS (SELECT FROM ff.worker_registry w
+                WHERE w.namespace = core.namespace
+                  AND w.worker_instance_id = core.worker_instance_id
+                  AND w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms) AS holder_alive,
+       promise.worker_id AS promised_to, promise.expires_at_ms AS promised_until_ms,
+       (SELECT o.actor FROM ff.operator_event o
+         WHERE o.execution_id = core.execution_id AND o.partition_key = core.partition_key
+           AND o.event_type = CASE core.public_state WHEN 'cancelled' THEN 'cancelled'
+                                                     ELSE 'blocked' END
+         ORDER BY o.event_id DESC LIMIT 1) AS actor,
+       (SELECT coalesce((b.policy ->> 'max_replay_count')::integer, 10) FROM ff.exec_body b
+         WHERE (b.partition_key, b.execution_id) = (core.partition_key, core.execution_id)
+       ) AS max_replay_count
+  FROM core
+  LEFT JOIN ff.lane_registry lane USING (lane_id)
+  LEFT JOIN LATERAL (
+       SELECT g.worker_id, g.expires_at_ms FROM ff.claim_grant g
+        WHERE (g.partition_key, g.execution_id) = (core.partition_key, core.execution_id)
+          AND g.kind = 'claim' AND g.expires_at_ms > core.seen_at_ms
+        ORDER BY g.expires_at_ms DESC LIMIT 1) AS promise ON true
+"""
+
+
+async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Explanation:
+    """Where the execution stands, why, and what would change that; raises `NotFound`."""
+    facts = await fetch_maybe(
+        conn,
+        EXPLAIN_EXECUTION,
+        Facts,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+        ahead_at_most=AHEAD_AT_MOST,
+    )
+    if facts is None:
+        raise NotFound("execution", execution_id)
+    return explained(execution_id, facts)

@@ -1,0 +1,104 @@
+"""Leases that have run out and were not taken back yet; reading takes nothing back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.errors import invalid_input
+from flowfabric.ids import ExecutionId
+from flowfabric.instants import check_instant, epoch_ms, instant
+
+MAX_PAGE: Final = 10_000
+
+LIST_EXPIRED_LEASES: Final[LiteralString] = """
+-- executions.list_expired_leases
+SELECT e.partition_key, e.execution_id, e.lease_id, e.lease_epoch, e.worker_instance_id,
+       e.lease_expires_at_ms, e.attempt_index
+  FROM ff.exec_core e JOIN ff.route r USING (route_id)
+ WHERE e.lifecycle_phase = 'active'
+   AND e.lease_expires_at_ms <= coalesce(%(as_of_ms)s, ff.now_ms())
+   AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
+   AND (%(after_ms)s::bigint IS NULL
+        OR (e.lease_expires_at_ms, e.execution_id) > (%(after_ms)s, %(after_id)s::uuid))
+ ORDER BY e.lease_expires_at_ms, e.execution_id LIMIT %(limit)s
+"""
+
+
+class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
+    """A lease that its holder did not renew in time."""
+
+    execution_id: ExecutionId
+    lease_id: UUID
+    lease_epoch: int
+    worker_instance_id: str
+    expires_at: datetime
+    attempt_index: int
+
+
+class AfterLease(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a page of expired leases ended."""
+
+    expires_at_ms: int
+    execution_id: ExecutionId
+
+
+class ExpiredLeasePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some expired leases, and the cursor for the next page if this one is full."""
+
+    leases: list[ExpiredLease]
+    cursor: AfterLease | None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+    lease_id: UUID
+    lease_epoch: int
+    worker_instance_id: str
+    lease_expires_at_ms: int
+    attempt_index: int
+
+
+async def list_expired_leases(
+    conn: Connection,
+    *,
+    as_of: datetime | None = None,
+    after: AfterLease | None = None,
+    limit: int = 1000,
+    namespace: str | None = None,
+) -> ExpiredLeasePage:
+    """At most `limit` leases that ran out by `as_of` (now), the longest expired first."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise invalid_input("limit", limit, f"must be 1 to {MAX_PAGE}")
+    rows = await fetch_all(
+        conn,
+        LIST_EXPIRED_LEASES,
+        _Row,
+        as_of_ms=None if as_of is None else epoch_ms(check_instant(as_of, field="as_of")),
+        namespace=namespace,
+        after_ms=None if after is None else after.expires_at_ms,
+        after_id=None if after is None else after.execution_id.uuid,
+        limit=limit,
+    )
+    leases = [
+        ExpiredLease(
+            execution_id=ExecutionId(row.partition_key, row.execution_id),
+            lease_id=row.lease_id,
+            lease_epoch=row.lease_epoch,
+            worker_instance_id=row.worker_instance_id,
+            expires_at=instant(row.lease_expires_at_ms),
+            attempt_index=row.attempt_index,
+        )
+        for row in rows
+    ]
+    cursor = None
+    if len(rows) == limit:
+        cursor = AfterLease(
+            expires_at_ms=rows[-1].lease_expires_at_ms, execution_id=leases[-1].execution_id
+        )
+    return ExpiredLeasePage(leases=leases, cursor=cursor)

@@ -1,0 +1,56 @@
+"""What a handler needs of an execution that it does not hold."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.errors import invalid_input
+from flowfabric.ids import ExecutionId
+
+READ_EXECUTION_CONTEXT: Final[LiteralString] = """
+-- executions.read_execution_context
+SELECT b.payload, b.payload_encoding, r.execution_kind, e.tags
+  FROM ff.exec_core e
+  JOIN ff.exec_body b USING (partition_key, execution_id)
+  JOIN ff.route r USING (route_id)
+ WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+"""
+
+
+class ExecutionContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What an execution was given."""
+
+    input_payload: bytes
+    payload_encoding: str | None
+    execution_kind: str
+    tags: dict[str, str]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    payload: bytes
+    payload_encoding: str | None
+    execution_kind: str
+    tags: str
+
+
+async def read_execution_context(conn: Connection, execution_id: ExecutionId) -> ExecutionContext:
+    """The execution's input; raises `ValidationError(invalid_input)` where there is none."""
+    row = await fetch_maybe(
+        conn,
+        READ_EXECUTION_CONTEXT,
+        _Row,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+    )
+    if row is None:
+        raise invalid_input("execution_id", str(execution_id), "does not exist")
+    tags = msgspec.json.decode(row.tags, type=dict[str, str])
+    return ExecutionContext(
+        input_payload=row.payload,
+        payload_encoding=row.payload_encoding,
+        execution_kind=row.execution_kind,
+        tags=dict(sorted(tags.items())),
+    )

@@ -1,0 +1,391 @@
+"""From the facts around an execution to the reasons why it does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
+from flowfabric.states import (
+    AttemptState,
+    BlockingReason,
+    EligibilityState,
+    LaneState,
+    LifecyclePhase,
+    PublicState,
+)
+
+
+class Why(StrEnum):
+    """What stands between an execution and a worker, or what became of it."""
+
+    NOT_DUE = "not_due"
+    DUE = "due"
+    LANE_NOT_ACTIVE = "lane_not_active"
+    PROMISED = "promised"
+    NO_WORKER = "no_worker"
+    NO_WORKER_FOR_KIND = "no_worker_for_kind"
+    NO_CAPABLE_WORKER = "no_capable_worker"
+    WORKERS_BUSY = "workers_busy"
+    BEHIND_OTHERS = "behind_others"
+    ABOUT_TO_START = "about_to_start"
+    BLOCKED = "blocked"
+    WAITS_FOR_UPSTREAMS = "waits_for_upstreams"
+    SUSPENDED = "suspended"
+    HELD = "held"
+    HOLDER_SILENT = "holder_silent"
+    LEASE_LAPSED = "lease_lapsed"
+    DEADLINE = "deadline"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    SKIPPED = "skipped"
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason: what holds, what would change it, and when that happens by itself."""
+
+    why: Why
+    message: str
+    remedy: str
+    clears_at: datetime | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an execution stands where it stands; the first reason is the decisive one."""
+
+    execution_id: ExecutionId
+    public_state: PublicState
+    since: datetime
+    lane_id: str
+    execution_kind: str
+    required_capabilities: list[str]
+    live_workers: int
+    able_workers: int
+    reasons: list[Reason]
+
+    @property
+    def summary(self) -> str:
+        return self.reasons[0].message
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the database knows around one execution."""
+
+    seen_at_ms: int
+    public_state: str
+    lifecycle_phase: str
+    eligibility_state: str
+    blocking_reason: str
+    blocking_detail: str | None
+    attempt_state: str
+    attempt_index: int
+    total_attempt_count: int
+    retry_count: int
+    replay_count: int
+    priority: int
+    created_at_ms: int
+    last_mutation_at_ms: int
+    delay_until_ms: int | None
+    deadline_at_ms: int | None
+    terminal_at_ms: int | None
+    attempt_started_at_ms: int | None
+    attempt_timeout_at_ms: int | None
+    lease_expires_at_ms: int | None
+    worker_instance_id: str | None
+    failure_reason: str | None
+    failure_category: str | None
+    cancellation_reason: str | None
+    cancelled_by: str | None
+    progress_pct: int | None
+    progress_message: str | None
+    namespace: str
+    lane_id: str
+    execution_kind: str
+    required_capabilities: list[str]
+    lane_state: str | None
+    state_changed_by: str | None
+    state_changed_at_ms: int | None
+    state_reason: str | None
+    workers: int
+    lane_workers: int
+    kind_workers: int
+    able_workers: int
+    slots: int
+    busy_slots: int
+    ahead: int
+    missing_capabilities: list[str]
+    holder_alive: bool
+    promised_to: str | None
+    promised_until_ms: int | None
+    actor: str | None
+    max_replay_count: int
+
+
+def explained(execution_id: ExecutionId, facts: Facts) -> Explanation:
+    """The explanation of one execution."""
+    return Explanation(
+        execution_id=execution_id,
+        public_state=PublicState(facts.public_state),
+        since=instant(facts.terminal_at_ms or facts.last_mutation_at_ms),
+        lane_id=facts.lane_id,
+        execution_kind=facts.execution_kind,
+        required_capabilities=facts.required_capabilities,
+        live_workers=facts.workers,
+        able_workers=facts.able_workers,
+        reasons=list(_reasons(execution_id, facts)),
+    )
+
+
+def _reasons(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
+    match LifecyclePhase(facts.lifecycle_phase):
+        case LifecyclePhase.TERMINAL:
+            yield _ended(execution_id, facts)
+            return
+        case LifecyclePhase.ACTIVE:
+            yield _held(facts)
+        case LifecyclePhase.SUSPENDED:
+            yield _suspended(facts)
+        case LifecyclePhase.RUNNABLE:
+            yield from _waiting(execution_id, facts)
+    if facts.deadline_at_ms is not None:
+        yield Reason(
+            why=Why.DEADLINE,
+            message=f"it expires at {_at(facts.deadline_at_ms)} unless it has ended by then",
+            remedy="nothing extends a deadline; a replay after it grants the same time again",
+            clears_at=instant(facts.deadline_at_ms),
+        )
+
+
+def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
+    """What is in the way of a runnable execution, the first obstacle first."""
+    blocked = _blocked(execution_id, facts)
+    if blocked is not None:
+        yield blocked
+    if facts.lane_state not in (None, LaneState.ACTIVE):
+        yield _lane_not_active(facts)
+    if facts.promised_to is not None:
+        yield Reason(
+            why=Why.PROMISED,
+            message=f"promised to worker {facts.promised_to!r} by a claim grant "
+            f"until {_at(facts.promised_until_ms)}",
+            remedy="that worker claims it, or the grant runs out",
+            clears_at=instant(facts.promised_until_ms),
+        )
+    unserved = _unserved(facts)
+    if unserved is not None:
+        yield unserved
+    elif blocked is None and facts.promised_to is None and facts.lane_state == LaneState.ACTIVE:
+        yield _queued(facts)
+
+
+def _blocked(execution_id: ExecutionId, facts: Facts) -> Reason | None:
+    detail = f": {facts.blocking_detail}" if facts.blocking_detail else ""
+    match EligibilityState(facts.eligibility_state):
+        case EligibilityState.ELIGIBLE_NOW | EligibilityState.NOT_APPLICABLE:
+            return None
+        case EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
+            return _not_due(facts)
+        case EligibilityState.BLOCKED_BY_DEPENDENCIES:
+            return Reason(
+                why=Why.WAITS_FOR_UPSTREAMS,
+                message=f"waits for what it depends on{detail}",
+                remedy="it becomes claimable when its upstreams have ended",
+            )
+        case EligibilityState.BLOCKED_BY_OPERATOR:
+            return Reason(
+                why=Why.BLOCKED,
+                message=f"held back by {facts.actor or 'an operator'}{detail}",
+                remedy=f"unblock it: ff executions unblock '{execution_id}'",
+            )
+        case EligibilityState.BLOCKED_BY_ROUTE:
+            return Reason(
+                why=Why.BLOCKED,
+                message=f"held back until a capable worker is registered{detail}",
+                remedy=f"start a worker on lane {facts.lane_id!r} that offers "
+                f"{_listed(facts.required_capabilities)}",
+            )
+        case EligibilityState.BLOCKED_BY_LANE_STATE:
+            return Reason(
+                why=Why.BLOCKED,
+                message=f"held back by policy{detail}",
+                remedy="whoever set the policy lets it go",
+            )
+        case EligibilityState.BLOCKED_BY_BUDGET | EligibilityState.BLOCKED_BY_QUOTA as limit:
+            return Reason(
+                why=Why.BLOCKED,
+                message=f"{limit.value.removeprefix('blocked_by_')} used up{detail}",
+                remedy="it goes on when there is room again",
+            )
+
+
+def _not_due(facts: Facts) -> Reason:
+    due = facts.delay_until_ms or facts.seen_at_ms
+    why = {
+        BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index - 1} failed "
+        f"({facts.failure_category}: {facts.failure_reason}); retry {facts.retry_count} waits",
+        BlockingReason.WAITING_FOR_RESUME_DELAY: "it was resumed with a delay and waits",
+    }.get(BlockingReason(facts.blocking_reason), "it is delayed")
+    if due <= facts.seen_at_ms:
+        return Reason(
+            why=Why.DUE,
+            message=f"{why}; it was due at {_at(due)} and no sweep has let it go yet",
+            remedy="a running worker sweeps every second: is one running? ff workers",
+        )
+    return Reason(
+        why=Why.NOT_DUE,
+        message=f"{why} until {_at(due)}",
+        remedy=f"it becomes claimable by itself in {_span(due - facts.seen_at_ms)}",
+        clears_at=instant(due),
+    )
+
+
+def _lane_not_active(facts: Facts) -> Reason:
+    by = f" by {facts.state_changed_by}" if facts.state_changed_by else ""
+    since = f" since {_at(facts.state_changed_at_ms)}" if facts.state_changed_at_ms else ""
+    because = f": {facts.state_reason}" if facts.state_reason else ""
+    return Reason(
+        why=Why.LANE_NOT_ACTIVE,
+        message=f"lane {facts.lane_id!r} is {facts.lane_state}{by}{since}{because}",
+        remedy=f"make it active again: ff lanes resume '{facts.lane_id}'",
+    )
+
+
+def _unserved(facts: Facts) -> Reason | None:
+    """Which worker is missing, if one is."""
+    if facts.able_workers:
+        return None
+    here = f"on lane {facts.lane_id!r} in namespace {facts.namespace!r}"
+    if facts.lane_workers == 0:
+        elsewhere = f" ({facts.workers} on other lanes)" if facts.workers else ""
+        return Reason(
+            why=Why.NO_WORKER,
+            message=f"no live worker {here}{elsewhere}",
+            remedy=f"start one: ff worker MODULE:APP --lane '{facts.lane_id}'",
+        )
+    if facts.kind_workers == 0:
+        return Reason(
+            why=Why.NO_WORKER_FOR_KIND,
+            message=f"{_workers(facts.lane_workers)} {here}, "
+            f"none with a task of kind {facts.execution_kind!r}",
+            remedy="deploy the code that registers this kind",
+        )
+    lacking = facts.missing_capabilities
+    what = f"none offers {_listed(lacking)}" if lacking else "none offers all of that at once"
+    return Reason(
+        why=Why.NO_CAPABLE_WORKER,
+        message=f"it requires {_listed(facts.required_capabilities)}: "
+        f"{_workers(facts.kind_workers)} {here}, {what}",
+        remedy=f"start a worker there that offers {_listed(facts.required_capabilities)}",
+    )
+
+
+def _queued(facts: Facts) -> Reason:
+    """It may be claimed, and somebody could."""
+    able = f"{_workers(facts.able_workers)} with {facts.busy_slots} of {facts.slots} slots in use"
+    if facts.ahead:
+        more = "1000 or more" if facts.ahead >= 1000 else str(facts.ahead)
+        return Reason(
+            why=Why.BEHIND_OTHERS,
+            message=f"{more} like it are claimed before it (priority {facts.priority}); {able}",
+            remedy="more workers or slots, or a higher priority: ff executions priority",
+        )
+    if facts.busy_slots >= facts.slots:
+        return Reason(
+            why=Why.WORKERS_BUSY,
+            message=f"next in its queue; {able}",
+            remedy="it starts when a slot is free; more workers or slots make that sooner",
+        )
+    waited = facts.seen_at_ms - facts.last_mutation_at_ms
+    return Reason(
+        why=Why.ABOUT_TO_START,
+        message=f"next in its queue for {_span(waited)}; {able}",
+        remedy="nothing stands in its way; if it stays so, look at the workers' logs",
+    )
+
+
+def _held(facts: Facts) -> Reason:
+    began = f", attempt {facts.attempt_index} since {_at(facts.attempt_started_at_ms)}"
+    progress = "" if facts.progress_pct is None else f", {facts.progress_pct} % done"
+    note = f" ({facts.progress_message})" if facts.progress_message else ""
+    who = f"worker {facts.worker_instance_id!r}"
+    if (facts.lease_expires_at_ms or 0) <= facts.seen_at_ms:
+        return Reason(
+            why=Why.LEASE_LAPSED,
+            message=f"{who} let its lease run out at {_at(facts.lease_expires_at_ms)}{began}",
+            remedy="the next sweep makes it claimable again: is a worker running? ff workers",
+        )
+    if not facts.holder_alive:
+        return Reason(
+            why=Why.HOLDER_SILENT,
+            message=f"held by {who}, which is not registered as alive{began}{progress}{note}",
+            remedy="it is claimable again when the lease runs out, or after ff executions revoke",
+            clears_at=instant(facts.lease_expires_at_ms),
+        )
+    limit = ""
+    if facts.attempt_timeout_at_ms is not None:
+        limit = f"; the attempt is ended at {_at(facts.attempt_timeout_at_ms)}"
+    return Reason(
+        why=Why.HELD,
+        message=f"runs on {who} until {_at(facts.lease_expires_at_ms)} or its next renewal"
+        f"{began}{progress}{note}{limit}",
+        remedy="it ends by itself; ff executions revoke takes it away, cancel ends it",
+    )
+
+
+def _suspended(facts: Facts) -> Reason:
+    what = facts.blocking_reason.removeprefix("waiting_for_").replace("_", " ")
+    detail = f": {facts.blocking_detail}" if facts.blocking_detail else ""
+    return Reason(
+        why=Why.SUSPENDED,
+        message=f"suspended: waits for a {what}{detail}",
+        remedy=f"deliver the {what}, or cancel it",
+    )
+
+
+def _ended(execution_id: ExecutionId, facts: Facts) -> Reason:
+    state = PublicState(facts.public_state)
+    when = _at(facts.terminal_at_ms)
+    tried = f"after {facts.total_attempt_count} attempt(s)"
+    message = {
+        PublicState.COMPLETED: f"completed at {when} {tried}",
+        PublicState.FAILED: f"failed at {when} {tried} "
+        f"({facts.failure_category}): {facts.failure_reason}",
+        PublicState.CANCELLED: f"cancelled at {when} by {facts.actor or facts.cancelled_by}: "
+        f"{facts.cancellation_reason}",
+        PublicState.EXPIRED: f"expired at {when} {tried}: {facts.failure_reason}",
+        PublicState.SKIPPED: f"skipped at {when}: what it depended on made it impossible",
+    }[state]
+    left = facts.max_replay_count - facts.replay_count
+    replay = (
+        f"run it again ({left} replays left): ff executions replay '{execution_id}'"
+        if left > 0
+        else f"nothing: it was replayed {facts.replay_count} times, as often as its policy allows"
+    )
+    never = "" if facts.attempt_state == AttemptState.ATTEMPT_TERMINAL else "; it never ran"
+    return Reason(why=Why(state.value), message=message + never, remedy=replay)
+
+
+def _at(ms: int | None) -> str:
+    return "an unknown time" if ms is None else f"{instant(ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _span(ms: int) -> str:
+    seconds = max(0, ms) / 1000
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _workers(count: int) -> str:
+    return f"{count} live worker" if count == 1 else f"{count} live workers"
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(repr(word) for word in words) or "nothing special"

@@ -1,0 +1,65 @@
+"""For how long a lane keeps what has ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
+from flowfabric.errors import NotFound, invalid_input
+from flowfabric.ids import check_lane
+from flowfabric.policy import milliseconds
+from flowfabric.states import OperatorEventType
+
+SET_LANE_RETENTION: Final[LiteralString] = """
+-- lanes.set_lane_retention
+WITH seen AS (        -- the lane as it stands, locked
+    SELECT lane_id, retention_ms FROM ff.lane_registry WHERE lane_id = %(lane_id)s FOR UPDATE
+), changed AS (
+    UPDATE ff.lane_registry l SET retention_ms = %(retention_ms)s
+      FROM seen WHERE l.lane_id = seen.lane_id
+)
+SELECT retention_ms FROM seen
+"""
+
+KEEP: Final = 0.0
+"""Never forget what ended on the lane."""
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    retention_ms: int | None
+
+
+async def set_lane_retention(
+    conn: Connection,
+    lane_id: str,
+    retention: float | timedelta | None,
+    *,
+    actor: str = SOMEBODY,
+) -> None:
+    """What ended on the lane is kept for `retention`: `KEEP` for ever, None the default.
+
+    One event tells of it. Raises `NotFound`.
+    """
+    check_lane(lane_id)
+    check_actor(actor)
+    retention_ms = None if retention is None else milliseconds(retention, field="retention")
+    if retention_ms is not None and retention_ms < 0:
+        raise invalid_input("retention", retention, "must not be negative")
+    seen = await fetch_maybe(
+        conn, SET_LANE_RETENTION, _Seen, lane_id=lane_id, retention_ms=retention_ms
+    )
+    if seen is None:
+        raise NotFound("lane", lane_id)
+    await operator_event(
+        conn,
+        OperatorEventType.LANE_RETENTION_CHANGED,
+        actor=actor,
+        reason=None,
+        lane_id=lane_id,
+        old_retention_ms=seen.retention_ms,
+        new_retention_ms=retention_ms,
+    )

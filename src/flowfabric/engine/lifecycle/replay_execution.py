@@ -1,0 +1,103 @@
+"""terminal → runnable: an execution that has ended runs once more."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
+from flowfabric.engine.lifecycle.standing_of import standing_of
+from flowfabric.errors import ExecutionNotTerminal, MaxReplaysExhausted
+from flowfabric.ids import ExecutionId
+from flowfabric.states import LifecyclePhase, OperatorEventType, PublicState
+
+REPLAY_EXECUTION: Final[LiteralString] = """
+-- lifecycle.replay_execution
+WITH reopened AS (    -- as if no attempt had ended; a deadline that has passed counts from now
+    UPDATE ff.exec_core e
+       SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now',
+           blocking_reason = 'waiting_for_worker', blocking_detail = NULL,
+           terminal_outcome = 'none', terminal_at_ms = NULL,
+           attempt_state = 'pending_replay_attempt', lease_epoch = e.lease_epoch + 1,
+           replay_count = e.replay_count + 1, retry_count = 0, lease_reclaim_count = 0,
+           failure_reason = NULL, failure_category = NULL, cancellation_reason = NULL,
+           cancelled_by = NULL, progress_pct = NULL, progress_message = NULL,
+           deadline_at_ms = CASE WHEN e.deadline_at_ms <= ff.now_ms()
+                                 THEN ff.now_ms() + (e.deadline_at_ms - e.created_at_ms)
+                                 ELSE e.deadline_at_ms END,
+           last_mutation_at_ms = ff.now_ms()
+     WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+       AND e.lifecycle_phase = 'terminal'
+ RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.deadline_at_ms
+), reset AS (         -- the attempt that is made again; what it came to stands in the event
+    DELETE FROM ff.attempt a USING reopened
+     WHERE (a.partition_key, a.execution_id, a.attempt_index)
+         = (reopened.partition_key, reopened.execution_id, reopened.attempt_index)
+ RETURNING a.outcome, a.worker_instance_id
+), called AS (        -- whoever waits for work on its lane
+    SELECT ff.wake('lane:' || r.lane_id) FROM reopened JOIN ff.route r USING (route_id)
+)
+SELECT reopened.deadline_at_ms, reset.outcome, reset.worker_instance_id
+  FROM reopened LEFT JOIN reset ON true WHERE (SELECT count(*) FROM called) IS NOT NULL
+"""
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution is on its way again."""
+
+    execution_id: ExecutionId
+    public_state: PublicState
+
+
+class _Reopened(msgspec.Struct, frozen=True):
+    deadline_at_ms: int | None
+    outcome: str | None
+    worker_instance_id: str | None
+
+
+async def replay_execution(
+    conn: Connection,
+    execution_id: ExecutionId,
+    *,
+    actor: str = SOMEBODY,
+    reason: str | None = None,
+) -> Replayed:
+    """The execution is claimable again, with fresh retries and its last attempt made anew.
+
+    Result, failure and cancellation are cleared; the event keeps what they were. A deadline that
+    has passed is granted again, counted from now. Raises `NotFound`, `ExecutionNotTerminal`, and
+    `MaxReplaysExhausted` once the policy's `max_replay_count` (10) is reached.
+    """
+    check_actor(actor)
+    standing = await standing_of(conn, execution_id)
+    if standing.lifecycle_phase != LifecyclePhase.TERMINAL:
+        raise ExecutionNotTerminal(execution_id, standing.public_state)
+    if standing.replay_count >= standing.max_replay_count:
+        raise MaxReplaysExhausted(execution_id, standing.replay_count)
+    reopened = await fetch_one(
+        conn,
+        REPLAY_EXECUTION,
+        _Reopened,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+    )
+    await operator_event(
+        conn,
+        OperatorEventType.REPLAYED,
+        actor=actor,
+        reason=reason,
+        execution_id=execution_id,
+        branch="normal",
+        old_public_state=standing.public_state,
+        new_public_state=PublicState.WAITING,
+        old_failure_reason=standing.failure_reason,
+        old_cancellation_reason=standing.cancellation_reason,
+        old_attempt_outcome=reopened.outcome,
+        old_worker_instance_id=reopened.worker_instance_id,
+        old_deadline_at_ms=standing.deadline_at_ms,
+        new_deadline_at_ms=reopened.deadline_at_ms,
+        replay_count=standing.replay_count + 1,
+    )
+    return Replayed(execution_id=execution_id, public_state=PublicState.WAITING)

@@ -1,0 +1,59 @@
+"""A worker process says that it lives."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.workers.register_worker import Refreshed
+from flowfabric.ids import worker_partition
+from flowfabric.instants import instant
+
+HEARTBEAT_WORKER: Final[LiteralString] = """
+-- workers.heartbeat_worker
+WITH beat AS (        -- only of a worker that has not lapsed
+    UPDATE ff.worker_registry SET last_heartbeat_ms = ff.now_ms()
+     WHERE (partition_key, namespace, worker_instance_id)
+         = (%(partition_key)s, %(namespace)s, %(worker_instance_id)s)
+       AND last_heartbeat_ms + liveness_ttl_ms > ff.now_ms()
+ RETURNING partition_key, namespace, worker_instance_id, worker_id, last_heartbeat_ms,
+           liveness_ttl_ms
+), silenced AS (      -- its history keeps the newest heartbeat
+    DELETE FROM ff.worker_registry_event e USING beat
+     WHERE (e.partition_key, e.namespace, e.worker_instance_id, e.event_kind)
+         = (beat.partition_key, beat.namespace, beat.worker_instance_id, 'heartbeat')
+       AND e.event_at_ms < beat.last_heartbeat_ms
+), told AS (
+    INSERT INTO ff.worker_registry_event (
+           partition_key, namespace, worker_instance_id, event_at_ms, event_kind, worker_id)
+    SELECT partition_key, namespace, worker_instance_id, last_heartbeat_ms, 'heartbeat', worker_id
+      FROM beat
+        ON CONFLICT DO NOTHING
+)
+SELECT last_heartbeat_ms + liveness_ttl_ms AS next_expiry_ms FROM beat
+"""
+
+
+class NotRegistered(msgspec.Struct, frozen=True):
+    """No live row; the worker must register again."""
+
+
+class _Expiry(msgspec.Struct, frozen=True):
+    next_expiry_ms: int
+
+
+async def heartbeat_worker(
+    conn: Connection, worker_instance_id: str, *, namespace: str = "default"
+) -> Refreshed | NotRegistered:
+    """The instance lives; `NotRegistered` when its row is gone or had lapsed."""
+    row = await fetch_maybe(
+        conn,
+        HEARTBEAT_WORKER,
+        _Expiry,
+        partition_key=worker_partition(worker_instance_id),
+        namespace=namespace,
+        worker_instance_id=worker_instance_id,
+    )
+    return NotRegistered() if row is None else Refreshed(next_expiry=instant(row.next_expiry_ms))

@@ -1,0 +1,94 @@
+"""The life of worker processes: when they came, were last heard of, and went."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
+from flowfabric.errors import Unavailable, invalid_input
+from flowfabric.instants import instant
+from flowfabric.policy import milliseconds
+from flowfabric.states import WorkerEventKind
+
+KEPT: Final = timedelta(days=7)
+
+LIST_WORKER_EVENTS: Final[LiteralString] = """
+-- workers.list_worker_events
+SELECT worker_id, worker_instance_id, event_kind, reason, event_at_ms
+  FROM ff.worker_registry_event
+ WHERE namespace = %(namespace)s
+   AND (%(instance)s::text IS NULL OR worker_instance_id = %(instance)s::text)
+ ORDER BY event_at_ms DESC, worker_instance_id, event_kind LIMIT %(limit)s
+"""
+
+PRUNE_WORKER_EVENTS: Final[LiteralString] = """
+-- workers.prune_worker_events
+WITH old AS (
+    SELECT partition_key, namespace, worker_instance_id, event_at_ms, event_kind
+      FROM ff.worker_registry_event WHERE event_at_ms <= ff.now_ms() - %(kept_ms)s::bigint
+     ORDER BY event_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), pruned AS (
+    DELETE FROM ff.worker_registry_event e USING old
+     WHERE (e.partition_key, e.namespace, e.worker_instance_id, e.event_at_ms, e.event_kind)
+         = (old.partition_key, old.namespace, old.worker_instance_id, old.event_at_ms,
+            old.event_kind)
+ RETURNING 1
+)
+SELECT count(*) AS moved FROM pruned
+"""
+
+
+class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment in the life of a worker process."""
+
+    worker_id: str
+    worker_instance_id: str
+    event_kind: WorkerEventKind
+    reason: str | None
+    at: datetime
+
+
+class _Row(msgspec.Struct, frozen=True):
+    worker_id: str
+    worker_instance_id: str
+    event_kind: str
+    reason: str | None
+    event_at_ms: int
+
+
+async def list_worker_events(
+    conn: Connection, namespace: str, *, worker_instance_id: str | None = None, limit: int = 100
+) -> list[WorkerEvent]:
+    """The newest first; of one process, or of all in the namespace."""
+    if not namespace:
+        raise Unavailable("list_worker_events", "a namespace must be given")
+    if not 1 <= limit <= 1000:
+        raise invalid_input("limit", limit, "must be 1 to 1000")
+    rows = await fetch_all(
+        conn,
+        LIST_WORKER_EVENTS,
+        _Row,
+        namespace=namespace,
+        instance=worker_instance_id,
+        limit=limit,
+    )
+    return [
+        WorkerEvent(
+            worker_id=row.worker_id,
+            worker_instance_id=row.worker_instance_id,
+            event_kind=WorkerEventKind(row.event_kind),
+            reason=row.reason,
+            at=instant(row.event_at_ms),
+        )
+        for row in rows
+    ]
+
+
+async def prune_worker_events(conn: Connection, limit: int) -> int:
+    """Forget at most `limit` events that are older than `KEPT`."""
+    return (
+        await fetch_one(conn, PRUNE_WORKER_EVENTS, Moved, limit=limit, kept_ms=milliseconds(KEPT))
+    ).moved

@@ -1,0 +1,86 @@
+"""The worker processes of a namespace."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.errors import Unavailable, invalid_input
+from flowfabric.instants import instant
+
+LIST_WORKERS: Final[LiteralString] = """
+-- workers.list_workers
+SELECT worker_id, worker_instance_id, lanes, capabilities, kinds, concurrency, last_heartbeat_ms,
+       liveness_ttl_ms, registered_at_ms,
+       last_heartbeat_ms + liveness_ttl_ms > ff.now_ms() AS alive
+  FROM ff.worker_registry
+ WHERE namespace = %(namespace)s
+   AND (%(after)s::text IS NULL OR worker_instance_id > %(after)s::text)
+ ORDER BY worker_instance_id LIMIT %(limit)s
+"""
+
+
+class WorkerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker process."""
+
+    worker_id: str
+    worker_instance_id: str
+    lanes: list[str]
+    capabilities: list[str]
+    kinds: list[str]
+    concurrency: int
+    last_heartbeat_at: datetime
+    liveness_ttl: timedelta
+    registered_at: datetime
+    alive: bool
+
+
+class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some workers, and the cursor for the next page if there is one."""
+
+    workers: list[WorkerEntry]
+    next_cursor: str | None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    worker_id: str
+    worker_instance_id: str
+    lanes: list[str]
+    capabilities: list[str]
+    kinds: list[str]
+    concurrency: int
+    last_heartbeat_ms: int
+    liveness_ttl_ms: int
+    registered_at_ms: int
+    alive: bool
+
+
+async def list_workers(
+    conn: Connection, namespace: str, *, after: str | None = None, limit: int = 1000
+) -> WorkerPage:
+    """The workers of a namespace in the order of their instance ids."""
+    if not namespace:
+        raise Unavailable("list_workers", "a namespace must be given")
+    if not 1 <= limit <= 1000:
+        raise invalid_input("limit", limit, "must be 1 to 1000")
+    rows = await fetch_all(conn, LIST_WORKERS, _Row, namespace=namespace, after=after, limit=limit)
+    workers = [
+        WorkerEntry(
+            worker_id=row.worker_id,
+            worker_instance_id=row.worker_instance_id,
+            lanes=row.lanes,
+            capabilities=row.capabilities,
+            kinds=row.kinds,
+            concurrency=row.concurrency,
+            last_heartbeat_at=instant(row.last_heartbeat_ms),
+            liveness_ttl=timedelta(milliseconds=row.liveness_ttl_ms),
+            registered_at=instant(row.registered_at_ms),
+            alive=row.alive,
+        )
+        for row in rows
+    ]
+    full = len(workers) == limit
+    return WorkerPage(workers=workers, next_cursor=workers[-1].worker_instance_id if full else None)

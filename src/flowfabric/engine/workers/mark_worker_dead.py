@@ -1,0 +1,57 @@
+"""A worker process is no longer listed; it stopped, or somebody knows that it is gone."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.workers.heartbeat_worker import NotRegistered
+from flowfabric.errors import invalid_input
+from flowfabric.ids import check_text, worker_partition
+
+MARK_WORKER_DEAD: Final[LiteralString] = """
+-- workers.mark_worker_dead
+WITH gone AS (
+    DELETE FROM ff.worker_registry
+     WHERE (partition_key, namespace, worker_instance_id)
+         = (%(partition_key)s, %(namespace)s, %(worker_instance_id)s)
+ RETURNING partition_key, namespace, worker_instance_id, worker_id
+), told AS (
+    INSERT INTO ff.worker_registry_event (
+           partition_key, namespace, worker_instance_id, event_at_ms, event_kind, worker_id, reason)
+    SELECT partition_key, namespace, worker_instance_id, ff.now_ms(), 'marked_dead', worker_id,
+           %(reason)s
+      FROM gone
+        ON CONFLICT DO NOTHING
+)
+SELECT worker_id FROM gone
+"""
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """The instance is no longer registered; its leases lapse by themselves."""
+
+
+class _Gone(msgspec.Struct, frozen=True):
+    worker_id: str
+
+
+async def mark_worker_dead(
+    conn: Connection, worker_instance_id: str, *, reason: str, namespace: str = "default"
+) -> Marked | NotRegistered:
+    """The instance is no longer listed; its leases are left to lapse."""
+    check_text(reason, field="reason")
+    if not reason.isprintable():
+        raise invalid_input("reason", reason, "must not hold control characters")
+    row = await fetch_maybe(
+        conn,
+        MARK_WORKER_DEAD,
+        _Gone,
+        partition_key=worker_partition(worker_instance_id),
+        namespace=namespace,
+        worker_instance_id=worker_instance_id,
+        reason=reason,
+    )
+    return NotRegistered() if row is None else Marked()
