@@ -13,8 +13,10 @@ from flowfabric.client.client import Options
 from flowfabric.client.enqueue import enqueue_blocking
 from flowfabric.client.handle import Handle as AsyncHandle
 from flowfabric.client.task import Call
+from flowfabric.engine.events.history import Occurrence
 from flowfabric.engine.executions.attempts import Attempt
 from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.executions.reasons import Explanation
 from flowfabric.engine.executions.search import SearchPage
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
@@ -65,6 +67,18 @@ class Handle(Generic[R]):
 
     def cancel(self, reason: str = "cancelled by its submitter") -> None:
         self._loop.wait(self._handle.cancel(reason))
+
+    def replay(self, reason: str | None = None) -> None:
+        self._loop.wait(self._handle.replay(reason))
+
+    def explain(self) -> Explanation:
+        return self._loop.wait(self._handle.explain())
+
+    def history(self) -> list[Occurrence]:
+        return self._loop.wait(self._handle.history())
+
+    def set_tag(self, key: str, value: str) -> None:
+        self._loop.wait(self._handle.set_tag(key, value))
 
 
 class Client:
@@ -136,6 +150,12 @@ class Client:
 
     def cancel(self, execution_id: ExecutionId | str, reason: str) -> None:
         self._loop.wait(self._client.cancel(execution_id, reason))
+
+    def explain(self, execution_id: ExecutionId | str) -> Explanation:
+        return self._loop.wait(self._client.explain(execution_id))
+
+    def replay(self, execution_id: ExecutionId | str, reason: str | None = None) -> None:
+        self._loop.wait(self._client.replay(execution_id, reason))
 
     def search(self, **search: Any) -> SearchPage:
         """As `flowfabric.Client.search`."""

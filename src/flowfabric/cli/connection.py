@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -48,3 +48,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except ImportError:
         return asyncio.run(work)
     return uvloop.run(work)
+
+
+def ask(database_url: str | None, work: Callable[[Engine], Awaitable[T]]) -> T:
+    """Run one piece of work on the engine of the database that the command was given."""
+
+    async def asked() -> T:
+        async with engine_on(resolve(database_url)) as engine:
+            return await work(engine)
+
+    return run(asked())

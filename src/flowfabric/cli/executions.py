@@ -1,4 +1,4 @@
-"""`ff executions`: list, show, cancel."""
+"""`ff executions`: look at executions. What an operator does to them is in `execution_controls`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from flowfabric.cli.connection import engine_on, resolve, run
+from flowfabric.cli.connection import ask
+from flowfabric.cli.explain import explain
 from flowfabric.cli.output import (
     AsJson,
     DatabaseUrl,
+    Id,
     ago,
     coloured,
     console,
@@ -18,35 +20,37 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.cli.submit import parse_tags
+from flowfabric.engine.events.history import Occurrence
 from flowfabric.engine.executions.attempts import Attempt
 from flowfabric.engine.executions.describe import ExecutionSnapshot
-from flowfabric.engine.executions.search import Search, SearchPage
-from flowfabric.engine.lifecycle.cancel import Cancelled
+from flowfabric.engine.executions.search import Search
+from flowfabric.engine.facade import Engine
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 from flowfabric.wire import wire
 
-app = typer.Typer(help="Look at executions, or end them.", no_args_is_help=True)
+app = typer.Typer(help="Look at executions, move them, or end them.", no_args_is_help=True)
+app.command("explain")(explain)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The execution id, {fp:N}:<uuid>.")]
+State = Annotated[PublicState | None, typer.Option(help="Only in this state.")]
+Lane = Annotated[str | None, typer.Option(help="Only on this lane.")]
+Kind = Annotated[str | None, typer.Option(help="Only of this kind.")]
+Namespace = Annotated[str | None, typer.Option(help="Only of this namespace.")]
+Tag = Annotated[str | None, typer.Option(help="Only with area.name=value.")]
+Within = Annotated[float | None, typer.Option(help="Only of the last so many hours.")]
 
 
-@app.command("list")
-def list_(
-    database_url: DatabaseUrl = None,
-    state: Annotated[PublicState | None, typer.Option(help="Only in this state.")] = None,
-    lane: Annotated[str | None, typer.Option(help="Only on this lane.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only of this kind.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="Only of this namespace.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with area.name=value.")] = None,
-    within: Annotated[float | None, typer.Option(help="Only of the last so many hours.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List executions, newest first."""
-    search = Search(
+def searched(
+    state: PublicState | None,
+    lane: str | None,
+    kind: str | None,
+    namespace: str | None,
+    tag: str | None,
+    within: float | None,
+) -> Search:
+    """The search that a command's options ask for."""
+    return Search(
         namespace=namespace,
         lane_id=lane,
         execution_kind=kind,
@@ -54,7 +58,27 @@ def list_(
         tag=None if tag is None else next(iter(parse_tags([tag]).items())),
         created_within=None if within is None else within * 3600,
     )
-    page = run(_search(resolve(database_url), search, cursor, limit))
+
+
+@app.command("list")
+def list_(
+    database_url: DatabaseUrl = None,
+    state: State = None,
+    lane: Lane = None,
+    kind: Kind = None,
+    namespace: Namespace = None,
+    tag: Tag = None,
+    within: Within = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List executions, newest first."""
+    search = searched(state, lane, kind, namespace, tag, within)
+    page = ask(
+        database_url,
+        lambda engine: engine.search_executions(search, cursor=cursor, limit=limit),
+    )
     if as_json:
         print_json(page)
         return
@@ -78,7 +102,7 @@ def list_(
 def show(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show one execution with its attempts and its result."""
     wanted = ExecutionId.parse(execution_id)
-    found, attempts, result = run(_describe(resolve(database_url), wanted))
+    found, attempts, result = ask(database_url, lambda engine: _describe(engine, wanted))
     if as_json:
         print_json({**wire(found), "attempts": attempts, "result": result})
         return
@@ -95,19 +119,25 @@ def show(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = F
 
 
 @app.command()
-def cancel(
-    execution_id: Id,
-    reason: Annotated[str, typer.Option(help="Why.")] = "cancelled with ff",
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """End an execution without a result, wherever it stands."""
+def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Show everything that happened to one execution, in order."""
     wanted = ExecutionId.parse(execution_id)
-    answer = run(_cancel(resolve(database_url), wanted, reason))
+    occurrences = ask(database_url, lambda engine: _history(engine, wanted))
     if as_json:
-        print_json({**wire(answer), "public_state": PublicState.CANCELLED})
+        print_json(occurrences)
         return
-    console.print("It was cancelled before." if answer.repeated else f"cancelled {wanted}")
+    shown = table("at", "what", "who", "attempt", "epoch", "why", "details")
+    for each in occurrences:
+        shown.add_row(
+            f"{each.at:%Y-%m-%d %H:%M:%S.%f}"[:-3],
+            f"{each.family} {each.what}",
+            escape(each.who or ""),
+            "" if each.attempt_index is None else str(each.attempt_index),
+            "" if each.lease_epoch is None else str(each.lease_epoch),
+            escape(each.reason or ""),
+            escape(", ".join(f"{name}={value}" for name, value in each.details.items())),
+        )
+    console.print(shown if occurrences else "Nothing has happened to it yet.")
 
 
 def _attempts_table(attempts: list[Attempt]) -> object:
@@ -126,22 +156,18 @@ def _attempts_table(attempts: list[Attempt]) -> object:
     return shown
 
 
-async def _search(dsn: str, search: Search, cursor: str | None, limit: int) -> SearchPage:
-    async with engine_on(dsn) as engine:
-        return await engine.search_executions(search, cursor=cursor, limit=limit)
-
-
 async def _describe(
-    dsn: str, wanted: ExecutionId
+    engine: Engine, wanted: ExecutionId
 ) -> tuple[ExecutionSnapshot, list[Attempt], bytes | None]:
-    async with engine_on(dsn) as engine:
-        found = await engine.describe_execution(wanted)
-        if found is None:
-            raise NotFound("execution", wanted)
-        attempts = await engine.list_attempts(wanted)
-        return found, attempts, await engine.get_execution_result(wanted)
+    found = await engine.describe_execution(wanted)
+    if found is None:
+        raise NotFound("execution", wanted)
+    attempts = await engine.list_attempts(wanted)
+    return found, attempts, await engine.get_execution_result(wanted)
 
 
-async def _cancel(dsn: str, wanted: ExecutionId, reason: str) -> Cancelled:
-    async with engine_on(dsn) as engine:
-        return await engine.cancel_execution(wanted, reason=reason)
+async def _history(engine: Engine, wanted: ExecutionId) -> list[Occurrence]:
+    occurrences = await engine.read_history(wanted)
+    if not occurrences and await engine.read_execution_state(wanted) is None:
+        raise NotFound("execution", wanted)
+    return occurrences

@@ -1,32 +1,130 @@
-"""`ff lanes`: what waits where."""
+"""`ff lanes`: what waits where; pause, resume, drain and disable."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Annotated
+
+import typer
 from rich.markup import escape
 
-from flowfabric.cli.connection import engine_on, resolve, run
+from flowfabric.cli.connection import ask
+from flowfabric.cli.durations import duration, spoken
 from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
+from flowfabric.client.identity import who
 from flowfabric.engine.lanes.list_lanes import LaneCount
+from flowfabric.engine.lanes.set_lane_retention import KEEP
+from flowfabric.engine.lifecycle.trim_retention import DEFAULT_RETENTION
+from flowfabric.states import LaneState
+
+app = typer.Typer(help="Lanes: what waits where; pause, resume, drain, disable.")
+
+Lane = Annotated[str, typer.Argument(help="The lane.")]
+Reason = Annotated[str | None, typer.Option(help="Why; kept with the lane.")]
 
 
-def lanes(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show every lane with what waits, is delayed and runs on it."""
-    found = run(_count(resolve(database_url)))
+@app.callback(invoke_without_command=True)
+def lanes(
+    context: typer.Context, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Show every lane with its state and what waits, is delayed and runs on it."""
+    if context.invoked_subcommand is not None:
+        return
+    found = ask(database_url, lambda engine: engine.count_by_lane())
     if as_json:
         print_json(found)
         return
-    shown = table("lane", "waiting", "delayed", "active", "oldest waiting")
+    shown = table(
+        "lane", "state", "waiting", "delayed", "active", "held back", "oldest waiting", "keeps"
+    )
     for lane in found:
         shown.add_row(
             escape(lane.lane_id),
+            _state(lane),
             str(lane.waiting),
             str(lane.delayed),
             str(lane.active),
+            str(lane.suspended + lane.waiting_children + lane.rate_limited),
             ago(lane.oldest_waiting_since),
+            _kept(lane.retention),
         )
     console.print(shown if found else "No lanes yet: they appear with the first execution.")
 
 
-async def _count(dsn: str) -> list[LaneCount]:
-    async with engine_on(dsn) as engine:
-        return await engine.count_by_lane()
+@app.command()
+def pause(
+    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Start nothing on the lane; it takes new work, and what runs may end."""
+    _set(database_url, lane, LaneState.PAUSED, reason, as_json)
+
+
+@app.command()
+def resume(
+    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Make the lane active again, whatever it was."""
+    _set(database_url, lane, LaneState.ACTIVE, reason, as_json)
+
+
+@app.command()
+def drain(
+    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Take no new work and start nothing; what runs may end."""
+    _set(database_url, lane, LaneState.DRAINING, reason, as_json)
+
+
+@app.command()
+def disable(
+    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Take the lane out of service: no new work, nothing starts."""
+    _set(database_url, lane, LaneState.DISABLED, reason, as_json)
+
+
+@app.command()
+def keep(
+    lane: Lane,
+    length: Annotated[
+        str, typer.Argument(metavar="DURATION", help="12h, 7d, …; `ever` or `default`.")
+    ],
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say for how long the lane keeps executions that have ended."""
+    retention = {"ever": timedelta(seconds=KEEP), "default": None}.get(length, ...)
+    if retention is ...:
+        retention = duration(length, field="DURATION")
+    ask(database_url, lambda engine: engine.set_lane_retention(lane, retention, actor=who()))
+    if as_json:
+        print_json({"lane_id": lane, "retention": retention})
+    else:
+        console.print(f"lane {escape(lane)} keeps what has ended: {_kept(retention)}")
+
+
+def _state(lane: LaneCount) -> str:
+    if lane.lane_state is LaneState.ACTIVE:
+        return "active"
+    because = f": {escape(lane.state_reason)}" if lane.state_reason else ""
+    return f"[yellow]{lane.lane_state.value}[/] by {escape(lane.state_changed_by or '')}{because}"
+
+
+def _kept(retention: timedelta | None) -> str:
+    if retention is None:
+        return f"{spoken(DEFAULT_RETENTION)} (default)"
+    return "for ever" if retention == timedelta(seconds=KEEP) else spoken(retention)
+
+
+def _set(
+    database_url: str | None, lane: str, state: LaneState, reason: str | None, as_json: bool
+) -> None:
+    answer = ask(
+        database_url,
+        lambda engine: engine.set_lane_state(lane, state, actor=who(), reason=reason),
+    )
+    if as_json:
+        print_json(answer)
+        return
+    was = "already " if answer.old_state is answer.lane_state else ""
+    console.print(f"lane {escape(lane)} is {was}{answer.lane_state.value}")

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from flowfabric.cli import dev, doctor, executions, lanes, migrate, submit, worker, workers
+from flowfabric.cli import (
+    dev,
+    doctor,
+    events,
+    execution_controls,
+    explain,
+    keys,
+    lanes,
+    leases,
+    migrate,
+    retention,
+    submit,
+    worker,
+    workers,
+)
 from flowfabric.cli.output import complain
 from flowfabric.errors import FlowFabricError
 
@@ -24,9 +39,14 @@ app.command("dev")(dev.dev)
 app.command("migrate")(migrate.migrate)
 app.command("worker")(worker.worker)
 app.command("submit")(submit.submit)
-app.add_typer(executions.app, name="executions")
-app.command("lanes")(lanes.lanes)
-app.command("workers")(workers.workers)
+app.add_typer(execution_controls.app, name="executions")
+app.command("explain")(explain.explain)
+app.add_typer(lanes.app, name="lanes")
+app.add_typer(workers.app, name="workers")
+app.add_typer(leases.app, name="leases")
+app.add_typer(events.app, name="events")
+app.add_typer(retention.app, name="retention")
+app.add_typer(keys.app, name="keys")
 app.command("doctor")(doctor.doctor)
 
 
@@ -48,6 +68,7 @@ def root(
 
 def main() -> None:
     """Run `ff`; a user's mistake is one line and exit code 1, never a traceback."""
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its errors reach us as exceptions
     try:
         app()
     except FlowFabricError as error:

@@ -26,6 +26,7 @@ DatabaseUrl = Annotated[
         metavar="URL",
     ),
 ]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The execution id, {fp:N}:<uuid>.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 _COLOURS: Final = {

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 import msgspec
 
+from flowfabric.client.admin import Admin
 from flowfabric.client.enqueue import enqueue
 from flowfabric.client.gather import CHUNK, Gatherer, create_together
 from flowfabric.client.handle import Handle, read_untyped
+from flowfabric.client.identity import who
 from flowfabric.client.task import Call
 from flowfabric.client.waits import Waits
 from flowfabric.config import DatabaseConfig, require_database_url
-from flowfabric.db.listen import Listener
 from flowfabric.db.transaction import repeated
+from flowfabric.engine.events.completion_events import CompletionEvent
+from flowfabric.engine.events.cursor import FROM_NOW
+from flowfabric.engine.events.filters import EventFilter
+from flowfabric.engine.events.lease_events import LeaseEvent
+from flowfabric.engine.events.operator_events import OperatorEvent
+from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.executions.reasons import Explanation
 from flowfabric.engine.executions.search import Search, SearchPage
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
@@ -49,10 +54,10 @@ class Client:
     def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
         self.engine = engine
         self.namespace = namespace
-        self._creator = _creator_identity()
-        self._listener = Listener(engine.pool.config)
+        self.identity = who()
         self._gatherer = Gatherer(engine)
-        self.waits = Waits(engine, self._listener)
+        self.waits = Waits(engine, engine.listener)
+        self.admin = Admin(self, self.identity)
 
     @classmethod
     async def connect(
@@ -76,7 +81,6 @@ class Client:
 
     async def close(self) -> None:
         await self.waits.close()
-        await self._listener.close()
         await self.engine.close()
 
     async def __aenter__(self) -> Self:
@@ -159,17 +163,51 @@ class Client:
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution submitted elsewhere."""
+        wanted = self.parse(execution_id)
+        return Handle(self, wanted, created=False, certain=False, read_result=read_untyped)
+
+    def parse(self, execution_id: ExecutionId | str) -> ExecutionId:
+        """The id, also from its written form; raises `ValidationError`."""
         if isinstance(execution_id, str):
-            execution_id = ExecutionId.parse(execution_id, partitions=self.engine.partitions)
-        return Handle(self, execution_id, created=False, certain=False, read_result=read_untyped)
+            return ExecutionId.parse(execution_id, partitions=self.engine.partitions)
+        return execution_id
 
     async def describe(self, execution_id: ExecutionId | str) -> ExecutionSnapshot:
         """Everything about one execution; raises `NotFound`."""
         return await self.handle(execution_id).describe()
 
+    async def explain(self, execution_id: ExecutionId | str) -> Explanation:
+        """Why an execution does not run, and what would change that; raises `NotFound`."""
+        return await self.handle(execution_id).explain()
+
     async def cancel(self, execution_id: ExecutionId | str, reason: str) -> None:
         """End an execution without a result."""
         await self.handle(execution_id).cancel(reason)
+
+    async def replay(self, execution_id: ExecutionId | str, reason: str | None = None) -> None:
+        """Run an execution again that has ended."""
+        await self.handle(execution_id).replay(reason)
+
+    async def subscribe_completions(
+        self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
+    ) -> Subscription[CompletionEvent]:
+        """The ends of this namespace's executions as they happen, or from `cursor` on."""
+        return await self.engine.subscribe_completions(cursor, self._events(tag))
+
+    async def subscribe_lease_history(
+        self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
+    ) -> Subscription[LeaseEvent]:
+        """Who claims, renews, loses and gives back this namespace's executions."""
+        return await self.engine.subscribe_lease_history(cursor, self._events(tag))
+
+    async def subscribe_operator_events(
+        self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
+    ) -> Subscription[OperatorEvent]:
+        """What operators do to this namespace's executions."""
+        return await self.engine.subscribe_operator_events(cursor, self._events(tag))
+
+    def _events(self, tag: tuple[str, str] | None) -> EventFilter:
+        return EventFilter(namespace=self.namespace, tag=tag)
 
     async def search(
         self,
@@ -210,7 +248,7 @@ class Client:
             input_payload=call.payload,
             payload_encoding=task.encoding,
             priority=task.priority if options.priority is None else options.priority,
-            creator_identity=self._creator,
+            creator_identity=self.identity,
             idempotency_key=options.idempotency_key,
             tags=options.tags,
             required_capabilities=task.requires,
@@ -251,11 +289,3 @@ def _public_state(state: str) -> PublicState:
         return PublicState(state)
     except ValueError:
         raise invalid_input("state", state, f"is not one of {', '.join(PublicState)}") from None
-
-
-def _creator_identity() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"[:256]

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from flowfabric.engine.events.history import Occurrence
 from flowfabric.engine.executions.attempts import Attempt
 from flowfabric.engine.executions.describe import ExecutionSnapshot
 from flowfabric.engine.executions.outcomes import Outcome
+from flowfabric.engine.executions.reasons import Explanation
 from flowfabric.errors import (
     ExecutionCancelled,
     ExecutionExpired,
@@ -30,7 +32,7 @@ R = TypeVar("R")
 
 
 class Handle(Generic[R]):
-    """One execution: wait for it, look at it, cancel it."""
+    """One execution: wait for it, look at it, cancel it, run it again."""
 
     def __init__(
         self,
@@ -89,7 +91,27 @@ class Handle(Generic[R]):
 
     async def cancel(self, reason: str = "cancelled by its submitter") -> None:
         """End it without a result, wherever it stands; cancelling twice is fine."""
-        await self._client.engine.cancel_execution(self.execution_id, reason=reason)
+        await self._client.engine.cancel_execution(
+            self.execution_id, reason=reason, actor=self._client.identity
+        )
+
+    async def replay(self, reason: str | None = None) -> None:
+        """Run it again, once it has ended; the same handle then waits for the new result."""
+        await self._client.engine.replay_execution(
+            self.execution_id, actor=self._client.identity, reason=reason
+        )
+
+    async def explain(self) -> Explanation:
+        """Why it does not run, or how it ended, and what would change that."""
+        return await self._client.engine.explain_execution(self.execution_id)
+
+    async def history(self) -> list[Occurrence]:
+        """Everything that happened to it, in order: leases, ends, and what operators did."""
+        return await self._client.engine.read_history(self.execution_id)
+
+    async def set_tag(self, key: str, value: str) -> None:
+        """Give it a tag, or change one."""
+        await self._client.engine.set_execution_tag(self.execution_id, key, value)
 
     async def _must_exist(self) -> None:
         if not self._certain:

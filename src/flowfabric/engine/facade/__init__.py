@@ -9,9 +9,11 @@ from flowfabric.engine.facade.controls import Controls
 from flowfabric.engine.facade.moves import Moves
 from flowfabric.engine.facade.reads import Reads
 from flowfabric.engine.facade.registries import Registries
+from flowfabric.engine.facade.secrets import Secrets
+from flowfabric.engine.facade.subscriptions import Subscriptions
 
 
-class Engine(Moves, Controls, Reads, Registries):
+class Engine(Moves, Controls, Reads, Registries, Secrets, Subscriptions):
     """The engine on one database. Many callers may share it; each call takes one connection."""
 
     @classmethod
@@ -25,6 +27,3 @@ class Engine(Moves, Controls, Reads, Registries):
             await pool.close()
             raise
         return cls(pool)
-
-    async def close(self) -> None:
-        await self.pool.close()

@@ -13,6 +13,7 @@ from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, clean_text
+from flowfabric.states import PublicState
 
 CANCEL: Final[LiteralString] = (
     """
@@ -50,6 +51,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     """The execution was cancelled; `repeated` when it had been before this call."""
 
     execution_id: ExecutionId
+    public_state: PublicState = PublicState.CANCELLED
     repeated: bool = False
 
 

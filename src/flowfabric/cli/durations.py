@@ -1,0 +1,39 @@
+"""Durations as people write them: `90s`, `15m`, `12h`, `7d`, or plain seconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final
+
+from flowfabric.errors import invalid_input
+
+_WRITTEN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)?")
+_UNITS: Final = {
+    "ms": "milliseconds",
+    "s": "seconds",
+    "m": "minutes",
+    "h": "hours",
+    "d": "days",
+    "w": "weeks",
+}
+
+
+def duration(text: str, *, field: str) -> timedelta:
+    """Read a duration; raises `ValidationError(invalid_input)` naming the field."""
+    found = _WRITTEN.fullmatch(text.strip())
+    if found is None:
+        raise invalid_input(field, text, "must look like 90s, 15m, 12h or 7d")
+    try:
+        return timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})
+    except OverflowError:
+        raise invalid_input(field, text, "is too long") from None
+
+
+def spoken(length: timedelta) -> str:
+    """The duration in its largest whole unit."""
+    seconds = length.total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"

@@ -1,0 +1,26 @@
+"""`ff explain`: why an execution does not run, and what would change that."""
+
+from __future__ import annotations
+
+from rich.markup import escape
+
+from flowfabric.cli.connection import ask
+from flowfabric.cli.output import AsJson, DatabaseUrl, Id, ago, coloured, console, print_json
+from flowfabric.ids import ExecutionId
+
+
+def explain(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Say why an execution does not run, and what would change that."""
+    wanted = ExecutionId.parse(execution_id)
+    answer = ask(database_url, lambda engine: engine.explain_execution(wanted))
+    if as_json:
+        print_json(answer)
+        return
+    console.print(
+        f"{coloured(answer.public_state)} since {answer.since:%Y-%m-%d %H:%M:%S} UTC "
+        f"({ago(answer.since)}): {escape(answer.execution_kind)} on lane {escape(answer.lane_id)}",
+        soft_wrap=True,
+    )
+    for reason in answer.reasons:
+        console.print(f"  [b]{escape(reason.message)}[/b]", soft_wrap=True)
+        console.print(f"    [dim]→[/dim] {escape(reason.remedy)}", soft_wrap=True)

@@ -1,0 +1,70 @@
+"""`ff retention trim`: forget what ended long ago, now."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from flowfabric.cli.confirm import Yes, confirmed
+from flowfabric.cli.connection import ask
+from flowfabric.cli.durations import duration, spoken
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, print_json
+from flowfabric.cli.submit import parse_tags
+from flowfabric.engine.facade import Engine
+from flowfabric.engine.lifecycle.trim_retention import Trim
+
+app = typer.Typer(help="Forget executions that ended long ago.", no_args_is_help=True)
+
+
+@app.callback()
+def retention() -> None:
+    """Workers forget finished executions by themselves: see `ff lanes keep`."""
+
+
+@app.command()
+def trim(
+    lane: Annotated[str, typer.Option(help="Of this lane.")],
+    older_than: Annotated[
+        str, typer.Option(metavar="DURATION", help="What ended longer ago: 12h, 7d, …")
+    ],
+    namespace: Annotated[str | None, typer.Option(help="Only of this namespace.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only with area.name=value.")] = None,
+    yes: Yes = False,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget what ended on a lane, with its attempts, results and events; asks first."""
+    length = duration(older_than, field="--older-than")
+    wanted = Trim(
+        lane_id=lane,
+        retention=length,
+        namespace=namespace,
+        tag=None if tag is None else next(iter(parse_tags([tag]).items())),
+    )
+    forgotten = ask(database_url, lambda engine: _trim(engine, wanted, length, yes))
+    if as_json:
+        print_json({"forgotten": forgotten})
+    else:
+        console.print(f"forgot {forgotten} executions")
+
+
+async def _trim(engine: Engine, wanted: Trim, length: timedelta, yes: bool) -> int:
+    many = await engine.count_trimmable(wanted)
+    if many == 0:
+        return 0
+    confirmed(
+        f"forget {many} executions that ended on lane {wanted.lane_id!r} "
+        f"more than {spoken(length)} ago?",
+        yes=yes,
+    )
+    forgotten = 0
+    with Progress(transient=True, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("", total=many)
+        while (moved := await engine.trim_retention(wanted)) > 0:
+            forgotten += moved
+            progress.update(bar, completed=forgotten)
+    return forgotten
