@@ -558,6 +558,8 @@ CREATE OR REPLACE FUNCTION ff.emit_operator_event(of_partition smallint, of_exec
  LANGUAGE plpgsql
 AS $function$
 BEGIN
+    -- Readers of the outbox rely on it: whoever takes an event's id has a transaction id by then.
+    PERFORM pg_current_xact_id();
     INSERT INTO ff.operator_event (
            execution_id, flow_id, route_id, occurred_at_ms, partition_key, event_type, actor, reason,
            details, tags)

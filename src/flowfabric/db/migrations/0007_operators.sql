@@ -39,6 +39,8 @@ CREATE FUNCTION ff.emit_operator_event(
     LANGUAGE plpgsql VOLATILE
     AS $$
 BEGIN
+    -- Readers of the outbox rely on it: whoever takes an event's id has a transaction id by then.
+    PERFORM pg_current_xact_id();
     INSERT INTO ff.operator_event (
            execution_id, flow_id, route_id, occurred_at_ms, partition_key, event_type, actor, reason,
            details, tags)

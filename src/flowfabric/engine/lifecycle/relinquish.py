@@ -49,10 +49,12 @@ RELINQUISH: Final[LiteralString] = """left_over AS (        -- back in the pool,
     SELECT execution_id, lease_id, route_id, lease_epoch, ff.now_ms(), attempt_index,
            partition_key, lease_event, lease_reason, worker_instance_id, nullif(tags, '{}')
       FROM left_over
-), called AS (        -- whoever waits for work on a lane that has some now
+), called AS (        -- whoever waits for work on a lane that has some now, or follows leases
     SELECT ff.wake('lane:' || lane_id)
       FROM (SELECT DISTINCT r.lane_id FROM left_over JOIN ff.route r USING (route_id)
              WHERE left_over.until_ms IS NULL) AS lanes
+     UNION ALL
+    (SELECT ff.wake('lease') FROM left_over LIMIT 1)
 )"""
 
 CALLED: Final[LiteralString] = "(SELECT count(*) FROM called) IS NOT NULL"

@@ -1,0 +1,54 @@
+"""Where a subscriber stands: opaque bytes that it keeps and comes back with."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from flowfabric.errors import invalid_input
+
+FROM_NOW: Final = b""
+"""The cursor of a subscriber that wants only what is still to happen."""
+
+_PREFIX: Final = b"\x02"
+_WIDTH: Final = 8
+_GREATEST: Final = 2**63 - 1
+_HEX: Final = re.compile("(?:[0-9a-fA-F]{2})*")
+
+
+def encode_cursor(event_id: int) -> bytes:
+    """The cursor of a subscriber that has seen every event up to this one."""
+    return _PREFIX + event_id.to_bytes(_WIDTH, "big")
+
+
+def decode_cursor(cursor: bytes) -> int | None:
+    """The id of the last event seen; None for the empty cursor, which means from now on.
+
+    Raises `ValidationError(invalid_input)` for bytes that no event was ever given.
+    """
+    if not cursor:
+        return None
+    given = bytes(cursor)
+    if not given.startswith(_PREFIX) or len(given) != len(_PREFIX) + _WIDTH:
+        raise invalid_input("cursor", given.hex(), "must be empty, or 02 and 8 bytes of event id")
+    event_id = int.from_bytes(given[len(_PREFIX) :], "big")
+    if event_id > _GREATEST:
+        raise invalid_input("cursor", given.hex(), "names an event id that cannot exist")
+    return event_id
+
+
+def cursor_to_hex(cursor: bytes) -> str:
+    """The cursor as text, for a command line or a URL."""
+    return cursor.hex()
+
+
+def cursor_from_hex(text: str) -> bytes:
+    """Read the text back; raises `ValidationError(invalid_input)` for what is no cursor."""
+    if not text.isascii() or (not text.isalnum() and text):
+        raise invalid_input("cursor", text, "must be hexadecimal")
+    try:
+        cursor = bytes.fromhex(text)
+    except ValueError:
+        raise invalid_input("cursor", text, "must be hexadecimal") from None
+    decode_cursor(cursor)
+    return cursor

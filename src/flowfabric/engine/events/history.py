@@ -1,0 +1,90 @@
+"""The whole story of one execution: its leases, its ends and what operators did, by time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.events.families import decoded_details
+from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
+
+READ_HISTORY: Final[LiteralString] = """
+-- events.read_history
+SELECT occurred_at_ms, 'lease' AS family, event_type AS what, reason, worker_instance_id AS who,
+       attempt_index, lease_epoch, NULL::jsonb AS details, 1 AS rank, event_id
+  FROM ff.lease_event
+ WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+ UNION ALL
+SELECT occurred_at_ms, 'completion', outcome, NULL, NULL, NULL, NULL, NULL, 2, event_id
+  FROM ff.completion_event
+ WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+ UNION ALL
+SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, NULL, details, 3, event_id
+  FROM ff.operator_event
+ WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+ ORDER BY occurred_at_ms, rank, event_id
+"""
+
+FamilyName: TypeAlias = Literal["lease", "completion", "operator"]
+
+
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to an execution.
+
+    `what` is the kind of a lease event, the outcome of a completion or what an operator did; `who`
+    the process that held the lease or the operator. What a family does not know is None.
+    """
+
+    at: datetime
+    family: FamilyName
+    what: str
+    reason: str | None
+    who: str | None
+    attempt_index: int | None
+    lease_epoch: int | None
+    details: dict[str, Any]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    occurred_at_ms: int
+    family: str
+    what: str
+    reason: str | None
+    who: str | None
+    attempt_index: int | None
+    lease_epoch: int | None
+    details: str | None
+    rank: int
+    event_id: int
+
+
+async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Occurrence]:
+    """Everything that is told of the execution, the oldest first; empty where there is nothing.
+
+    What happened in the same millisecond stands in the order in which a transaction tells it:
+    leases, completions, operators.
+    """
+    rows = await fetch_all(
+        conn,
+        READ_HISTORY,
+        _Row,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+    )
+    return [
+        Occurrence(
+            at=instant(row.occurred_at_ms),
+            family=cast(FamilyName, row.family),
+            what=row.what,
+            reason=row.reason,
+            who=row.who,
+            attempt_index=row.attempt_index,
+            lease_epoch=row.lease_epoch,
+            details={} if row.details is None else decoded_details(row.details),
+        )
+        for row in rows
+    ]

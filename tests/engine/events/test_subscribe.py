@@ -1,0 +1,153 @@
+"""Subscriptions: who shares what, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.events.subscribe import Hub
+from flowfabric.errors import Unavailable, ValidationError
+from tests.engine.events.facts import claimed_many, completed, emitted, taken, true
+
+WAITERS = "SELECT count(*) FROM ff.waiter WHERE waiter_id LIKE '%-reader-%'"
+
+
+async def test_two_subscribers_share_one_reader_and_see_the_same(hub: Hub, db: Connection) -> None:
+    one, two = await hub.subscribe_lease_history(), await hub.subscribe_lease_history()
+    await claimed_many(db, 20)
+
+    told = await asyncio.gather(taken(one, 20), taken(two, 20))
+
+    assert told[0] == told[1]
+    assert one._seat.reader is two._seat.reader
+    assert await db.fetchval(WAITERS) == 2  # the topics of one reader
+
+
+async def test_nobody_reads_when_nobody_subscribes(hub: Hub, db: Connection) -> None:
+    assert not hub.leases.is_reading
+
+    one, two = await hub.subscribe_lease_history(), await hub.subscribe_lease_history()
+    await claimed_many(db, 1)
+    await taken(one)
+    assert hub.leases.is_reading
+    assert not hub.completions.is_reading
+    await one.aclose()
+    assert hub.leases.is_reading
+    await two.aclose()
+
+    assert not hub.leases.is_reading
+    assert await db.fetchval(WAITERS) == 0
+
+
+async def test_a_reader_that_ended_is_followed_by_another(hub: Hub, db: Connection) -> None:
+    first = await hub.subscribe_completions()
+    await first.aclose()
+    missed = await completed(db)
+
+    second = await hub.subscribe_completions(first.cursor)
+
+    assert [event.execution_id for event in await taken(second)] == [missed]
+
+
+async def test_leaving_an_async_with_ends_the_subscription(hub: Hub, db: Connection) -> None:
+    async with await hub.subscribe_completions() as ends:
+        await completed(db)
+        async for event in ends:
+            assert event.cursor == ends.cursor
+            break
+
+    assert not hub.completions.is_reading
+    assert [event async for event in ends] == []
+
+
+async def test_a_subscription_that_was_forgotten_is_missed_by_nobody(
+    hub: Hub, db: Connection
+) -> None:
+    async for _ in await _after_one_act(hub, db):
+        break
+    gc.collect()
+    await db.execute("SELECT pg_notify('ff_wake', 'operator')")
+
+    await true(lambda: not hub.operators.is_reading)
+
+
+async def _after_one_act(hub: Hub, db: Connection) -> Any:
+    acts = await hub.subscribe_operator_events()
+    await emitted(db)
+    return acts
+
+
+async def test_closing_a_subscription_ends_a_wait_for_its_next_event(hub: Hub) -> None:
+    acts = await hub.subscribe_operator_events()
+    waiting = asyncio.create_task(_all(acts))
+    await asyncio.sleep(0)
+
+    await acts.aclose()
+    await acts.aclose()
+
+    async with asyncio.timeout(5):
+        assert await waiting == []
+
+
+async def test_closing_the_hub_ends_every_subscription_quietly(hub: Hub, db: Connection) -> None:
+    subscriptions = (
+        await hub.subscribe_completions(),
+        await hub.subscribe_lease_history(),
+        await hub.subscribe_operator_events(),
+    )
+    waiting = [asyncio.create_task(_all(each)) for each in subscriptions]
+    await asyncio.sleep(0)
+
+    await hub.close()
+
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*waiting) == [[], [], []]
+    assert await db.fetchval(WAITERS) == 0
+    with pytest.raises(Unavailable):
+        await hub.subscribe_completions()
+
+
+async def test_a_subscription_that_had_not_begun_ends_with_the_hub(hub: Hub) -> None:
+    acts = await hub.subscribe_operator_events()
+
+    await hub.close()
+
+    async with asyncio.timeout(5):
+        assert await _all(acts) == []
+
+
+async def _all(subscription: Any) -> list[Any]:
+    return [event async for event in subscription]
+
+
+async def test_a_wait_that_was_given_up_costs_no_event(hub: Hub, db: Connection) -> None:
+    history = await hub.subscribe_lease_history()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await anext(history)
+    tasks = await claimed_many(db, 3)
+
+    told = await taken(history, 3)
+
+    assert {event.execution_id for event in told} == {task.lease.execution_id for task in tasks}
+
+
+async def test_a_bad_cursor_is_refused_before_anything_is_read(hub: Hub) -> None:
+    for subscribe in (
+        hub.subscribe_completions,
+        hub.subscribe_lease_history,
+        hub.subscribe_operator_events,
+    ):
+        with pytest.raises(ValidationError, match=r"^invalid_input: cursor '03'"):
+            await subscribe(b"\x03")
+
+    assert not hub.completions.is_reading
+
+
+async def test_instance_tags_cannot_be_subscribed_to(hub: Hub) -> None:
+    with pytest.raises(Unavailable, match="subscribe_instance_tags"):
+        await hub.subscribe_instance_tags()

@@ -1,0 +1,110 @@
+"""Wake-ups are a hint: subscribers hear at once, and hear the same without them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from flowfabric.db.listen import CHANNEL, wait_for
+from flowfabric.db.rows import Connection
+from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.release import release
+from flowfabric.testing import Clock
+from tests import given
+from tests.engine.events.conftest import opened
+from tests.engine.events.facts import claimed_many, completed, emitted, taken
+
+A_POLL = 4.0
+"""Less than the time between two looks of a reader that listens."""
+
+
+async def test_events_arrive_long_before_the_next_poll(hub: Hub, db: Connection) -> None:
+    ends = await hub.subscribe_completions()
+    history = await hub.subscribe_lease_history()
+    acts = await hub.subscribe_operator_events()
+    await asyncio.sleep(0.1)  # every reader rests now
+
+    began = time.monotonic()
+    lease = await given.claimed(db)
+    await taken(history)
+    await release(db, [lease])
+    await taken(history)
+    [task] = await claim(db, given.OTHER, ttl=30)
+    await complete(db, [Completion(task.lease)])
+    await taken(history, 2)
+    await taken(ends)
+    await emitted(db)
+    await taken(acts)
+
+    assert time.monotonic() - began < A_POLL
+
+
+async def test_where_listening_is_off_everything_arrives_by_polling(
+    ff_dsn: str, db: Connection
+) -> None:
+    async with opened(ff_dsn, listen=False) as hub:
+        ends = await hub.subscribe_completions()
+        history = await hub.subscribe_lease_history()
+        acts = await hub.subscribe_operator_events()
+        for _ in range(3):
+            done = await completed(db)
+            await emitted(db)
+
+            assert [event.execution_id for event in await taken(ends)] == [done]
+            assert [event.execution_id for event in await taken(history, 2)] == [done, done]
+            assert len(await taken(acts)) == 1
+
+        assert await db.fetchval("SELECT count(*) FROM ff.waiter") == 0
+
+
+async def test_a_reader_holds_no_connection_while_it_waits(ff_dsn: str, db: Connection) -> None:
+    async with opened(ff_dsn, pool_size=1) as hub:
+        ends = await hub.subscribe_completions()
+        history = await hub.subscribe_lease_history()
+        acts = await hub.subscribe_operator_events()
+        await completed(db)
+        await emitted(db)
+
+        told = await asyncio.gather(taken(ends), taken(history, 2), taken(acts))
+
+        assert [len(events) for events in told] == [1, 2, 1]
+
+
+async def test_whatever_touches_a_lease_rings_once_for_those_who_follow_leases(
+    db: Connection, clock: Clock
+) -> None:
+    rung: list[object] = []
+    await db.add_listener(CHANNEL, lambda _conn, _pid, _channel, topic: rung.append(topic))
+    await wait_for(db, "somebody", ["lease"])
+
+    async def heard() -> list[object]:
+        await db.fetchval("SELECT 1")  # what was notified before is here by then
+        told = rung.copy()
+        rung.clear()
+        return told
+
+    await claim(db, given.WORKER, ttl=30)
+    assert await heard() == []
+    tasks = await claimed_many(db, 20)
+    assert await heard() == ["lease"]
+    leases = [task.lease for task in tasks]
+    await release(db, leases[:5])
+    assert await heard() == ["lease"]
+    await release(db, leases[:5])  # refused
+    assert await heard() == []
+    await delay(db, [Rest(lease=lease, delay=60) for lease in leases[5:8]])
+    assert await heard() == ["lease"]
+    await clock.advance(61)
+    await wait_for(db, "somebody", ["lease"])
+    await expire_leases(db, limit=100)
+    assert await heard() == ["lease"]
+    await create_execution(db, [given.new(policy=given.retrying(), priority=9)])
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await fail(db, [Failure(lease=task.lease, reason="boom")])
+    assert await heard() == ["lease", "lease"]
