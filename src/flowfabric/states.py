@@ -199,6 +199,77 @@ class WorkerEventKind(StrEnum):
     TTL_SWEPT = "ttl_swept"
 
 
+class FlowState(StrEnum):
+    """What is stored of a flow; whether it is done follows from its members."""
+
+    OPEN = "open"
+    CANCELLED = "cancelled"
+
+
+class DerivedFlowState(StrEnum):
+    """Where a flow stands, from its members."""
+
+    OPEN = "open"
+    RUNNING = "running"
+    BLOCKED = "blocked"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class CancellationPolicy(StrEnum):
+    """Which members end with a flow that is cancelled."""
+
+    CANCEL_FLOW_ONLY = "cancel_flow_only"
+    CANCEL_ALL = "cancel_all"
+    CANCEL_PENDING = "cancel_pending"
+
+
+class EdgeState(StrEnum):
+    """A staged edge gates nothing until it is applied."""
+
+    PENDING = "pending"
+    APPLIED = "applied"
+
+
+class EdgeResolution(StrEnum):
+    """What an edge's upstream came to."""
+
+    UNRESOLVED = "unresolved"
+    SATISFIED = "satisfied"
+    IMPOSSIBLE = "impossible"
+
+
+class GroupState(StrEnum):
+    """Is it decided whether a downstream runs?"""
+
+    PENDING = "pending"
+    SATISFIED = "satisfied"
+    IMPOSSIBLE = "impossible"
+
+
+class GroupPolicyKind(StrEnum):
+    """How many upstreams a downstream needs."""
+
+    ALL_OF = "all_of"
+    ANY_OF = "any_of"
+    QUORUM = "quorum"
+
+
+class OnSatisfied(StrEnum):
+    """What becomes of the upstreams that are not needed any more."""
+
+    CANCEL_REMAINING = "cancel_remaining"
+    LET_RUN = "let_run"
+
+
+class SiblingCancelReason(StrEnum):
+    """Why an upstream that is not needed any more was cancelled."""
+
+    SIBLING_QUORUM_SATISFIED = "sibling_quorum_satisfied"
+    SIBLING_QUORUM_IMPOSSIBLE = "sibling_quorum_impossible"
+
+
 class FailureClass(StrEnum):
     """How a failure is treated; only transient and infra_crash are tried again."""
 

@@ -83,14 +83,17 @@ class ValidationError(EngineError):
         {
             "capability_mismatch",
             "corruption",
+            "edge_group_policy_already_fixed",
             "handle_from_other_backend",
             "invalid_blocking_reason",
             "invalid_capabilities",
+            "invalid_dependency",
             "invalid_grace_ms",
             "invalid_input",
             "invalid_kid",
             "invalid_policy_json",
             "invalid_secret_hex",
+            "partition_mismatch",
             "payload_too_large",
         }
     )

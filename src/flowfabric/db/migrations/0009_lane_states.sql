@@ -85,8 +85,12 @@ BEGIN
 END
 $$;
 
--- As before; what is new on a lane that takes nothing new is refused as a whole call.
-CREATE OR REPLACE FUNCTION ff.create_execution(
+-- As before. What is new on a lane that takes nothing new is refused as a whole call; a member of a flow
+-- may be created held, which is blocked by the dependencies that follow in the same transaction.
+DROP FUNCTION ff.create_execution (
+    text[], text[], text[], text[], text[], text[], jsonb[], smallint[], uuid[], integer[], bytea[], integer[],
+    bigint[], bigint[], bigint[], bigint[], text[], bigint[], jsonb[], bigint);
+CREATE FUNCTION ff.create_execution(
     shape_namespace text[], shape_lane_id text[], shape_execution_kind text[],
     shape_required_capabilities text[], shape_payload_encoding text[],
     shape_creator_identity text[], shape_policy jsonb[],
@@ -95,7 +99,8 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
     given_delay_ms bigint[], given_delay_until_ms bigint[],
     given_deadline_ms bigint[], given_deadline_at_ms bigint[],
     given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[],
-    given_now_ms bigint DEFAULT NULL
+    given_now_ms bigint DEFAULT NULL, given_flow_id uuid[] DEFAULT NULL,
+    given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL
 ) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
     LANGUAGE plpgsql VOLATILE
     AS $$
@@ -163,19 +168,23 @@ BEGIN
 
     INSERT INTO ff.exec_core (
            partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-           eligibility_state, blocking_reason, delay_until_ms, deadline_at_ms, tags)
+           eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
     SELECT g.partition_key, g.execution_id, routes[g.shape], called_at_ms, called_at_ms,
            greatest(0, least(9000, coalesce(g.priority, 0))),
-           CASE WHEN until.ms > called_at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
-           CASE WHEN until.ms > called_at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
-           CASE WHEN until.ms > called_at_ms THEN until.ms END,
+           CASE WHEN g.held THEN 'blocked_by_dependencies'
+                WHEN until.ms > called_at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+           CASE WHEN g.held THEN 'waiting_for_children'
+                WHEN until.ms > called_at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+           CASE WHEN until.ms > called_at_ms AND g.held IS NOT TRUE THEN until.ms END,
+           CASE WHEN until.ms > called_at_ms AND g.held THEN until.ms END,
            coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
                + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
-           coalesce(g.tags, '{}')
+           coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
-                  given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, stands_for)
+                  given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
+                  given_held, stands_for)
            AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                 deadline_at_ms, tags, stands_for),
+                 deadline_at_ms, tags, flow_id, held, stands_for),
            LATERAL (SELECT coalesce(g.delay_until_ms, called_at_ms + g.delay_ms)) AS until (ms)
      WHERE g.stands_for = g.execution_id
         ON CONFLICT DO NOTHING;
@@ -184,20 +193,20 @@ BEGIN
     WITH stored AS (
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
-               creator_identity, idempotency_key, policy)
+               creator_identity, idempotency_key, policy, member_name)
         SELECT g.partition_key, g.execution_id, called_at_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
-               shape_policy[g.shape]
+               shape_policy[g.shape], g.member_name
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                      given_idempotency_key, stands_for)
-               AS g (partition_key, execution_id, shape, payload, idempotency_key, stands_for)
+                      given_idempotency_key, given_member_name, stands_for)
+               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, stands_for)
          WHERE g.stands_for = g.execution_id
             ON CONFLICT DO NOTHING
      RETURNING partition_key, execution_id
     )
     SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
     all_new := cardinality(new_ids) = cardinality(given_execution_id);
-    at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL;
+    at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
 
     -- What was created before is a duplicate wherever its lane stands; only what is new is refused.
     IF cardinality(closed) > 0 THEN
@@ -228,9 +237,9 @@ BEGIN
         PERFORM ff.wake('lane:' || lane_id)
            FROM (SELECT DISTINCT shape_lane_id[g.shape] AS lane_id
                    FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
-                               given_delay_until_ms)
-                        AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms)
-                  WHERE coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
+                               given_delay_until_ms, given_held)
+                        AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held)
+                  WHERE g.held IS NOT TRUE AND coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
                     AND (all_new OR (g.partition_key, g.execution_id) IN (
                              SELECT * FROM unnest(new_partitions, new_ids)))) AS lanes;
     END IF;
@@ -243,12 +252,13 @@ BEGIN
       FROM (SELECT g.ordinal, g.partition_key, g.stands_for,
                    g.stands_for = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
-                   CASE WHEN coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) > called_at_ms
+                   CASE WHEN g.held THEN 'waiting_children'
+                        WHEN coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) > called_at_ms
                         THEN 'delayed' ELSE 'waiting' END AS public_state
               FROM unnest(given_partition_key, given_execution_id, given_delay_ms,
-                          given_delay_until_ms, stands_for) WITH ORDINALITY
-                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, stands_for, ordinal)
+                          given_delay_until_ms, given_held, stands_for) WITH ORDINALITY
+                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, stands_for, ordinal)
            ) AS told
-     WHERE NOT told.created OR told.public_state = 'delayed';
+     WHERE NOT told.created OR told.public_state <> 'waiting';
 END
 $$;

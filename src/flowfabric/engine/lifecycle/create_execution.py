@@ -44,7 +44,7 @@ SELECT ordinal, partition_key, execution_id, created, public_state
        %(payload)s::bytea[], %(priority)s::integer[], %(delay_ms)s::bigint[],
        %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[], %(deadline_at_ms)s::bigint[],
        %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::text[]::jsonb[],
-       %(now_ms)s::bigint)
+       %(now_ms)s::bigint, %(flow_id)s::uuid[], %(held)s::boolean[], %(member_name)s::text[])
 """
 
 
@@ -71,6 +71,12 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     delay_until: datetime | None = None
     deadline: float | timedelta | None = None
     execution_deadline_at: datetime | None = None
+    flow_id: UUID | None = None
+    """The flow that it is a member of; the flow's own operations set it."""
+    hold: bool | None = None
+    """Not claimable until what it depends on is in place and satisfied."""
+    member_name: str | None = None
+    """What other members of the flow call it."""
 
     def __post_init__(self) -> None:
         _check_shape(
@@ -141,7 +147,7 @@ class CreationRow(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
     created: bool
-    public_state: str | None
+    public_state: str
 
 
 async def create_execution(
@@ -202,7 +208,7 @@ def creation_answers(
             answers.append(Duplicate(execution_id=new.execution_id))
         else:
             answered.add(new.execution_id)
-            state = PublicState.WAITING if row is None else PublicState.DELAYED
+            state = PublicState(PublicState.WAITING if row is None else row.public_state)
             answers.append(Created(execution_id=new.execution_id, public_state=state))
     return answers
 
@@ -252,7 +258,14 @@ def creation_columns(
         "idempotency_key": (keys := _column(executions, "idempotency_key", str)),
         "dedup_window_ms": None if keys is None else [_dedup_window_ms(new) for new in executions],
         "tags": _tags(executions),
+        "flow_id": _column(executions, "flow_id", _same),
+        "held": _column(executions, "hold", bool),
+        "member_name": _column(executions, "member_name", str),
     }
+
+
+def _same(value: object) -> object:
+    return value
 
 
 def _requirements(new: NewExecution) -> tuple[str, ...]:

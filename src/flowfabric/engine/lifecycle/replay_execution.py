@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 import msgspec
 
@@ -17,8 +17,11 @@ REPLAY_EXECUTION: Final[LiteralString] = """
 -- lifecycle.replay_execution
 WITH reopened AS (    -- as if no attempt had ended; a deadline that has passed counts from now
     UPDATE ff.exec_core e
-       SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now',
-           blocking_reason = 'waiting_for_worker', blocking_detail = NULL,
+       SET lifecycle_phase = 'runnable', blocking_detail = NULL,
+           eligibility_state = CASE WHEN %(waits)s THEN 'blocked_by_dependencies'
+                                    ELSE 'eligible_now' END,
+           blocking_reason = CASE WHEN %(waits)s THEN 'waiting_for_children'
+                                  ELSE 'waiting_for_worker' END,
            terminal_outcome = 'none', terminal_at_ms = NULL,
            attempt_state = 'pending_replay_attempt', lease_epoch = e.lease_epoch + 1,
            replay_count = e.replay_count + 1, retry_count = 0, lease_reclaim_count = 0,
@@ -38,6 +41,7 @@ WITH reopened AS (    -- as if no attempt had ended; a deadline that has passed 
  RETURNING a.outcome, a.worker_instance_id
 ), called AS (        -- whoever waits for work on its lane
     SELECT ff.wake('lane:' || r.lane_id) FROM reopened JOIN ff.route r USING (route_id)
+     WHERE NOT %(waits)s
 )
 SELECT reopened.deadline_at_ms, reset.outcome, reset.worker_instance_id
   FROM reopened LEFT JOIN reset ON true WHERE (SELECT count(*) FROM called) IS NOT NULL
@@ -63,8 +67,12 @@ async def replay_execution(
     *,
     actor: str = SOMEBODY,
     reason: str | None = None,
+    groups_reset: int | None = None,
 ) -> Replayed:
     """The execution is claimable again, with fresh retries and its last attempt made anew.
+
+    With `groups_reset` it is a skipped member of a flow, whose caller has made so many of its
+    groups wait again; it then waits for those.
 
     Result, failure and cancellation are cleared; the event keeps what they were. A deadline that
     has passed is granted again, counted from now. Raises `NotFound`, `ExecutionNotTerminal`, and
@@ -76,12 +84,18 @@ async def replay_execution(
         raise ExecutionNotTerminal(execution_id, standing.public_state)
     if standing.replay_count >= standing.max_replay_count:
         raise MaxReplaysExhausted(execution_id, standing.replay_count)
+    waits = groups_reset is not None
+    state = PublicState.WAITING_CHILDREN if waits else PublicState.WAITING
+    branch: dict[str, Any] = {"branch": "normal"}
+    if waits:
+        branch = {"branch": "skipped_flow_member", "groups_reset": groups_reset}
     reopened = await fetch_one(
         conn,
         REPLAY_EXECUTION,
         _Reopened,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
+        waits=waits,
     )
     await operator_event(
         conn,
@@ -89,9 +103,9 @@ async def replay_execution(
         actor=actor,
         reason=reason,
         execution_id=execution_id,
-        branch="normal",
+        **branch,
         old_public_state=standing.public_state,
-        new_public_state=PublicState.WAITING,
+        new_public_state=state,
         old_failure_reason=standing.failure_reason,
         old_cancellation_reason=standing.cancellation_reason,
         old_attempt_outcome=reopened.outcome,
@@ -100,4 +114,4 @@ async def replay_execution(
         new_deadline_at_ms=reopened.deadline_at_ms,
         replay_count=standing.replay_count + 1,
     )
-    return Replayed(execution_id=execution_id, public_state=PublicState.WAITING)
+    return Replayed(execution_id=execution_id, public_state=state)

@@ -5,7 +5,14 @@ CREATE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[]) 
     LANGUAGE plpgsql VOLATILE
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
+DECLARE
+    touched uuid[];
 BEGIN
+    SELECT array_agg(DISTINCT e.flow_id) INTO touched
+      FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE e.flow_id IS NOT NULL;
+
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -17,6 +24,14 @@ BEGIN
     DELETE FROM ff.attempt t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_tag t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.upstream_eid) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.edge_group t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.cancel_backlog_member t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     -- A key that stands for a later execution by now stays.
     DELETE FROM ff.exec_idempotency t
@@ -30,5 +45,19 @@ BEGIN
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+
+    -- A flow goes with its last member.
+    IF touched IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(f.flow_id) INTO touched
+      FROM unnest(old_partitions) AS old (partition_key), unnest(touched) AS f (flow_id)
+     WHERE NOT EXISTS (SELECT FROM ff.exec_core e
+                        WHERE e.partition_key = old.partition_key AND e.flow_id = f.flow_id);
+    DELETE FROM ff.edge_group t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.pending_cancel_groups t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.cancel_backlog t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.flow_summary t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.flow_core t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
 END
 $$;

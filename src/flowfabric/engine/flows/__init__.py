@@ -1,0 +1,1 @@
+"""Flows: graphs of executions, and how ends travel through them."""

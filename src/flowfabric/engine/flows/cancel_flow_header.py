@@ -1,0 +1,160 @@
+"""A flow is cancelled: its graph is closed, and the members that are to end are parked and listed."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
+from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
+from flowfabric.engine.lifecycle.park_members import park_members
+from flowfabric.errors import NotFound, ValidationError, invalid_input
+from flowfabric.ids import ExecutionId, check_text, uuid_partition
+from flowfabric.states import CancellationPolicy, FlowState, OperatorEventType
+
+MAX_GRACE_MS: Final = 2**53 - 1
+DEFAULT_GRACE_MS: Final = 30_000
+DEFAULT_REASON: Final = "flow_cancelled"
+
+LOCK: Final[LiteralString] = """
+-- flows.cancel_flow_header: the flow
+SELECT public_flow_state, cancellation_policy, cancel_reason FROM ff.flow_core
+ WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR NO KEY UPDATE
+"""
+
+OWED: Final[LiteralString] = """
+-- flows.cancel_flow_header: who is still owed an end, or else every member
+SELECT execution_id FROM ff.cancel_backlog_member
+ WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
+ UNION ALL
+SELECT execution_id FROM ff.exec_core
+ WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
+   AND NOT EXISTS (SELECT FROM ff.cancel_backlog_member m
+                    WHERE (m.partition_key, m.flow_id) = (%(partition_key)s, %(flow_id)s))
+ ORDER BY execution_id
+"""
+
+CLOSE: Final[LiteralString] = """
+-- flows.cancel_flow_header: no more changes of the graph
+UPDATE ff.flow_core
+   SET public_flow_state = 'cancelled', terminal_at_ms = ff.now_ms(),
+       last_mutation_at_ms = ff.now_ms(), cancellation_policy = %(policy)s, cancel_reason = %(reason)s
+ WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
+"""
+
+LIST: Final[LiteralString] = """
+-- flows.cancel_flow_header: the backlog
+WITH header AS (
+    INSERT INTO ff.cancel_backlog (
+           partition_key, flow_id, requested_at_ms, grace_until_ms, requester, reason,
+           cancellation_policy)
+    VALUES (%(partition_key)s, %(flow_id)s, ff.now_ms(), ff.now_ms() + %(grace_ms)s::bigint,
+            %(requester)s, %(reason)s, %(policy)s)
+)
+INSERT INTO ff.cancel_backlog_member (partition_key, flow_id, execution_id)
+SELECT %(partition_key)s, %(flow_id)s, execution_id
+  FROM unnest(%(execution_id)s::uuid[]) AS execution_id
+"""
+
+
+class FlowCancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The flow is cancelled since this call; these members are to end."""
+
+    flow_id: UUID
+    cancellation_policy: CancellationPolicy
+    member_execution_ids: list[ExecutionId]
+
+
+class AlreadyTerminal(msgspec.Struct, frozen=True, kw_only=True):
+    """The flow was cancelled before, as it says; nothing changed."""
+
+    flow_id: UUID
+    stored_cancellation_policy: CancellationPolicy
+    stored_cancel_reason: str
+    member_execution_ids: list[ExecutionId]
+
+
+class _Flow(msgspec.Struct, frozen=True):
+    public_flow_state: str
+    cancellation_policy: str | None
+    cancel_reason: str | None
+
+
+class _Member(msgspec.Struct, frozen=True):
+    execution_id: UUID
+
+
+async def cancel_flow_header(
+    conn: Connection,
+    flow_id: UUID,
+    *,
+    reason: str = "",
+    policy: CancellationPolicy | str = CancellationPolicy.CANCEL_ALL,
+    grace_ms: int = DEFAULT_GRACE_MS,
+    requester: str = "operator",
+    partitions: int = 256,
+) -> FlowCancelled | AlreadyTerminal:
+    """The flow is cancelled; members that are to end cannot be claimed any more.
+
+    Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
+    `NotFound(flow)`.
+    """
+    wanted = check_policy(policy)
+    if type(grace_ms) is not int or not 0 <= grace_ms <= MAX_GRACE_MS:
+        raise ValidationError("invalid_grace_ms", f"grace_ms {grace_ms!r} must be 0 to 2^53-1")
+    check_actor(requester)
+    why = check_text(reason, field="reason", at_most=16_384) if reason else DEFAULT_REASON
+    home = uuid_partition(flow_id, partitions)
+    where = {"partition_key": home, "flow_id": flow_id}
+    flow = await fetch_maybe(conn, LOCK, _Flow, **where)
+    if flow is None:
+        raise NotFound("flow", flow_id)
+    if flow.public_flow_state != FlowState.OPEN:
+        owed = await fetch_all(conn, OWED, _Member, **where)
+        return AlreadyTerminal(
+            flow_id=flow_id,
+            stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
+            stored_cancel_reason=flow.cancel_reason or "",
+            member_execution_ids=[ExecutionId(home, each.execution_id) for each in owed],
+        )
+    await execute(conn, CLOSE, policy=wanted.value, reason=why, **where)
+    targets: list[ExecutionId] = []
+    if wanted is not CancellationPolicy.CANCEL_FLOW_ONLY:
+        targets = await park_members(
+            conn, home, flow_id, also_running=wanted is CancellationPolicy.CANCEL_ALL
+        )
+    if targets:
+        await execute(
+            conn,
+            LIST,
+            grace_ms=grace_ms,
+            requester=requester,
+            reason=why,
+            policy=wanted.value,
+            execution_id=[each.uuid for each in targets],
+            **where,
+        )
+    await operator_event(
+        conn,
+        OperatorEventType.FLOW_CANCEL_REQUESTED,
+        actor=requester,
+        reason=why,
+        flow=(home, flow_id),
+        flow_id=str(flow_id),
+        cancellation_policy=wanted,
+        member_count=len(targets),
+    )
+    return FlowCancelled(
+        flow_id=flow_id, cancellation_policy=wanted, member_execution_ids=targets
+    )
+
+
+def check_policy(policy: str) -> CancellationPolicy:
+    """The policy of that name; raises `ValidationError(invalid_input)`."""
+    try:
+        return CancellationPolicy(policy)
+    except ValueError:
+        known = ", ".join(CancellationPolicy)
+        raise invalid_input("cancellation_policy", policy, f"is not one of {known}") from None

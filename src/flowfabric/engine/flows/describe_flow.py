@@ -1,0 +1,188 @@
+"""What one flow is and where it stands."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
+from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.instants import instant
+from flowfabric.joins import JoinPolicy, stored_policy
+from flowfabric.states import CancellationPolicy, DerivedFlowState, FlowState, GroupState
+
+DESCRIBE_FLOW: Final[LiteralString] = """
+-- flows.describe_flow
+SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_count, f.edge_count,
+       f.created_at_ms, f.last_mutation_at_ms, f.terminal_at_ms, f.cancel_reason,
+       f.cancellation_policy, f.tags, c.derived_state, c.total, c.completed, c.failed,
+       c.cancelled_members, c.expired, c.skipped, c.active, c.suspended, c.waiting, c.delayed,
+       c.rate_limited, c.waiting_children
+  FROM ff.flow_core f
+ CROSS JOIN LATERAL ff.flow_standing(f.partition_key, f.flow_id,
+                                     f.public_flow_state = 'cancelled') AS c
+ WHERE (f.partition_key, f.flow_id) = (%(partition_key)s, %(flow_id)s)
+"""
+
+GROUPS: Final[LiteralString] = """
+-- flows.describe_flow: what its members wait for
+SELECT downstream_eid, policy_kind, k, on_satisfied, success_count, fail_count, skip_count,
+       running_count, group_state
+  FROM ff.edge_group WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
+ ORDER BY downstream_eid
+"""
+
+
+class EdgeGroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What one member waits for, and how far that has come."""
+
+    downstream_execution_id: ExecutionId
+    policy: JoinPolicy
+    total_deps: int
+    satisfied_count: int
+    failed_count: int
+    skipped_count: int
+    running_count: int
+    group_state: GroupState
+
+
+class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The members of a flow by their public state."""
+
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    expired: int
+    skipped: int
+    active: int
+    suspended: int
+    waiting: int
+    delayed: int
+    rate_limited: int
+    waiting_children: int
+
+
+class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One flow as it stood at the moment of reading."""
+
+    flow_id: UUID
+    flow_kind: str
+    namespace: str
+    public_flow_state: FlowState
+    derived_state: DerivedFlowState
+    graph_revision: int
+    node_count: int
+    edge_count: int
+    created_at: datetime
+    last_mutation_at: datetime
+    cancelled_at: datetime | None
+    cancel_reason: str | None
+    cancellation_policy: CancellationPolicy | None
+    tags: dict[str, str]
+    members: MemberCounts
+    edge_groups: list[EdgeGroupSnapshot]
+
+
+class _Flow(msgspec.Struct, frozen=True):
+    flow_kind: str
+    namespace: str
+    public_flow_state: str
+    graph_revision: int
+    node_count: int
+    edge_count: int
+    created_at_ms: int
+    last_mutation_at_ms: int
+    terminal_at_ms: int | None
+    cancel_reason: str | None
+    cancellation_policy: str | None
+    tags: str
+    derived_state: str
+    total: int
+    completed: int
+    failed: int
+    cancelled_members: int
+    expired: int
+    skipped: int
+    active: int
+    suspended: int
+    waiting: int
+    delayed: int
+    rate_limited: int
+    waiting_children: int
+
+
+class _Group(msgspec.Struct, frozen=True):
+    downstream_eid: UUID
+    policy_kind: str
+    k: int | None
+    on_satisfied: str | None
+    success_count: int
+    fail_count: int
+    skip_count: int
+    running_count: int
+    group_state: str
+
+
+async def describe_flow(
+    conn: Connection, flow_id: UUID, *, partitions: int = 256
+) -> FlowSnapshot | None:
+    """The flow with its groups, or None; read it in one snapshot."""
+    home = uuid_partition(flow_id, partitions)
+    flow = await fetch_maybe(conn, DESCRIBE_FLOW, _Flow, partition_key=home, flow_id=flow_id)
+    if flow is None:
+        return None
+    groups = await fetch_all(conn, GROUPS, _Group, partition_key=home, flow_id=flow_id)
+    tags = msgspec.json.decode(flow.tags, type=dict[str, str])
+    return FlowSnapshot(
+        flow_id=flow_id,
+        flow_kind=flow.flow_kind,
+        namespace=flow.namespace,
+        public_flow_state=FlowState(flow.public_flow_state),
+        derived_state=DerivedFlowState(flow.derived_state),
+        graph_revision=flow.graph_revision,
+        node_count=flow.node_count,
+        edge_count=flow.edge_count,
+        created_at=instant(flow.created_at_ms),
+        last_mutation_at=instant(flow.last_mutation_at_ms),
+        cancelled_at=instant(flow.terminal_at_ms),
+        cancel_reason=flow.cancel_reason,
+        cancellation_policy=(
+            None
+            if flow.cancellation_policy is None
+            else CancellationPolicy(flow.cancellation_policy)
+        ),
+        tags=dict(sorted(tags.items())),
+        members=MemberCounts(
+            total=flow.total,
+            completed=flow.completed,
+            failed=flow.failed,
+            cancelled=flow.cancelled_members,
+            expired=flow.expired,
+            skipped=flow.skipped,
+            active=flow.active,
+            suspended=flow.suspended,
+            waiting=flow.waiting,
+            delayed=flow.delayed,
+            rate_limited=flow.rate_limited,
+            waiting_children=flow.waiting_children,
+        ),
+        edge_groups=[_snapshot(home, group) for group in groups],
+    )
+
+
+def _snapshot(home: int, group: _Group) -> EdgeGroupSnapshot:
+    counts = (group.success_count, group.fail_count, group.skip_count, group.running_count)
+    return EdgeGroupSnapshot(
+        downstream_execution_id=ExecutionId(home, group.downstream_eid),
+        policy=stored_policy(group.policy_kind, group.k, group.on_satisfied),
+        total_deps=sum(counts),
+        satisfied_count=group.success_count,
+        failed_count=group.fail_count,
+        skipped_count=group.skip_count,
+        running_count=group.running_count,
+        group_state=GroupState(group.group_state),
+    )

@@ -1,0 +1,229 @@
+"""Ends of members travel along their edges: downstreams are promoted, skipped, or wait on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
+from flowfabric.engine.flows.queue_siblings import queue_siblings
+from flowfabric.engine.lifecycle.feed_results import feed_results
+from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
+from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.ids import ExecutionId
+from flowfabric.states import GroupState, TerminalOutcome
+
+MAX_BATCH: Final = 256
+IMPOSSIBLE: Final = "dependency_impossible"
+
+UNDISPATCHED: Final[LiteralString] = """
+-- flows.undispatched
+SELECT count(*) AS moved
+  FROM (SELECT FROM ff.completion_event
+         WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL LIMIT 1) AS some
+"""
+
+PICK: Final[LiteralString] = """
+-- flows.dispatch_completions: which ends, and the groups that hear of them
+WITH picked AS (      -- the oldest that nobody else dispatches
+    SELECT event_id, partition_key, execution_id, outcome FROM ff.completion_event
+     WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL
+     ORDER BY event_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), locked AS (        -- in one order
+    SELECT g.downstream_eid FROM ff.edge_group g
+     WHERE (g.partition_key, g.downstream_eid) IN (
+               SELECT e.partition_key, e.downstream_eid
+                 FROM picked JOIN ff.edge e
+                   ON (e.partition_key, e.upstream_eid) = (picked.partition_key, picked.execution_id)
+                WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved')
+     ORDER BY g.partition_key, g.downstream_eid FOR NO KEY UPDATE
+)
+SELECT event_id, partition_key, execution_id, outcome FROM picked
+ WHERE (SELECT count(*) FROM locked) IS NOT NULL
+ ORDER BY event_id
+"""
+
+RESOLVE: Final[LiteralString] = """
+-- flows.dispatch_completions: every edge they touch, and what the groups come to
+WITH told AS (
+    SELECT * FROM unnest(%(event_id)s::bigint[], %(partition_key)s::smallint[],
+                         %(execution_id)s::uuid[], %(outcome)s::text[])
+        AS told (event_id, partition_key, upstream_eid, outcome)
+), meant AS (         -- each edge with the first end that counts for it
+    SELECT DISTINCT ON (e.partition_key, e.flow_id, e.edge_id)
+           e.partition_key, e.flow_id, e.edge_id, told.event_id, told.outcome
+      FROM told JOIN ff.edge e USING (partition_key, upstream_eid)
+     WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved'
+       AND told.event_id > e.min_event_id
+       AND (%(only_edge)s::uuid IS NULL OR e.edge_id = %(only_edge)s)
+     ORDER BY e.partition_key, e.flow_id, e.edge_id, told.event_id
+), resolved AS (
+    UPDATE ff.edge e
+       SET resolution = CASE meant.outcome WHEN 'success' THEN 'satisfied' ELSE 'impossible' END,
+           resolved_outcome = meant.outcome, resolved_at_ms = ff.now_ms(),
+           resolved_event_id = meant.event_id
+      FROM meant
+     WHERE (e.partition_key, e.flow_id, e.edge_id)
+         = (meant.partition_key, meant.flow_id, meant.edge_id) AND e.resolution = 'unresolved'
+ RETURNING e.partition_key, e.downstream_eid, e.upstream_eid, e.data_passing_ref, meant.outcome,
+           meant.event_id
+), counted AS (
+    SELECT partition_key, downstream_eid,
+           (count(*) FILTER (WHERE outcome = 'success'))::integer AS succeeded,
+           (count(*) FILTER (WHERE outcome = 'skipped'))::integer AS skipped,
+           (count(*) FILTER (WHERE outcome NOT IN ('success', 'skipped')))::integer AS failed,
+           count(*)::integer AS heard
+      FROM resolved GROUP BY partition_key, downstream_eid
+), judged AS (        -- the groups as they will be; they are locked since they were picked
+    SELECT g.partition_key, g.downstream_eid, g.group_state AS old_state, g.success_count AS before,
+           counted.succeeded, counted.skipped, counted.failed, counted.heard,
+           CASE WHEN g.group_state <> 'pending' THEN g.group_state
+                ELSE ff.group_decision(
+                         g.policy_kind, g.k, g.expected_n, g.success_count + counted.succeeded,
+                         g.fail_count + counted.failed, g.skip_count + counted.skipped,
+                         g.running_count - counted.heard) END AS new_state
+      FROM counted JOIN ff.edge_group g USING (partition_key, downstream_eid)
+), decided AS (
+    UPDATE ff.edge_group g
+       SET success_count = g.success_count + judged.succeeded,
+           fail_count = g.fail_count + judged.failed, skip_count = g.skip_count + judged.skipped,
+           running_count = g.running_count - judged.heard, group_state = judged.new_state,
+           fired_at_ms = CASE WHEN judged.new_state = 'pending' THEN NULL
+                              ELSE coalesce(g.fired_at_ms, ff.now_ms()) END
+      FROM judged
+     WHERE (g.partition_key, g.downstream_eid) = (judged.partition_key, judged.downstream_eid)
+ RETURNING g.partition_key, g.downstream_eid, g.policy_kind, g.k, g.on_satisfied, g.wakes,
+           judged.old_state, judged.new_state, judged.before
+), fed AS (           -- results to pass on: of all, or of the success that decides
+    SELECT decided.partition_key, decided.downstream_eid,
+           array_agg(heard.upstream_eid ORDER BY heard.event_id) AS sources
+      FROM (SELECT resolved.*,
+                   row_number() OVER (PARTITION BY partition_key, downstream_eid
+                                      ORDER BY event_id) AS nth
+              FROM resolved WHERE outcome = 'success') AS heard
+      JOIN decided USING (partition_key, downstream_eid)
+     WHERE heard.data_passing_ref <> '' AND decided.old_state = 'pending'
+       AND (decided.policy_kind = 'all_of'
+            OR decided.before + heard.nth
+             = CASE decided.policy_kind WHEN 'any_of' THEN 1 ELSE decided.k END)
+     GROUP BY decided.partition_key, decided.downstream_eid
+), marked AS (
+    UPDATE ff.completion_event c SET dispatched_at_ms = ff.now_ms()
+      FROM told
+     WHERE (c.event_id, c.partition_key) = (told.event_id, told.partition_key)
+       AND %(only_edge)s::uuid IS NULL
+)
+SELECT decided.partition_key, decided.downstream_eid, decided.wakes, decided.on_satisfied,
+       CASE WHEN decided.old_state = 'pending' THEN decided.new_state ELSE 'pending' END AS decision,
+       fed.sources,
+       EXISTS (SELECT FROM ff.cancel_backlog_member m
+                WHERE (m.partition_key, m.execution_id)
+                    = (decided.partition_key, decided.downstream_eid)) AS owed
+  FROM decided LEFT JOIN fed USING (partition_key, downstream_eid)
+ WHERE decided.old_state = 'pending' AND (decided.new_state <> 'pending' OR fed.sources IS NOT NULL)
+ ORDER BY decided.partition_key, decided.downstream_eid
+"""
+
+
+class End(msgspec.Struct, frozen=True):
+    """The end of a member, as its event tells it."""
+
+    event_id: int
+    partition_key: int
+    execution_id: UUID
+    outcome: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a group came to (`pending`: nothing yet), and whose results its downstream is fed."""
+
+    partition_key: int
+    downstream_eid: UUID
+    wakes: UUID | None
+    on_satisfied: str | None
+    decision: str
+    sources: list[UUID] | None
+    owed: bool
+
+    @property
+    def target(self) -> ExecutionId:
+        """Who waits for the group."""
+        return ExecutionId(self.partition_key, self.wakes or self.downstream_eid)
+
+
+async def undispatched(conn: Connection) -> bool:
+    """Is there an end of a member that no edge has heard of?"""
+    return (await fetch_one(conn, UNDISPATCHED, Moved)).moved > 0
+
+
+async def dispatch_completions(conn: Connection, limit: int = MAX_BATCH) -> int:
+    """Carry at most `limit` ends across their edges, all or nothing; how many it were.
+
+    Needs a transaction. Ends that another dispatcher carries are passed over; a downstream that is
+    skipped has an end of its own, which the next call carries on.
+    """
+    ends = await fetch_all(conn, PICK, End, limit=min(limit, MAX_BATCH))
+    if ends:
+        await act(conn, await resolve(conn, ends))
+    return len(ends)
+
+
+async def resolve(
+    conn: Connection, ends: Sequence[End], *, only_edge: UUID | None = None
+) -> list[Decision]:
+    """Every edge that hears of the ends is resolved, and its group judged.
+
+    With `only_edge` no other edge hears of them yet, so they stay to be dispatched.
+    """
+    return await fetch_all(
+        conn,
+        RESOLVE,
+        Decision,
+        event_id=[end.event_id for end in ends],
+        partition_key=[end.partition_key for end in ends],
+        execution_id=[end.execution_id for end in ends],
+        outcome=[end.outcome for end in ends],
+        only_edge=only_edge,
+    )
+
+
+async def act(conn: Connection, decisions: Sequence[Decision]) -> None:
+    """Results are passed on, downstreams promoted or skipped, siblings queued for their cancel.
+
+    A downstream that its cancelled flow still owes an end is left to that.
+    """
+    fed = list(_fed(decisions))
+    if fed:
+        await feed_results(conn, fed)
+    fired = [each for each in decisions if each.decision != GroupState.PENDING]
+    ready = [
+        each.target
+        for each in fired
+        if not each.owed and (each.decision == GroupState.SATISFIED or each.wakes is not None)
+    ]
+    if ready:
+        await promote_dependents(conn, ready)
+    lost = [
+        each.target
+        for each in fired
+        if not each.owed and each.decision == GroupState.IMPOSSIBLE and each.wakes is None
+    ]
+    if lost:
+        await terminalize(conn, lost, outcome=TerminalOutcome.SKIPPED, reason=IMPOSSIBLE)
+    await queue_siblings(
+        conn,
+        [
+            (ExecutionId(each.partition_key, each.downstream_eid), GroupState(each.decision))
+            for each in fired
+            if each.on_satisfied == "cancel_remaining"
+        ],
+    )
+
+
+def _fed(decisions: Sequence[Decision]) -> Iterable[tuple[ExecutionId, ExecutionId]]:
+    for each in decisions:
+        for source in each.sources or ():
+            yield ExecutionId(each.partition_key, source), each.target

@@ -1,0 +1,130 @@
+"""A member of a flow runs again; one that was skipped first waits for what it depends on."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, Moved, fetch_maybe, fetch_one
+from flowfabric.engine.flows.dispatch_completions import act
+from flowfabric.engine.flows.judge_group import judge_group
+from flowfabric.engine.lifecycle.operator_event import SOMEBODY
+from flowfabric.engine.lifecycle.replay_execution import Replayed, replay_execution
+from flowfabric.errors import FlowAlreadyTerminal, NotFound
+from flowfabric.ids import ExecutionId
+from flowfabric.states import FlowState, PublicState, TerminalOutcome
+
+MEMBERSHIP: Final[LiteralString] = """
+-- flows.replay_member: whose member it is
+SELECT e.flow_id, e.terminal_outcome, f.public_flow_state
+  FROM ff.exec_core e
+  LEFT JOIN ff.flow_core f ON (f.partition_key, f.flow_id) = (e.partition_key, e.flow_id)
+ WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+"""
+
+# Group, then edges: the order in which everybody locks.
+LOCK: Final[LiteralString] = """
+-- flows.replay_member: its group and its edges
+WITH grouped AS (
+    SELECT FROM ff.edge_group
+     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(execution_id)s) FOR UPDATE
+), edges AS (
+    SELECT FROM ff.edge
+     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(execution_id)s)
+       AND (SELECT count(*) FROM grouped) IS NOT NULL
+       FOR UPDATE
+)
+SELECT (SELECT count(*) FROM grouped) AS moved WHERE (SELECT count(*) FROM edges) IS NOT NULL
+"""
+
+# An upstream that has succeeded since is satisfied; the old end of any other is not used again.
+RESET: Final[LiteralString] = """
+-- flows.replay_member: what was impossible is open again
+WITH upstreams AS (
+    SELECT e.flow_id, e.edge_id, u.terminal_outcome = 'success' AS succeeded,
+           coalesce((SELECT max(c.event_id) FROM ff.completion_event c
+                      WHERE c.execution_id = u.execution_id
+                        AND c.partition_key = u.partition_key), 0) AS last_event_id
+      FROM ff.edge e
+      JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
+     WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(execution_id)s)
+       AND e.resolution = 'impossible'
+), reset AS (
+    UPDATE ff.edge e
+       SET resolution = CASE WHEN u.succeeded THEN 'satisfied' ELSE 'unresolved' END,
+           resolved_outcome = CASE WHEN u.succeeded THEN 'success' END,
+           resolved_at_ms = CASE WHEN u.succeeded THEN ff.now_ms() END,
+           resolved_event_id = CASE WHEN u.succeeded THEN u.last_event_id END,
+           min_event_id = CASE WHEN u.succeeded THEN e.min_event_id ELSE u.last_event_id END
+      FROM upstreams u
+     WHERE (e.partition_key, e.flow_id, e.edge_id) = (%(partition_key)s, u.flow_id, u.edge_id)
+ RETURNING u.succeeded
+), recounted AS (     -- what was satisfied stays; nothing is failed or skipped any more
+    UPDATE ff.edge_group g
+       SET success_count = g.success_count + (SELECT count(*) FROM reset WHERE succeeded)::integer,
+           running_count = g.running_count + (SELECT count(*) FROM reset WHERE NOT succeeded)::integer,
+           fail_count = 0, skip_count = 0, group_state = 'pending', fired_at_ms = NULL
+     WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(execution_id)s)
+ RETURNING 1
+)
+SELECT count(*) AS moved FROM recounted
+"""
+
+UNSETTLE: Final[LiteralString] = """
+-- flows.replay_member: its flow is looked at again
+WITH reopened AS (
+    UPDATE ff.flow_summary SET public_flow_state = 'open', last_summary_update_at_ms = ff.now_ms()
+     WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) RETURNING 1
+)
+SELECT count(*) AS moved FROM reopened
+"""
+
+
+class _Membership(msgspec.Struct, frozen=True):
+    flow_id: UUID | None
+    terminal_outcome: str
+    public_flow_state: str | None
+
+
+async def replay_member(
+    conn: Connection,
+    execution_id: ExecutionId,
+    *,
+    actor: str = SOMEBODY,
+    reason: str | None = None,
+) -> Replayed:
+    """As `replay_execution`; a skipped member of a flow waits for its upstreams again.
+
+    If those have succeeded by now it is claimable at once. Replays top-down: what was skipped
+    because of it stays skipped. Raises also `FlowAlreadyTerminal` for a member of a cancelled flow.
+    """
+    one = {"partition_key": execution_id.partition_key, "execution_id": execution_id.uuid}
+    membership = await fetch_maybe(conn, MEMBERSHIP, _Membership, **one)
+    if membership is None:
+        raise NotFound("execution", execution_id)
+    if membership.flow_id is None:
+        return await replay_execution(conn, execution_id, actor=actor, reason=reason)
+    if membership.public_flow_state == FlowState.CANCELLED:
+        raise FlowAlreadyTerminal(membership.flow_id)
+    skipped = membership.terminal_outcome == TerminalOutcome.SKIPPED
+    groups = (await fetch_one(conn, LOCK, Moved, **one)).moved if skipped else None
+    replayed = await replay_execution(
+        conn, execution_id, actor=actor, reason=reason, groups_reset=groups
+    )
+    await fetch_one(
+        conn,
+        UNSETTLE,
+        Moved,
+        partition_key=execution_id.partition_key,
+        flow_id=membership.flow_id,
+    )
+    if not skipped:
+        return replayed
+    await fetch_one(conn, RESET, Moved, **one)
+    decisions = await judge_group(conn, execution_id)
+    await act(conn, decisions)
+    if any(decision.decision == "satisfied" for decision in decisions):
+        return msgspec.structs.replace(replayed, public_state=PublicState.WAITING)
+    return replayed

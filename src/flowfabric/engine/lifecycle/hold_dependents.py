@@ -1,0 +1,74 @@
+"""runnable → runnable(blocked by dependencies): members wait for what they depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.ids import ExecutionId
+
+HOLD_DEPENDENTS: Final[LiteralString] = """
+-- lifecycle.hold_dependents
+WITH named AS (
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+        AS named (partition_key, execution_id)
+), held AS (          -- a time that has not come is kept for afterwards
+    UPDATE ff.exec_core e
+       SET eligibility_state = 'blocked_by_dependencies', blocking_reason = 'waiting_for_children',
+           blocking_detail = NULL, not_before_ms = e.delay_until_ms, delay_until_ms = NULL,
+           last_mutation_at_ms = ff.now_ms()
+      FROM named
+     WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
+       AND e.eligibility_state IN ('eligible_now', 'not_eligible_until_time')
+ RETURNING e.partition_key, e.execution_id
+), withdrawn AS (     -- nobody may claim them by a promise made before
+    DELETE FROM ff.claim_grant g USING held
+     WHERE (g.partition_key, g.execution_id) = (held.partition_key, held.execution_id)
+)
+SELECT count(*) AS moved FROM held
+"""
+
+JOIN_FLOW: Final[LiteralString] = """
+-- lifecycle.join_flow
+WITH joined AS (
+    UPDATE ff.exec_core
+       SET flow_id = %(flow_id)s, last_mutation_at_ms = ff.now_ms()
+     WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+ RETURNING 1
+), named AS (
+    UPDATE ff.exec_body SET member_name = %(member_name)s
+     WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+       AND %(member_name)s::text IS NOT NULL
+)
+SELECT count(*) AS moved FROM joined
+"""
+
+
+async def hold_dependents(conn: Connection, executions: Sequence[ExecutionId]) -> int:
+    """Those that nobody holds are not claimable until they are promoted; how many."""
+    return (
+        await fetch_one(
+            conn,
+            HOLD_DEPENDENTS,
+            Moved,
+            partition_key=[each.partition_key for each in executions],
+            execution_id=[each.uuid for each in executions],
+        )
+    ).moved
+
+
+async def join_flow(
+    conn: Connection, execution_id: ExecutionId, flow_id: UUID, *, member_name: str | None = None
+) -> None:
+    """The execution is a member of the flow, for good."""
+    await fetch_one(
+        conn,
+        JOIN_FLOW,
+        Moved,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+        flow_id=flow_id,
+        member_name=member_name,
+    )

@@ -1,0 +1,57 @@
+"""any non-terminal member → the same, listed: what a cancelled flow is about to end.
+
+What waits is parked, so that no worker takes it before its end; what runs or is suspended stays as
+it is until then.
+"""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.ids import ExecutionId
+
+PARK_MEMBERS: Final[LiteralString] = """
+-- lifecycle.park_members
+WITH seen AS (        -- who has not ended, locked in one order
+    SELECT partition_key, execution_id, lifecycle_phase FROM ff.exec_core
+     WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
+       AND lifecycle_phase <> 'terminal'
+       AND (lifecycle_phase = 'runnable' OR %(also_running)s)
+     ORDER BY execution_id FOR NO KEY UPDATE
+), parked AS (
+    UPDATE ff.exec_core e
+       SET eligibility_state = 'blocked_by_operator', blocking_reason = 'paused_by_flow_cancel',
+           blocking_detail = NULL, delay_until_ms = NULL, not_before_ms = NULL,
+           resume_pending = false, last_mutation_at_ms = ff.now_ms()
+      FROM seen
+     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+       AND seen.lifecycle_phase = 'runnable'
+), withdrawn AS (
+    DELETE FROM ff.claim_grant g USING seen
+     WHERE (g.partition_key, g.execution_id) = (seen.partition_key, seen.execution_id)
+)
+SELECT execution_id FROM seen ORDER BY execution_id
+"""
+
+
+class _Member(msgspec.Struct, frozen=True):
+    execution_id: UUID
+
+
+async def park_members(
+    conn: Connection, partition_key: int, flow_id: UUID, *, also_running: bool
+) -> list[ExecutionId]:
+    """The members that are to end, by id; those that wait are not claimable any more."""
+    rows = await fetch_all(
+        conn,
+        PARK_MEMBERS,
+        _Member,
+        partition_key=partition_key,
+        flow_id=flow_id,
+        also_running=also_running,
+    )
+    return [ExecutionId(partition_key, row.execution_id) for row in rows]

@@ -1,0 +1,51 @@
+"""runnable(blocked by dependencies) → runnable: what they waited for has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.ids import ExecutionId
+
+PROMOTE_DEPENDENTS: Final[LiteralString] = """
+-- lifecycle.promote_dependents
+WITH named AS (
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+        AS named (partition_key, execution_id)
+), seen AS (          -- locked in one order; who is held back by anything else is left alone
+    SELECT e.partition_key, e.execution_id, e.not_before_ms > ff.now_ms() AS early
+      FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
+     WHERE e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'blocked_by_dependencies'
+     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
+), promoted AS (
+    UPDATE ff.exec_core e
+       SET eligibility_state = CASE WHEN seen.early THEN 'not_eligible_until_time'
+                                    ELSE 'eligible_now' END,
+           blocking_reason = CASE WHEN seen.early THEN 'waiting_for_delay'
+                                  ELSE 'waiting_for_worker' END,
+           blocking_detail = NULL, not_before_ms = NULL,
+           delay_until_ms = CASE WHEN seen.early THEN e.not_before_ms END,
+           last_mutation_at_ms = ff.now_ms()
+      FROM seen WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+ RETURNING e.route_id, e.eligibility_state
+), called AS (        -- whoever waits for work on a lane that has some now
+    SELECT ff.wake('lane:' || lane_id)
+      FROM (SELECT DISTINCT r.lane_id FROM promoted JOIN ff.route r USING (route_id)
+             WHERE promoted.eligibility_state = 'eligible_now') AS lanes
+)
+SELECT count(*) AS moved FROM promoted WHERE (SELECT count(*) FROM called) IS NOT NULL
+"""
+
+
+async def promote_dependents(conn: Connection, executions: Sequence[ExecutionId]) -> int:
+    """Those that wait for dependencies are claimable, or delayed until their own time; how many."""
+    return (
+        await fetch_one(
+            conn,
+            PROMOTE_DEPENDENTS,
+            Moved,
+            partition_key=[each.partition_key for each in executions],
+            execution_id=[each.uuid for each in executions],
+        )
+    ).moved

@@ -1,0 +1,101 @@
+"""Refusals of flows and their graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from flowfabric.errors.standing import Conflict, Contention, StateError
+
+if TYPE_CHECKING:
+    from flowfabric.ids import ExecutionId
+
+
+class FlowAlreadyTerminal(StateError):
+    """The flow was cancelled; its graph does not change any more."""
+
+    code = "flow_already_terminal"
+
+    def __init__(self, flow_id: UUID) -> None:
+        super().__init__(f"flow {flow_id} was cancelled")
+        self.flow_id = flow_id
+
+
+class ExecutionNotInFlow(StateError):
+    """The execution is no member of the flow."""
+
+    code = "execution_not_in_flow"
+
+    def __init__(self, execution_id: object, flow_id: UUID) -> None:
+        super().__init__(f"execution {execution_id} is not a member of flow {flow_id}")
+        self.execution_id, self.flow_id = execution_id, flow_id
+
+
+class ExecutionAlreadyInFlow(Conflict):
+    """The execution belongs to another flow, for good."""
+
+    code = "execution_already_in_flow"
+
+    def __init__(self, execution_id: ExecutionId, flow_id: UUID) -> None:
+        super().__init__(f"execution {execution_id} is a member of flow {flow_id}")
+        self.execution_id, self.flow_id = execution_id, flow_id
+
+
+class SelfReferencingEdge(Conflict):
+    """An execution cannot wait for itself."""
+
+    code = "self_referencing_edge"
+
+    def __init__(self, execution_id: object) -> None:
+        super().__init__(f"execution {execution_id} cannot depend on itself")
+        self.execution_id = execution_id
+
+
+class CycleDetected(Conflict):
+    """The edge would close a circle, and nothing on it could ever run."""
+
+    code = "cycle_detected"
+
+    def __init__(self, flow_id: UUID, around: object) -> None:
+        super().__init__(f"flow {flow_id}: an edge would close a cycle through {around}")
+        self.flow_id = flow_id
+
+
+class DependencyAlreadyExists(Conflict):
+    """There is such an edge; `existing` is it. If it is the one that was meant, all is well."""
+
+    code = "dependency_already_exists"
+
+    def __init__(self, existing: object, edge_id: UUID) -> None:
+        super().__init__(f"edge {edge_id} exists already")
+        self.existing, self.edge_id = existing, edge_id
+
+
+class StaleGraphRevision(Contention):
+    """The graph has changed since the caller read it; read it again."""
+
+    code = "stale_graph_revision"
+
+    def __init__(self, flow_id: UUID, *, expected: int, current: int) -> None:
+        super().__init__(f"flow {flow_id} is at revision {current}, not {expected}")
+        self.flow_id, self.expected, self.current = flow_id, expected, current
+
+
+class DepsNotSatisfied(StateError):
+    """What the execution waits for has not come to a good end."""
+
+    code = "deps_not_satisfied"
+
+    def __init__(self, execution_id: ExecutionId) -> None:
+        super().__init__(f"execution {execution_id} still waits for what it depends on")
+        self.execution_id = execution_id
+
+
+class NotBlockedByDeps(StateError):
+    """The execution does not wait for dependencies."""
+
+    code = "not_blocked_by_deps"
+
+    def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
+        super().__init__(f"execution {execution_id} is {public_state}, not waiting_children")
+        self.execution_id = execution_id
