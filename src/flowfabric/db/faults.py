@@ -78,7 +78,9 @@ def typed(error: BaseException, operation: str) -> FlowFabricError:
     if state in _EXHAUSTED:
         return ResourceExhausted(_EXHAUSTED[state], str(error))
     if state in _BAD_TEXT or state in ("22023", "23514"):
-        return ValidationError("invalid_input", str(error).removeprefix("invalid_input: "))
+        # Only the message: the server's detail would repeat the whole row, secrets included.
+        said = str(getattr(error, "message", None) or error)
+        return ValidationError("invalid_input", said.removeprefix("invalid_input: "))
     if state == _LANE_CLOSED:
         return LaneNotAccepting(str(error))
     if state in _UNDEFINED:

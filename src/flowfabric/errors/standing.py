@@ -34,7 +34,8 @@ class ExecutionNotActive(Contention):
         attempt_id: object,
     ) -> None:
         ended = f", ended as {terminal_outcome}" if lifecycle_phase == "terminal" else ""
-        super().__init__(f"execution {execution_id} is {lifecycle_phase}{ended}, not active")
+        wanted = "runnable" if lifecycle_phase == "active" else "active"
+        super().__init__(f"execution {execution_id} is {lifecycle_phase}{ended}, not {wanted}")
         self.execution_id = execution_id
         self.lifecycle_phase, self.terminal_outcome = lifecycle_phase, terminal_outcome
         self.lease_epoch, self.attempt_id = lease_epoch, attempt_id

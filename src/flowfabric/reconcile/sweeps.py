@@ -13,6 +13,7 @@ from flowfabric.engine.events.prune_actions import prune_actions
 from flowfabric.engine.lifecycle.block_execution import unblock_routes
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.lifecycle.expire_grants import expire_grants
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.trim_retention import forget_finished
@@ -42,6 +43,7 @@ SWEEPS: Final = (
     Sweep(unblock_routes, every=5.0),
     Sweep(expire_workers, every=30.0),
     Sweep(expire_waiters, every=60.0),
+    Sweep(expire_grants, every=30.0),
     Sweep(forget_finished, every=60.0),
     Sweep(prune_worker_events, every=3600.0),
     Sweep(prune_actions, every=3600.0),

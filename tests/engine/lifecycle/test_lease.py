@@ -6,11 +6,12 @@ import hashlib
 import struct
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.engine.lifecycle.lease import Handle, Lease, fence_columns
+from flowfabric.engine.lifecycle.lease import Handle, HandleKind, Lease, fence_columns
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
 
@@ -125,6 +126,18 @@ def test_a_lease_knows_the_name_of_its_attempt() -> None:
 
     assert lease.attempt_id == attempt_id(lease.execution_id, 0)
     assert lease.attempt_id != attempt_id(lease.execution_id, 1)
+
+
+def test_a_lease_becomes_a_handle() -> None:
+    handle = HANDLE.lease.handle(lease_ttl_ms=30_000, lane_id="default", worker_instance_id="w-1")
+
+    assert handle.attempt_id == HANDLE.lease.attempt_id
+    assert len(handle.encode()) == 168
+    assert msgspec.structs.replace(handle, attempt_id=HANDLE.attempt_id) == HANDLE
+
+
+def test_a_handle_is_of_one_of_four_kinds() -> None:
+    assert list(HandleKind) == ["fresh", "resumed", "suspended", "reclaimed"]
 
 
 def test_leases_become_parallel_arrays() -> None:

@@ -11,6 +11,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.lifecycle import granted
 
 
 async def test_it_ends_what_has_not_ended_and_names_it(db: Connection, clock: Clock) -> None:
@@ -92,3 +93,33 @@ async def test_nothing_named_is_nothing_ended(db: Connection) -> None:
     assert await terminalize(db, [], outcome=TerminalOutcome.CANCELLED) == set()
 
     assert await given.everything(db) == before
+
+
+@pytest.mark.parametrize("outcome", [each for each in TerminalOutcome if each != "none"])
+async def test_what_ended_keeps_no_grant(
+    db: Connection, clock: Clock, outcome: TerminalOutcome
+) -> None:
+    await granted.keyed(db)
+    done = await given.claimed(db)
+    await complete(db, [Completion(done)])
+    lost = await granted.lost(db, clock)
+    await granted.reclaim_granted(db, lost.execution_id)
+    waiting, other = await given.created(db), await given.created(db)
+    await granted.claim_granted(db, waiting)
+    await granted.claim_granted(db, other)
+
+    await terminalize(db, [waiting, lost.execution_id, done.execution_id], outcome=outcome)
+
+    assert [grant["execution_id"] for grant in await granted.grants(db)] == [other.uuid]
+
+
+@pytest.mark.parametrize("outcome", [TerminalOutcome.FAILED, TerminalOutcome.CANCELLED])
+async def test_only_what_failed_has_a_category(db: Connection, outcome: TerminalOutcome) -> None:
+    execution_id = await given.created(db)
+
+    await terminalize(db, [execution_id], outcome=outcome, reason="so", category="infra_crash")
+
+    failed = outcome is TerminalOutcome.FAILED
+    stored = await given.row(db, execution_id)
+    assert stored["failure_category"] == ("infra_crash" if failed else None)
+    assert stored["failure_reason"] == ("so" if failed else None)

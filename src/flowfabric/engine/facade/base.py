@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ class Base:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self._control_turn = asyncio.Lock()
 
     @property
     def partitions(self) -> int:
@@ -27,8 +29,12 @@ class Base:
         return await run(self.pool, operation, body)
 
     async def _control(self, operation: str, body: Callable[[Connection], Awaitable[T]]) -> T:
-        """Several statements of an operator, as if nobody else were there."""
-        return await transact(self.pool, operation, body, isolation="serializable")
+        """Several statements of an operator, as if nobody else were there.
+
+        One at a time in a process: two that touch the same index page would conflict for nothing.
+        """
+        async with self._control_turn:
+            return await transact(self.pool, operation, body, isolation="serializable")
 
     async def _transact(self, operation: str, body: Callable[[Connection], Awaitable[T]]) -> T:
         """Several statements, all or none."""

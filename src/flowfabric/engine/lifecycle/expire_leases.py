@@ -6,8 +6,9 @@ from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.lifecycle.fence import STANDING
-from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
-from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
+from flowfabric.engine.lifecycle.lapse import LAPSE
+from flowfabric.engine.lifecycle.relinquish import CALLED
+from flowfabric.engine.lifecycle.terminalize import RUNG
 
 EXPIRE_LEASES: Final[LiteralString] = (
     """
@@ -15,30 +16,12 @@ EXPIRE_LEASES: Final[LiteralString] = (
 WITH seen AS (        -- leases that ran out, passing over rows in use
     SELECT"""
     + STANDING
-    + """
+    + """, NULL::integer AS given_cap
       FROM ff.exec_core e
      WHERE e.lifecycle_phase = 'active' AND e.lease_expires_at_ms <= ff.now_ms()
      ORDER BY e.attempt_started_at_ms LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
-), lost AS (          -- each with its policy's patience
-    SELECT seen.*, true AS rotates, 'expired' AS lease_event, NULL::text AS lease_reason,
-           NULL::text AS failure_detail,
-           seen.lease_reclaim_count >= ff.reclaim_cap(body.policy) AS spent
-      FROM seen JOIN ff.exec_body body USING (partition_key, execution_id)
-), ending AS (
-    SELECT lost.*, 'failed' AS outcome, 'max_reclaims_exceeded' AS failure_reason,
-           'infra_crash' AS failure_category, NULL::bytea AS result,
-           NULL::text AS cancellation_reason, NULL::text AS cancelled_by
-      FROM lost WHERE spent
-), leaving AS (
-    SELECT lost.*, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
-           'lease_expired_reclaimable' AS attempt_outcome,
-           'attempt_interrupted' AS next_attempt_state, false AS retries, true AS loses,
-           NULL::text AS failure_reason, NULL::text AS failure_category
-      FROM lost WHERE NOT spent
 ), """
-    + TERMINALIZE
-    + """, """
-    + RELINQUISH
+    + LAPSE
     + """
 SELECT (SELECT count(*) FROM ended) + (SELECT count(*) FROM left_over) AS moved
  WHERE """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
@@ -29,6 +30,16 @@ class Lease(msgspec.Struct, frozen=True):
     def attempt_id(self) -> UUID:
         return attempt_id(self.execution_id, self.attempt_index)
 
+    def handle(self, *, lease_ttl_ms: int, lane_id: str, worker_instance_id: str) -> Handle:
+        """The lease as a remote holder keeps it."""
+        return Handle(
+            lease=self,
+            attempt_id=self.attempt_id,
+            lease_ttl_ms=lease_ttl_ms,
+            lane_id=lane_id,
+            worker_instance_id=worker_instance_id,
+        )
+
 
 def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
     """The leases as the parallel arrays that a fenced statement takes."""
@@ -39,6 +50,15 @@ def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
         "lease_epoch": [lease.lease_epoch for lease in leases],
         "lease_id": [lease.lease_id for lease in leases],
     }
+
+
+class HandleKind(StrEnum):
+    """How its holder came by a lease; told beside the handle's bytes."""
+
+    FRESH = "fresh"
+    RESUMED = "resumed"
+    SUSPENDED = "suspended"
+    RECLAIMED = "reclaimed"
 
 
 class Handle(msgspec.Struct, frozen=True, kw_only=True):

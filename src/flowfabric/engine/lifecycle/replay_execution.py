@@ -15,7 +15,15 @@ from flowfabric.states import LifecyclePhase, OperatorEventType, PublicState
 
 REPLAY_EXECUTION: Final[LiteralString] = """
 -- lifecycle.replay_execution
-WITH reopened AS (    -- as if no attempt had ended; a deadline that has passed counts from now
+WITH granted AS (     -- when its time was last counted from
+    SELECT coalesce(
+        (SELECT max(o.occurred_at_ms) FROM ff.operator_event o
+          WHERE o.execution_id = %(execution_id)s AND o.partition_key = %(partition_key)s
+            AND o.event_type = 'replayed'
+            AND o.details ->> 'old_deadline_at_ms' <> o.details ->> 'new_deadline_at_ms'),
+        (SELECT e.created_at_ms FROM ff.exec_core e
+          WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s))) AS at_ms
+), reopened AS (      -- as if no attempt had ended; a deadline that has passed counts from now
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'runnable', blocking_detail = NULL,
            eligibility_state = CASE WHEN %(waits)s THEN 'blocked_by_dependencies'
@@ -28,9 +36,10 @@ WITH reopened AS (    -- as if no attempt had ended; a deadline that has passed 
            failure_reason = NULL, failure_category = NULL, cancellation_reason = NULL,
            cancelled_by = NULL, progress_pct = NULL, progress_message = NULL,
            deadline_at_ms = CASE WHEN e.deadline_at_ms <= ff.now_ms()
-                                 THEN ff.now_ms() + (e.deadline_at_ms - e.created_at_ms)
+                                 THEN ff.now_ms() + (e.deadline_at_ms - granted.at_ms)
                                  ELSE e.deadline_at_ms END,
            last_mutation_at_ms = ff.now_ms()
+      FROM granted
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
        AND e.lifecycle_phase = 'terminal'
  RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.deadline_at_ms

@@ -90,15 +90,18 @@ WITH named AS (       -- who is to end
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
 ), ending AS (
     SELECT seen.*, %(outcome)s::text AS outcome, %(failure_reason)s::text AS failure_reason,
-           NULL::text AS failure_category, NULL::text AS failure_detail, NULL::bytea AS result,
-           %(cancellation_reason)s::text AS cancellation_reason,
+           %(failure_category)s::text AS failure_category, NULL::text AS failure_detail,
+           NULL::bytea AS result, %(cancellation_reason)s::text AS cancellation_reason,
            %(cancelled_by)s::text AS cancelled_by, true AS rotates,
            CASE WHEN %(outcome)s = 'expired' THEN 'expired' ELSE 'revoked' END AS lease_event,
            CASE WHEN %(outcome)s = 'cancelled' THEN 'cancelled' END AS lease_reason
       FROM seen WHERE lifecycle_phase <> 'terminal'
 ), """
     + TERMINALIZE
-    + """
+    + """, forgotten AS (     -- whoever was promised what has ended
+    DELETE FROM ff.claim_grant g USING ended
+     WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
+)
 SELECT ended.partition_key, ended.execution_id FROM ended WHERE """
     + RUNG
 )
@@ -115,11 +118,13 @@ async def terminalize(
     *,
     outcome: TerminalOutcome,
     reason: str | None = None,
+    category: str | None = None,
     by: str | None = None,
 ) -> set[ExecutionId]:
     """End every one that has not ended, whoever holds it; those that this call ended.
 
-    A lease that was held is void at once: its epoch is passed. The others stay as they are.
+    A lease that was held is void at once: its epoch is passed; so are grants. The others stay as
+    they are.
     """
     cancelled = outcome is TerminalOutcome.CANCELLED
     why = None if reason is None else clean_text(reason)
@@ -131,6 +136,7 @@ async def terminalize(
         execution_id=[execution.uuid for execution in executions],
         outcome=outcome.value,
         failure_reason=None if cancelled else why,
+        failure_category=None if cancelled else category,
         cancellation_reason=why if cancelled else None,
         cancelled_by=by if cancelled else None,
     )

@@ -18,19 +18,23 @@ DEFAULT_RETENTION: Final = timedelta(hours=24)
 
 MAX_BATCH: Final = 1000
 
-# One lane, oldest first within each of its routes. Rows in use (a replay) are passed over.
-_OLD_OF_LANE: Final[LiteralString] = """WITH old AS (
+_OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, then of all
     SELECT found.partition_key, found.execution_id
       FROM ff.route r CROSS JOIN LATERAL (
-           SELECT e.partition_key, e.execution_id FROM ff.exec_core e
+           SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
               AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
               AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
               AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
-            ORDER BY e.terminal_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
+            ORDER BY e.terminal_at_ms LIMIT %(limit)s) AS found
      WHERE r.lane_id = %(lane_id)s
        AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
-     LIMIT %(limit)s
+     ORDER BY found.terminal_at_ms LIMIT %(limit)s
+), old AS (           -- passing over rows in use, such as by a replay
+    SELECT e.partition_key, e.execution_id
+      FROM ff.exec_core e JOIN oldest USING (partition_key, execution_id)
+     WHERE e.lifecycle_phase = 'terminal'
+       FOR UPDATE OF e SKIP LOCKED
 )"""
 
 TRIM_RETENTION: Final[LiteralString] = (
@@ -86,7 +90,7 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_lane(self.lane_id)
-        if milliseconds(self.retention) < 0:
+        if milliseconds(self.retention, field="retention") < 0:
             raise invalid_input("retention", self.retention, "must not be negative")
         if self.partition is not None and self.partition.family != "fp":
             raise invalid_input("partition", str(self.partition), "holds no executions")

@@ -1,0 +1,76 @@
+"""A signing key: how it is named and checked, and how it signs without ever being shown."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from typing import Any, Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.errors import ValidationError
+
+_HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})+")
+_MAX_KID: Final = 256
+
+ACTIVE_KEY: Final[LiteralString] = """
+-- keys.active_key
+SELECT kid, secret FROM ff.waitpoint_hmac WHERE active
+"""
+
+VERIFYING_KEY: Final[LiteralString] = """
+-- keys.verifying_key
+SELECT kid, secret FROM ff.waitpoint_hmac
+ WHERE kid = %(kid)s AND (active OR expires_at_ms >= ff.now_ms())
+"""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A secret and its name; shown, it is only the name."""
+
+    kid: str
+    secret: bytes
+
+    def sign(self, message: str) -> str:
+        """HMAC-SHA256 over `kid:message`, as lower-case hex digits."""
+        return hmac.new(self.secret, f"{self.kid}:{message}".encode(), hashlib.sha256).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Key(kid={self.kid!r}, secret=<REDACTED>)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("kid", self.kid), ("secret", "<REDACTED>")]
+
+
+async def active_key(conn: Connection) -> Key | None:
+    """The key that signs; None while there is none."""
+    return await fetch_maybe(conn, ACTIVE_KEY, Key)
+
+
+async def verifying_key(conn: Connection, kid: str) -> Key | None:
+    """The key of that name, if what it signed still counts: active, or within its grace."""
+    return await fetch_maybe(conn, VERIFYING_KEY, Key, kid=kid)
+
+
+def check_kid(kid: str) -> str:
+    """The name, if a signed text can carry it: raises `ValidationError(invalid_kid)`.
+
+    What was given is not shown: it may be a key written as `kid:secret`.
+    """
+    if not kid:
+        raise ValidationError("invalid_kid", "kid must not be empty")
+    if ":" in kid:
+        raise ValidationError("invalid_kid", "kid must not hold a colon")
+    if not kid.isprintable() or len(kid.encode()) > _MAX_KID:
+        raise ValidationError("invalid_kid", f"kid must be at most {_MAX_KID} printable bytes")
+    return kid
+
+
+def check_secret(secret_hex: str, *, digits: int | None = None) -> bytes:
+    """The secret's bytes: raises `ValidationError(invalid_secret_hex)`, which does not show it."""
+    if _HEX.fullmatch(secret_hex) is None or len(secret_hex) != (digits or len(secret_hex)):
+        wanted = "an even number of" if digits is None else digits
+        raise ValidationError("invalid_secret_hex", f"the secret must be {wanted} hex digits")
+    return bytes.fromhex(secret_hex)

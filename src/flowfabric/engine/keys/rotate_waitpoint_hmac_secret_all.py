@@ -1,0 +1,98 @@
+"""Another key signs from now on; what the old one signed counts until its grace ends."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
+from flowfabric.engine.keys.key import check_kid, check_secret
+from flowfabric.errors import RotationConflict, ValidationError
+
+MAX_GRACE_MS: Final = 2**53 - 1
+
+# Readers go on; of two rotations the second sees what the first left.
+ALONE: Final[LiteralString] = """
+-- keys.rotate_waitpoint_hmac_secret_all: one at a time
+LOCK TABLE ff.waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE
+"""
+
+KNOWN: Final[LiteralString] = """
+-- keys.rotate_waitpoint_hmac_secret_all: what is stored under the new name
+SELECT secret, active FROM ff.waitpoint_hmac WHERE kid = %(kid)s
+"""
+
+# 253402300799999 is the last millisecond of the year 9999, where calendars end.
+ROTATE: Final[LiteralString] = """
+-- keys.rotate_waitpoint_hmac_secret_all
+WITH gone AS (        -- keys whose grace is over
+    DELETE FROM ff.waitpoint_hmac WHERE expires_at_ms < ff.now_ms() RETURNING 1
+), retired AS (
+    UPDATE ff.waitpoint_hmac
+       SET active = false,
+           expires_at_ms = least(ff.now_ms() + %(grace_ms)s::bigint, 253402300799999)
+     WHERE active RETURNING kid
+), stored AS (        -- after the old one has ceased to be active
+    INSERT INTO ff.waitpoint_hmac (kid, secret, rotated_at_ms, active)
+    SELECT %(kid)s, %(secret)s, ff.now_ms(), true FROM (SELECT count(*) FROM retired) AS first
+)
+SELECT (SELECT kid FROM retired) AS previous_kid, (SELECT count(*) FROM gone) AS gc_count
+"""
+
+
+class Rotated(msgspec.Struct, frozen=True, kw_only=True):
+    """`new_kid` signs; `gc_count` keys whose grace was over are gone."""
+
+    previous_kid: str | None
+    new_kid: str
+    gc_count: int
+
+
+class Noop(msgspec.Struct, frozen=True, kw_only=True):
+    """The very key signs already; nothing was written."""
+
+    kid: str
+
+
+class PartitionRotation(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in one store of keys; a Postgres database is one."""
+
+    partition: int
+    result: Rotated | Noop
+
+
+class _Known(msgspec.Struct, frozen=True):
+    secret: bytes
+    active: bool
+
+
+class _Done(msgspec.Struct, frozen=True):
+    previous_kid: str | None
+    gc_count: int
+
+
+async def rotate_waitpoint_hmac_secret_all(
+    conn: Connection, new_kid: str, new_secret_hex: str, grace_ms: int
+) -> list[PartitionRotation]:
+    """The new key signs, the old one verifies for `grace_ms` more; needs a transaction.
+
+    Raises `ValidationError`: `invalid_kid`, `invalid_secret_hex`, `invalid_grace_ms` (not 0 to
+    2^53-1); and `RotationConflict` when the name stands for another secret or a retired key.
+    """
+    check_kid(new_kid)
+    secret = check_secret(new_secret_hex)
+    if type(grace_ms) is not int or not 0 <= grace_ms <= MAX_GRACE_MS:
+        raise ValidationError("invalid_grace_ms", f"grace_ms {grace_ms!r} must be 0 to 2^53-1")
+    await execute(conn, ALONE)
+    known = await fetch_maybe(conn, KNOWN, _Known, kid=new_kid)
+    if known is not None:
+        if not hmac.compare_digest(known.secret, secret):
+            raise RotationConflict(new_kid, "stands for another secret")
+        if not known.active:
+            raise RotationConflict(new_kid, "was retired")
+        return [PartitionRotation(partition=0, result=Noop(kid=new_kid))]
+    done = await fetch_one(conn, ROTATE, _Done, kid=new_kid, secret=secret, grace_ms=grace_ms)
+    result = Rotated(previous_kid=done.previous_kid, new_kid=new_kid, gc_count=done.gc_count)
+    return [PartitionRotation(partition=0, result=result)]

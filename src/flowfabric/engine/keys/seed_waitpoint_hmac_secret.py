@@ -1,0 +1,65 @@
+"""The first key: every process that boots gives it, and the first one stores it."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, Moved, fetch_maybe, fetch_one
+from flowfabric.engine.keys.key import Key, check_kid, check_secret
+from flowfabric.errors import ValidationError
+
+DIGITS: Final = 64
+
+# Whoever comes second to either index waits for the first, and then stores nothing.
+SEED: Final[LiteralString] = """
+-- keys.seed_waitpoint_hmac_secret
+WITH seeded AS (
+    INSERT INTO ff.waitpoint_hmac (kid, secret, rotated_at_ms, active)
+    VALUES (%(kid)s, %(secret)s, ff.now_ms(), true)
+        ON CONFLICT DO NOTHING
+ RETURNING 1
+)
+SELECT count(*) AS moved FROM seeded
+"""
+
+KNOWN: Final[LiteralString] = """
+-- keys.seed_waitpoint_hmac_secret: what is stored under the name
+SELECT kid, secret FROM ff.waitpoint_hmac WHERE kid = %(kid)s
+"""
+
+
+class Seeded(msgspec.Struct, frozen=True, kw_only=True):
+    """The key is stored and signs from now on."""
+
+    kid: str
+
+
+class AlreadySeeded(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of that name is stored, active or retired; nothing was written."""
+
+    kid: str
+    same_secret: bool
+
+
+async def seed_waitpoint_hmac_secret(
+    conn: Connection, kid: str, secret_hex: str
+) -> Seeded | AlreadySeeded:
+    """The store has a key that signs; one that has another says so and stays as it is.
+
+    Raises `ValidationError`: `invalid_secret_hex` (not 64 hex digits), `invalid_kid` (empty, or
+    with a colon), `invalid_input` while a key of another name signs: that one is rotated.
+    """
+    secret = check_secret(secret_hex, digits=DIGITS)
+    check_kid(kid)
+    stored = await fetch_one(conn, SEED, Moved, kid=kid, secret=secret)
+    if stored.moved:
+        return Seeded(kid=kid)
+    known = await fetch_maybe(conn, KNOWN, Key, kid=kid)
+    if known is None:
+        raise ValidationError(
+            "invalid_input", f"kid {kid!r} cannot be seeded: another key signs; rotate it"
+        )
+    return AlreadySeeded(kid=kid, same_secret=hmac.compare_digest(known.secret, secret))
