@@ -22,6 +22,28 @@ CREATE TABLE ff.attempt (
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
 );
 
+CREATE TABLE ff.cancel_backlog (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    requested_at_ms bigint NOT NULL,
+    grace_until_ms bigint NOT NULL,
+    requester text NOT NULL,
+    reason text NOT NULL,
+    cancellation_policy text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    CONSTRAINT cancel_backlog_pkey PRIMARY KEY (partition_key, flow_id),
+    CONSTRAINT cancel_backlog_status CHECK ((status = 'pending'::text))
+);
+CREATE INDEX cancel_backlog_due ON ff.cancel_backlog USING btree (grace_until_ms);
+
+CREATE TABLE ff.cancel_backlog_member (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    CONSTRAINT cancel_backlog_member_pkey PRIMARY KEY (partition_key, flow_id, execution_id)
+);
+CREATE INDEX cancel_backlog_member_execution ON ff.cancel_backlog_member USING btree (partition_key, execution_id);
+
 CREATE TABLE ff.claim_grant (
     partition_key smallint NOT NULL,
     grant_id bytea NOT NULL,
@@ -57,6 +79,66 @@ CREATE TABLE ff.completion_event (
     CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
 );
 CREATE INDEX completion_event_execution ON ff.completion_event USING btree (execution_id);
+CREATE INDEX completion_event_undispatched ON ff.completion_event USING btree (event_id) WHERE ((dispatched_at_ms IS NULL) AND (flow_id IS NOT NULL));
+
+CREATE TABLE ff.edge (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    edge_id uuid NOT NULL,
+    upstream_eid uuid NOT NULL,
+    downstream_eid uuid NOT NULL,
+    min_event_id bigint DEFAULT 0 NOT NULL,
+    resolved_event_id bigint,
+    created_at_ms bigint NOT NULL,
+    applied_at_ms bigint,
+    resolved_at_ms bigint,
+    edge_state text DEFAULT 'pending'::text NOT NULL,
+    resolution text DEFAULT 'unresolved'::text NOT NULL,
+    resolved_outcome text,
+    dependency_kind text DEFAULT 'success_only'::text NOT NULL,
+    created_by text DEFAULT 'engine'::text NOT NULL,
+    data_passing_ref text,
+    CONSTRAINT edge_pkey PRIMARY KEY (partition_key, flow_id, edge_id),
+    CONSTRAINT edge_dependency_kind CHECK ((dependency_kind = 'success_only'::text)),
+    CONSTRAINT edge_edge_state CHECK ((edge_state = ANY (ARRAY['pending'::text, 'applied'::text]))),
+    CONSTRAINT edge_no_loop CHECK ((upstream_eid <> downstream_eid)),
+    CONSTRAINT edge_resolution CHECK ((resolution = ANY (ARRAY['unresolved'::text, 'satisfied'::text, 'impossible'::text]))),
+    CONSTRAINT edge_resolved_by_an_outcome CHECK (((resolution = 'unresolved'::text) = (resolved_outcome IS NULL))),
+    CONSTRAINT edge_resolved_outcome CHECK ((resolved_outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
+    CONSTRAINT edge_resolves_once_applied CHECK (((resolution = 'unresolved'::text) OR (edge_state = 'applied'::text)))
+) WITH (fillfactor=80);
+CREATE INDEX edge_downstream ON ff.edge USING btree (partition_key, downstream_eid);
+CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (partition_key, upstream_eid, downstream_eid);
+
+CREATE TABLE ff.edge_group (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    downstream_eid uuid NOT NULL,
+    fired_at_ms bigint,
+    k integer,
+    expected_n integer,
+    success_count integer DEFAULT 0 NOT NULL,
+    fail_count integer DEFAULT 0 NOT NULL,
+    skip_count integer DEFAULT 0 NOT NULL,
+    running_count integer DEFAULT 0 NOT NULL,
+    cancel_siblings_pending_flag boolean DEFAULT false NOT NULL,
+    policy_kind text DEFAULT 'all_of'::text NOT NULL,
+    group_state text DEFAULT 'pending'::text NOT NULL,
+    on_satisfied text,
+    wakes uuid,
+    cancel_siblings_reason text,
+    cancel_siblings_pending_members uuid[],
+    CONSTRAINT edge_group_pkey PRIMARY KEY (partition_key, downstream_eid),
+    CONSTRAINT edge_group_cancel_siblings_reason CHECK ((cancel_siblings_reason = ANY (ARRAY['sibling_quorum_satisfied'::text, 'sibling_quorum_impossible'::text]))),
+    CONSTRAINT edge_group_counts CHECK (((success_count >= 0) AND (fail_count >= 0) AND (skip_count >= 0) AND (running_count >= 0))),
+    CONSTRAINT edge_group_disposition CHECK (((policy_kind = 'all_of'::text) = (on_satisfied IS NULL))),
+    CONSTRAINT edge_group_fires_once CHECK (((group_state = 'pending'::text) = (fired_at_ms IS NULL))),
+    CONSTRAINT edge_group_group_state CHECK ((group_state = ANY (ARRAY['pending'::text, 'satisfied'::text, 'impossible'::text]))),
+    CONSTRAINT edge_group_k CHECK ((((policy_kind = 'quorum'::text) = (k IS NOT NULL)) AND (k >= 1))),
+    CONSTRAINT edge_group_on_satisfied CHECK ((on_satisfied = ANY (ARRAY['cancel_remaining'::text, 'let_run'::text]))),
+    CONSTRAINT edge_group_policy_kind CHECK ((policy_kind = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text])))
+) WITH (fillfactor=70);
+CREATE INDEX edge_group_flow ON ff.edge_group USING btree (partition_key, flow_id);
 
 CREATE TABLE ff.exec_body (
     partition_key smallint NOT NULL,
@@ -67,6 +149,7 @@ CREATE TABLE ff.exec_body (
     creator_identity text,
     idempotency_key text,
     policy jsonb,
+    member_name text,
     CONSTRAINT exec_body_pkey PRIMARY KEY (partition_key, execution_id)
 );
 CREATE INDEX exec_body_created ON ff.exec_body USING btree (created_at_ms, execution_id);
@@ -140,6 +223,7 @@ END) STORED NOT NULL,
     cancellation_reason text,
     cancelled_by text,
     last_capability_mismatch_at_ms bigint,
+    not_before_ms bigint,
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'running_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
     CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
@@ -148,6 +232,7 @@ END) STORED NOT NULL,
     CONSTRAINT exec_core_eligibility_state CHECK ((eligibility_state = ANY (ARRAY['eligible_now'::text, 'not_eligible_until_time'::text, 'blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text, 'not_applicable'::text]))),
     CONSTRAINT exec_core_leased_while_active CHECK ((((lifecycle_phase = 'active'::text) = (lease_expires_at_ms IS NOT NULL)) AND ((lifecycle_phase = 'active'::text) = (worker_instance_id IS NOT NULL)) AND ((lifecycle_phase = 'active'::text) = (worker_id IS NOT NULL)) AND ((lifecycle_phase <> 'active'::text) OR (lease_id IS NOT NULL)))),
     CONSTRAINT exec_core_lifecycle_phase CHECK ((lifecycle_phase = ANY (ARRAY['runnable'::text, 'active'::text, 'suspended'::text, 'terminal'::text]))),
+    CONSTRAINT exec_core_not_before_while_blocked CHECK (((not_before_ms IS NULL) OR (eligibility_state = ANY (ARRAY['blocked_by_dependencies'::text, 'blocked_by_operator'::text])))),
     CONSTRAINT exec_core_ownership_state CHECK ((ownership_state = ANY (ARRAY['unowned'::text, 'leased'::text]))),
     CONSTRAINT exec_core_priority CHECK (((priority >= 0) AND (priority <= 9000))),
     CONSTRAINT exec_core_public_state CHECK ((public_state = ANY (ARRAY['waiting'::text, 'delayed'::text, 'rate_limited'::text, 'waiting_children'::text, 'active'::text, 'suspended'::text, 'resumable'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
@@ -165,6 +250,7 @@ CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id)
 CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (route_id) WHERE ((lifecycle_phase = 'suspended'::text) OR (eligibility_state = ANY (ARRAY['blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])));
 CREATE INDEX exec_core_leased ON ff.exec_core USING btree (attempt_started_at_ms) WHERE (lifecycle_phase = 'active'::text);
 CREATE INDEX exec_core_not_success ON ff.exec_core USING btree (terminal_outcome, created_at_ms, execution_id) WHERE (terminal_outcome = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
+CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (blocking_reason = 'paused_by_flow_cancel'::text);
 
 CREATE TABLE ff.exec_idempotency (
     partition_key smallint NOT NULL,
@@ -185,6 +271,51 @@ CREATE TABLE ff.exec_tag (
     CONSTRAINT exec_tag_tag_key CHECK (((tag_key ~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$'::text) AND (octet_length(tag_key) <= 256)))
 );
 CREATE INDEX exec_tag_search ON ff.exec_tag USING btree (tag_key, tag_value, created_at_ms, execution_id);
+
+CREATE TABLE ff.flow_core (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    flow_kind text NOT NULL,
+    namespace text NOT NULL,
+    public_flow_state text DEFAULT 'open'::text NOT NULL,
+    graph_revision bigint DEFAULT 0 NOT NULL,
+    node_count integer DEFAULT 0 NOT NULL,
+    edge_count integer DEFAULT 0 NOT NULL,
+    created_at_ms bigint NOT NULL,
+    last_mutation_at_ms bigint NOT NULL,
+    terminal_at_ms bigint,
+    cancel_reason text,
+    cancellation_policy text,
+    tags jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT flow_core_pkey PRIMARY KEY (partition_key, flow_id),
+    CONSTRAINT flow_core_cancellation_policy CHECK ((cancellation_policy = ANY (ARRAY['cancel_flow_only'::text, 'cancel_all'::text, 'cancel_pending'::text]))),
+    CONSTRAINT flow_core_cancelled_at_an_instant CHECK ((((public_flow_state = 'cancelled'::text) = (terminal_at_ms IS NOT NULL)) AND ((public_flow_state = 'cancelled'::text) = (cancellation_policy IS NOT NULL)))),
+    CONSTRAINT flow_core_public_flow_state CHECK ((public_flow_state = ANY (ARRAY['open'::text, 'cancelled'::text]))),
+    CONSTRAINT flow_core_revision CHECK ((graph_revision = (node_count + edge_count)))
+);
+
+CREATE TABLE ff.flow_summary (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    total_members integer NOT NULL,
+    sampled_members integer NOT NULL,
+    members_completed integer NOT NULL,
+    members_failed integer NOT NULL,
+    members_cancelled integer NOT NULL,
+    members_expired integer NOT NULL,
+    members_skipped integer NOT NULL,
+    members_active integer NOT NULL,
+    members_suspended integer NOT NULL,
+    members_waiting integer NOT NULL,
+    members_delayed integer NOT NULL,
+    members_rate_limited integer NOT NULL,
+    members_waiting_children integer NOT NULL,
+    public_flow_state text NOT NULL,
+    last_summary_update_at_ms bigint NOT NULL,
+    CONSTRAINT flow_summary_pkey PRIMARY KEY (partition_key, flow_id),
+    CONSTRAINT flow_summary_public_flow_state CHECK ((public_flow_state = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
+);
+CREATE INDEX flow_summary_unsettled ON ff.flow_summary USING btree (last_summary_update_at_ms) WHERE (public_flow_state = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text]));
 
 CREATE TABLE ff.lane_registry (
     lane_id text NOT NULL,
@@ -256,6 +387,15 @@ CREATE TABLE ff.partition_config (
     CONSTRAINT partition_config_counts CHECK ((((num_flow_partitions >= 1) AND (num_flow_partitions <= 32767)) AND ((num_budget_partitions >= 1) AND (num_budget_partitions <= 32767)) AND ((num_quota_partitions >= 1) AND (num_quota_partitions <= 32767)))),
     CONSTRAINT partition_config_singleton CHECK (singleton)
 );
+
+CREATE TABLE ff.pending_cancel_groups (
+    partition_key smallint NOT NULL,
+    flow_id uuid NOT NULL,
+    downstream_eid uuid NOT NULL,
+    enqueued_at_ms bigint NOT NULL,
+    CONSTRAINT pending_cancel_groups_pkey PRIMARY KEY (partition_key, flow_id, downstream_eid)
+);
+CREATE INDEX pending_cancel_groups_age ON ff.pending_cancel_groups USING btree (enqueued_at_ms);
 
 CREATE TABLE ff.route (
     route_id bigint NOT NULL,
@@ -395,7 +535,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint)
+CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[])
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
  LANGUAGE plpgsql
 AS $function$
@@ -463,19 +603,23 @@ BEGIN
 
     INSERT INTO ff.exec_core (
            partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-           eligibility_state, blocking_reason, delay_until_ms, deadline_at_ms, tags)
+           eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
     SELECT g.partition_key, g.execution_id, routes[g.shape], called_at_ms, called_at_ms,
            greatest(0, least(9000, coalesce(g.priority, 0))),
-           CASE WHEN until.ms > called_at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
-           CASE WHEN until.ms > called_at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
-           CASE WHEN until.ms > called_at_ms THEN until.ms END,
+           CASE WHEN g.held THEN 'blocked_by_dependencies'
+                WHEN until.ms > called_at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+           CASE WHEN g.held THEN 'waiting_for_children'
+                WHEN until.ms > called_at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+           CASE WHEN until.ms > called_at_ms AND g.held IS NOT TRUE THEN until.ms END,
+           CASE WHEN until.ms > called_at_ms AND g.held THEN until.ms END,
            coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
                + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
-           coalesce(g.tags, '{}')
+           coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
-                  given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, stands_for)
+                  given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
+                  given_held, stands_for)
            AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                 deadline_at_ms, tags, stands_for),
+                 deadline_at_ms, tags, flow_id, held, stands_for),
            LATERAL (SELECT coalesce(g.delay_until_ms, called_at_ms + g.delay_ms)) AS until (ms)
      WHERE g.stands_for = g.execution_id
         ON CONFLICT DO NOTHING;
@@ -484,20 +628,20 @@ BEGIN
     WITH stored AS (
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
-               creator_identity, idempotency_key, policy)
+               creator_identity, idempotency_key, policy, member_name)
         SELECT g.partition_key, g.execution_id, called_at_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
-               shape_policy[g.shape]
+               shape_policy[g.shape], g.member_name
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                      given_idempotency_key, stands_for)
-               AS g (partition_key, execution_id, shape, payload, idempotency_key, stands_for)
+                      given_idempotency_key, given_member_name, stands_for)
+               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, stands_for)
          WHERE g.stands_for = g.execution_id
             ON CONFLICT DO NOTHING
      RETURNING partition_key, execution_id
     )
     SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
     all_new := cardinality(new_ids) = cardinality(given_execution_id);
-    at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL;
+    at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
 
     -- What was created before is a duplicate wherever its lane stands; only what is new is refused.
     IF cardinality(closed) > 0 THEN
@@ -528,9 +672,9 @@ BEGIN
         PERFORM ff.wake('lane:' || lane_id)
            FROM (SELECT DISTINCT shape_lane_id[g.shape] AS lane_id
                    FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
-                               given_delay_until_ms)
-                        AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms)
-                  WHERE coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
+                               given_delay_until_ms, given_held)
+                        AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held)
+                  WHERE g.held IS NOT TRUE AND coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
                     AND (all_new OR (g.partition_key, g.execution_id) IN (
                              SELECT * FROM unnest(new_partitions, new_ids)))) AS lanes;
     END IF;
@@ -543,13 +687,14 @@ BEGIN
       FROM (SELECT g.ordinal, g.partition_key, g.stands_for,
                    g.stands_for = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
-                   CASE WHEN coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) > called_at_ms
+                   CASE WHEN g.held THEN 'waiting_children'
+                        WHEN coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) > called_at_ms
                         THEN 'delayed' ELSE 'waiting' END AS public_state
               FROM unnest(given_partition_key, given_execution_id, given_delay_ms,
-                          given_delay_until_ms, stands_for) WITH ORDINALITY
-                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, stands_for, ordinal)
+                          given_delay_until_ms, given_held, stands_for) WITH ORDINALITY
+                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, stands_for, ordinal)
            ) AS told
-     WHERE NOT told.created OR told.public_state = 'delayed';
+     WHERE NOT told.created OR told.public_state <> 'waiting';
 END
 $function$;
 
@@ -571,6 +716,55 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.flow_standing(of_partition smallint, of_flow uuid, cancelled boolean)
+ RETURNS TABLE(total integer, completed integer, failed integer, cancelled_members integer, expired integer, skipped integer, active integer, suspended integer, waiting integer, delayed integer, rate_limited integer, waiting_children integer, derived_state text)
+ LANGUAGE sql
+ STABLE ROWS 1
+AS $function$
+    WITH members AS (
+        SELECT e.execution_id, e.public_state FROM ff.exec_core e
+         WHERE e.partition_key = of_partition AND e.flow_id = of_flow
+    ), counted AS (
+        SELECT count(*)::integer AS total,
+               (count(*) FILTER (WHERE public_state = 'completed'))::integer AS completed,
+               (count(*) FILTER (WHERE public_state = 'failed'))::integer AS failed,
+               (count(*) FILTER (WHERE public_state = 'cancelled'))::integer AS cancelled_members,
+               (count(*) FILTER (WHERE public_state = 'expired'))::integer AS expired,
+               (count(*) FILTER (WHERE public_state = 'skipped'))::integer AS skipped,
+               (count(*) FILTER (WHERE public_state = 'active'))::integer AS active,
+               (count(*) FILTER (WHERE public_state IN ('suspended', 'resumable')))::integer AS suspended,
+               (count(*) FILTER (WHERE public_state = 'waiting'))::integer AS waiting,
+               (count(*) FILTER (WHERE public_state = 'delayed'))::integer AS delayed,
+               (count(*) FILTER (WHERE public_state = 'rate_limited'))::integer AS rate_limited,
+               (count(*) FILTER (WHERE public_state = 'waiting_children'))::integer AS waiting_children
+          FROM members
+    )
+    SELECT counted.*,
+           CASE
+               WHEN total = 0 THEN CASE WHEN cancelled THEN 'cancelled' ELSE 'open' END
+               WHEN completed + failed + cancelled_members + expired + skipped = total THEN
+                   CASE
+                       WHEN cancelled THEN 'cancelled'
+                       WHEN failed + cancelled_members + expired = 0 THEN 'completed'
+                       WHEN EXISTS (
+                           SELECT FROM members m
+                            WHERE m.public_state IN ('failed', 'cancelled', 'expired')
+                              AND (NOT EXISTS (SELECT FROM ff.edge o
+                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                                  AND o.edge_state = 'applied')
+                                   OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, downstream_eid)
+                                               WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied')))
+                       THEN 'failed'
+                       ELSE 'completed'
+                   END
+               WHEN active > 0 THEN 'running'
+               WHEN suspended + delayed + rate_limited + waiting_children > 0 THEN 'blocked'
+               ELSE 'open'
+           END
+      FROM counted
+    $function$;
+
 CREATE OR REPLACE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[])
  RETURNS void
  LANGUAGE plpgsql
@@ -578,7 +772,14 @@ CREATE OR REPLACE FUNCTION ff.forget_executions(old_partitions smallint[], old_i
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
 AS $function$
+DECLARE
+    touched uuid[];
 BEGIN
+    SELECT array_agg(DISTINCT e.flow_id) INTO touched
+      FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE e.flow_id IS NOT NULL;
+
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -590,6 +791,14 @@ BEGIN
     DELETE FROM ff.attempt t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_tag t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.upstream_eid) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.edge_group t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.cancel_backlog_member t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     -- A key that stands for a later execution by now stays.
     DELETE FROM ff.exec_idempotency t
@@ -603,8 +812,37 @@ BEGIN
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+
+    -- A flow goes with its last member.
+    IF touched IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(f.flow_id) INTO touched
+      FROM unnest(old_partitions) AS old (partition_key), unnest(touched) AS f (flow_id)
+     WHERE NOT EXISTS (SELECT FROM ff.exec_core e
+                        WHERE e.partition_key = old.partition_key AND e.flow_id = f.flow_id);
+    DELETE FROM ff.edge_group t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.pending_cancel_groups t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.cancel_backlog t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.flow_summary t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+    DELETE FROM ff.flow_core t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
 END
 $function$;
+
+CREATE OR REPLACE FUNCTION ff.group_decision(policy_kind text, k integer, expected_n integer, succeeded integer, failed integer, skipped integer, running integer)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+    SELECT CASE
+               WHEN n < expected_n THEN 'pending'
+               WHEN n > 0 AND succeeded >= required THEN 'satisfied'
+               WHEN failed + skipped > n - required AND (n >= required OR running = 0) THEN 'impossible'
+               ELSE 'pending'
+           END
+      FROM (SELECT succeeded + failed + skipped + running AS n) AS edges,
+           LATERAL (SELECT CASE policy_kind WHEN 'all_of' THEN n WHEN 'any_of' THEN 1 ELSE k END AS required) AS r
+    $function$;
 
 CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text, num_flow_partitions integer)
  RETURNS smallint

@@ -13,7 +13,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.errors import RetryExhausted, TransportError
 
 T = TypeVar("T")
-Isolation = Literal["read_committed", "serializable"]
+Isolation = Literal["read_committed", "repeatable_read", "serializable"]
 
 ATTEMPTS: Final = 3
 _FIRST_PAUSE: Final = 0.005

@@ -70,6 +70,10 @@ from flowfabric.errors.standing import (
 )
 
 __all__ = [
+    "HANDLER_ERROR",
+    "HANDLER_PANIC",
+    "PAYLOAD_DECODE",
+    "RESULT_ENCODE",
     "ActiveAttemptExists",
     "ClaimGrantExpired",
     "ConfigError",
@@ -93,8 +97,6 @@ __all__ = [
     "FlowAlreadyTerminal",
     "FlowFabricError",
     "GrantAlreadyExists",
-    "HANDLER_ERROR",
-    "HANDLER_PANIC",
     "InternalError",
     "InvalidClaimGrant",
     "InvalidGrant",
@@ -108,8 +110,6 @@ __all__ = [
     "NotFound",
     "OperationTimeout",
     "OutcomeError",
-    "PAYLOAD_DECODE",
-    "RESULT_ENCODE",
     "Refusal",
     "ResourceExhausted",
     "ResultTimeout",

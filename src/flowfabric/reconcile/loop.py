@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from flowfabric.db.pool import Pool
-from flowfabric.db.transaction import run
+from flowfabric.db.transaction import run, transact
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
 
@@ -36,7 +36,12 @@ async def sweep_all(pool: Pool, sweep: Sweep) -> int:
     """Run one sweep until nothing is left for it; how many rows it moved."""
     total = 0
     while True:
-        moved = await run(pool, sweep.name, lambda conn: sweep.step(conn, sweep.batch))
+        if sweep.check is None:
+            moved = await run(pool, sweep.name, lambda conn: sweep.step(conn, sweep.batch))
+        elif await run(pool, sweep.name, sweep.check):
+            moved = await transact(pool, sweep.name, lambda conn: sweep.step(conn, sweep.batch))
+        else:
+            return total
         total += moved
         if moved < sweep.batch:
             if total:

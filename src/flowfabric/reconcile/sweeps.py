@@ -10,7 +10,16 @@ import msgspec
 from flowfabric.db.listen import expire_waiters
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.prune_actions import prune_actions
+from flowfabric.engine.flows.dispatch_completions import dispatch_completions, undispatched
+from flowfabric.engine.flows.end_cancelled_members import cancel_backlog_due, reconcile_cancels
+from flowfabric.engine.flows.project_flow_summary import project_unsettled
+from flowfabric.engine.flows.queue_siblings import (
+    cancel_siblings,
+    pending_siblings,
+    reconcile_siblings,
+)
 from flowfabric.engine.lifecycle.block_execution import unblock_routes
+from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_grants import expire_grants
@@ -21,6 +30,7 @@ from flowfabric.engine.workers.expire_workers import expire_workers
 from flowfabric.engine.workers.list_worker_events import prune_worker_events
 
 Step = Callable[[Connection, int], Awaitable[int]]
+Check = Callable[[Connection], Awaitable[bool]]
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -29,6 +39,8 @@ class Sweep(msgspec.Struct, frozen=True):
     step: Step
     every: float
     batch: int = 500
+    check: Check | None = None
+    """Is there anything to do? Asked first where a step takes several statements."""
 
     @property
     def name(self) -> str:
@@ -40,6 +52,12 @@ SWEEPS: Final = (
     Sweep(expire_leases, every=1.0),
     Sweep(expire_attempts, every=2.0),
     Sweep(expire_executions, every=5.0),
+    Sweep(dispatch_completions, every=1.0, batch=256, check=undispatched),
+    Sweep(cancel_siblings, every=1.0, batch=50, check=pending_siblings),
+    Sweep(reconcile_siblings, every=10.0, batch=50),
+    Sweep(reconcile_cancels, every=15.0, batch=50, check=cancel_backlog_due),
+    Sweep(end_parked_members, every=5.0),
+    Sweep(project_unsettled, every=15.0, batch=200),
     Sweep(unblock_routes, every=5.0),
     Sweep(expire_workers, every=30.0),
     Sweep(expire_waiters, every=60.0),

@@ -6,6 +6,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db import boot
 from flowfabric.db.pool import Pool
 from flowfabric.engine.facade.controls import Controls
+from flowfabric.engine.facade.flows import Flows
 from flowfabric.engine.facade.grants import Grants
 from flowfabric.engine.facade.moves import Moves
 from flowfabric.engine.facade.reads import Reads
@@ -14,7 +15,7 @@ from flowfabric.engine.facade.secrets import Secrets
 from flowfabric.engine.facade.subscriptions import Subscriptions
 
 
-class Engine(Moves, Grants, Controls, Reads, Registries, Secrets, Subscriptions):
+class Engine(Moves, Flows, Grants, Controls, Reads, Registries, Secrets, Subscriptions):
     """The engine on one database. Many callers may share it; each call takes one connection."""
 
     @classmethod

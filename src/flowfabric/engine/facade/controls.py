@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from flowfabric.engine.facade.base import Base
+from flowfabric.engine.flows.replay_member import replay_member
 from flowfabric.engine.lanes.set_lane_retention import set_lane_retention
 from flowfabric.engine.lanes.set_lane_state import LaneChanged, set_lane_state
 from flowfabric.engine.lifecycle.block_execution import (
@@ -18,7 +19,7 @@ from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.cancel_execution import OPERATOR, cancel_execution
 from flowfabric.engine.lifecycle.change_priority import Changed, change_priority
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY
-from flowfabric.engine.lifecycle.replay_execution import Replayed, replay_execution
+from flowfabric.engine.lifecycle.replay_execution import Replayed
 from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, Revoked, revoke_lease
 from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
 from flowfabric.engine.lifecycle.trim_retention import Trim, count_trimmable, trim_retention
@@ -97,7 +98,7 @@ class Controls(Base):
     ) -> Replayed:
         return await self._control(
             "replay_execution",
-            lambda conn: replay_execution(conn, execution_id, actor=actor, reason=reason),
+            lambda conn: replay_member(conn, execution_id, actor=actor, reason=reason),
         )
 
     async def block_execution_for_admission(

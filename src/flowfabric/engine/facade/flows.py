@@ -27,7 +27,7 @@ from flowfabric.engine.flows.cancel_flow_header import (
 )
 from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists, create_flow
 from flowfabric.engine.flows.describe_flow import FlowSnapshot, describe_flow
-from flowfabric.engine.flows.dispatch_completions import MAX_BATCH, dispatch_completions
+from flowfabric.engine.flows.dispatch_completions import dispatch_batch
 from flowfabric.engine.flows.edges import EdgeSnapshot, describe_edge, list_edges
 from flowfabric.engine.flows.end_cancelled_members import (
     ack_cancel_member,
@@ -41,7 +41,7 @@ from flowfabric.engine.flows.list_flows import (
     list_flows,
 )
 from flowfabric.engine.flows.project_flow_summary import project_flow_summary
-from flowfabric.engine.flows.queue_siblings import cancel_siblings, pending_siblings
+from flowfabric.engine.flows.queue_siblings import cancel_siblings
 from flowfabric.engine.flows.set_edge_group_policy import PolicySet, set_edge_group_policy
 from flowfabric.engine.flows.stage_dependency_edge import KIND, Staged, stage_dependency_edge
 from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewFlow, submit_flow
@@ -163,11 +163,10 @@ class Flows(Base):
         How many ends it were; those that other dispatchers carry are passed over.
         """
         total = 0
-        while moved := await self._transact("dispatch_completions", dispatch_completions):
-            total += moved
-            if moved < MAX_BATCH and not await self._run("pending_siblings", pending_siblings):
-                continue
-            await self._transact("cancel_siblings", cancel_siblings)
+        while (done := await self._transact("dispatch_completions", dispatch_batch)).ends:
+            total += done.ends
+            if done.siblings:
+                await self._transact("cancel_siblings", cancel_siblings)
         return total
 
     async def cancel_flow(
@@ -227,9 +226,7 @@ class Flows(Base):
     async def ack_cancel_member(self, flow_id: UUID, execution_id: ExecutionId) -> None:
         await self._transact(
             "ack_cancel_member",
-            lambda conn: ack_cancel_member(
-                conn, flow_id, execution_id, partitions=self.partitions
-            ),
+            lambda conn: ack_cancel_member(conn, flow_id, execution_id, partitions=self.partitions),
         )
 
     # Reads.

@@ -161,9 +161,7 @@ async def apply_dependency_to_child(
     if below.lifecycle_phase == LifecyclePhase.TERMINAL:
         raise ValidationError("invalid_dependency", f"downstream_terminal: {target} has ended")
     waits = below.lifecycle_phase == LifecyclePhase.RUNNABLE
-    reopens = (
-        waits and group.policy_kind == "all_of" and group.group_state == GroupState.SATISFIED
-    )
+    reopens = waits and group.policy_kind == "all_of" and group.group_state == GroupState.SATISFIED
     await fetch_one(conn, APPLY, _Open, reopens=reopens, **edge, **of_group)
     if waits and (reopens or group.group_state == GroupState.PENDING):
         await hold_dependents(conn, [target])

@@ -1,4 +1,4 @@
-"""A flow is cancelled: its graph is closed, and the members that are to end are parked and listed."""
+"""A flow is cancelled: its graph is closed, and the members that are to end are listed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ CLOSE: Final[LiteralString] = """
 -- flows.cancel_flow_header: no more changes of the graph
 UPDATE ff.flow_core
    SET public_flow_state = 'cancelled', terminal_at_ms = ff.now_ms(),
-       last_mutation_at_ms = ff.now_ms(), cancellation_policy = %(policy)s, cancel_reason = %(reason)s
+       last_mutation_at_ms = ff.now_ms(), cancellation_policy = %(policy)s,
+       cancel_reason = %(reason)s
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
 """
 
@@ -146,9 +147,7 @@ async def cancel_flow_header(
         cancellation_policy=wanted,
         member_count=len(targets),
     )
-    return FlowCancelled(
-        flow_id=flow_id, cancellation_policy=wanted, member_execution_ids=targets
-    )
+    return FlowCancelled(flow_id=flow_id, cancellation_policy=wanted, member_execution_ids=targets)
 
 
 def check_policy(policy: str) -> CancellationPolicy:

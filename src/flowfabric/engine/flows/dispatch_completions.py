@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.feed_results import feed_results
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId
-from flowfabric.states import GroupState, TerminalOutcome
+from flowfabric.states import GroupState, OnSatisfied, TerminalOutcome
 
 MAX_BATCH: Final = 256
 IMPOSSIBLE: Final = "dependency_impossible"
@@ -23,7 +23,7 @@ UNDISPATCHED: Final[LiteralString] = """
 -- flows.undispatched
 SELECT count(*) AS moved
   FROM (SELECT FROM ff.completion_event
-         WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL LIMIT 1) AS some
+         WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL LIMIT 1) AS found
 """
 
 PICK: Final[LiteralString] = """
@@ -36,8 +36,8 @@ WITH picked AS (      -- the oldest that nobody else dispatches
     SELECT g.downstream_eid FROM ff.edge_group g
      WHERE (g.partition_key, g.downstream_eid) IN (
                SELECT e.partition_key, e.downstream_eid
-                 FROM picked JOIN ff.edge e
-                   ON (e.partition_key, e.upstream_eid) = (picked.partition_key, picked.execution_id)
+                 FROM picked p JOIN ff.edge e
+                   ON (e.partition_key, e.upstream_eid) = (p.partition_key, p.execution_id)
                 WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved')
      ORDER BY g.partition_key, g.downstream_eid FOR NO KEY UPDATE
 )
@@ -117,8 +117,7 @@ WITH told AS (
        AND %(only_edge)s::uuid IS NULL
 )
 SELECT decided.partition_key, decided.downstream_eid, decided.wakes, decided.on_satisfied,
-       CASE WHEN decided.old_state = 'pending' THEN decided.new_state ELSE 'pending' END AS decision,
-       fed.sources,
+       decided.new_state AS decision, fed.sources,
        EXISTS (SELECT FROM ff.cancel_backlog_member m
                 WHERE (m.partition_key, m.execution_id)
                     = (decided.partition_key, decided.downstream_eid)) AS owed
@@ -159,16 +158,28 @@ async def undispatched(conn: Connection) -> bool:
     return (await fetch_one(conn, UNDISPATCHED, Moved)).moved > 0
 
 
+class Dispatched(msgspec.Struct, frozen=True):
+    """How many ends were carried, and whether upstreams are listed for their cancel now."""
+
+    ends: int
+    siblings: bool = False
+
+
 async def dispatch_completions(conn: Connection, limit: int = MAX_BATCH) -> int:
     """Carry at most `limit` ends across their edges, all or nothing; how many it were.
 
     Needs a transaction. Ends that another dispatcher carries are passed over; a downstream that is
     skipped has an end of its own, which the next call carries on.
     """
+    return (await dispatch_batch(conn, limit)).ends
+
+
+async def dispatch_batch(conn: Connection, limit: int = MAX_BATCH) -> Dispatched:
+    """As `dispatch_completions`, for a caller who cancels siblings at once."""
     ends = await fetch_all(conn, PICK, End, limit=min(limit, MAX_BATCH))
-    if ends:
-        await act(conn, await resolve(conn, ends))
-    return len(ends)
+    if not ends:
+        return Dispatched(0)
+    return Dispatched(len(ends), await act(conn, await resolve(conn, ends)))
 
 
 async def resolve(
@@ -190,10 +201,11 @@ async def resolve(
     )
 
 
-async def act(conn: Connection, decisions: Sequence[Decision]) -> None:
+async def act(conn: Connection, decisions: Sequence[Decision]) -> bool:
     """Results are passed on, downstreams promoted or skipped, siblings queued for their cancel.
 
-    A downstream that its cancelled flow still owes an end is left to that.
+    A downstream that its cancelled flow still owes an end is left to that. True if siblings may be
+    queued now.
     """
     fed = list(_fed(decisions))
     if fed:
@@ -213,14 +225,13 @@ async def act(conn: Connection, decisions: Sequence[Decision]) -> None:
     ]
     if lost:
         await terminalize(conn, lost, outcome=TerminalOutcome.SKIPPED, reason=IMPOSSIBLE)
-    await queue_siblings(
-        conn,
-        [
-            (ExecutionId(each.partition_key, each.downstream_eid), GroupState(each.decision))
-            for each in fired
-            if each.on_satisfied == "cancel_remaining"
-        ],
-    )
+    unneeded = [
+        (ExecutionId(each.partition_key, each.downstream_eid), GroupState(each.decision))
+        for each in fired
+        if each.on_satisfied == OnSatisfied.CANCEL_REMAINING
+    ]
+    await queue_siblings(conn, unneeded)
+    return bool(unneeded)
 
 
 def _fed(decisions: Sequence[Decision]) -> Iterable[tuple[ExecutionId, ExecutionId]]:

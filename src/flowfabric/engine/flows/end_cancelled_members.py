@@ -18,7 +18,7 @@ AT_ONCE: Final = 500
 BACKLOG: Final[LiteralString] = """
 -- flows.cancel_backlog_due
 SELECT count(*) AS moved
-  FROM (SELECT FROM ff.cancel_backlog WHERE grace_until_ms <= ff.now_ms() LIMIT 1) AS some
+  FROM (SELECT FROM ff.cancel_backlog WHERE grace_until_ms <= ff.now_ms() LIMIT 1) AS found
 """
 
 DUE: Final[LiteralString] = """

@@ -62,9 +62,7 @@ async def locked_flow(conn: Connection, partition_key: int, flow_id: UUID) -> Fl
 
     Raises `NotFound(flow)` and `FlowAlreadyTerminal`.
     """
-    flow = await fetch_maybe(
-        conn, LOCK_FLOW, FlowRow, partition_key=partition_key, flow_id=flow_id
-    )
+    flow = await fetch_maybe(conn, LOCK_FLOW, FlowRow, partition_key=partition_key, flow_id=flow_id)
     if flow is None:
         raise NotFound("flow", flow_id)
     if flow.public_flow_state != FlowState.OPEN:

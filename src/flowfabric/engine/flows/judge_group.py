@@ -31,7 +31,8 @@ SELECT d.partition_key, d.downstream_eid, d.wakes, d.on_satisfied, d.group_state
               AND e.resolution = 'satisfied' AND e.data_passing_ref <> ''
             ORDER BY e.resolved_event_id LIMIT 1) END AS sources,
        EXISTS (SELECT FROM ff.cancel_backlog_member m
-                WHERE (m.partition_key, m.execution_id) = (d.partition_key, d.downstream_eid)) AS owed
+                WHERE (m.partition_key, m.execution_id)
+                    = (d.partition_key, d.downstream_eid)) AS owed
   FROM decided d
 """
 

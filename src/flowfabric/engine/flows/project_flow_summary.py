@@ -64,9 +64,7 @@ WITH wanted AS (      -- the longest untouched first, each at most every few sec
 EVERY_MS: Final = 10_000
 
 
-async def project_flow_summary(
-    conn: Connection, flow_id: UUID, *, partitions: int = 256
-) -> bool:
+async def project_flow_summary(conn: Connection, flow_id: UUID, *, partitions: int = 256) -> bool:
     """The flow's summary is as its members are now; False where it has no members."""
     projected = await fetch_one(
         conn,
@@ -80,6 +78,4 @@ async def project_flow_summary(
 
 async def project_unsettled(conn: Connection, limit: int) -> int:
     """Bring at most `limit` summaries up to date whose flows have not come to an end."""
-    return (
-        await fetch_one(conn, PROJECT_UNSETTLED, Moved, limit=limit, every_ms=EVERY_MS)
-    ).moved
+    return (await fetch_one(conn, PROJECT_UNSETTLED, Moved, limit=limit, every_ms=EVERY_MS)).moved

@@ -45,7 +45,7 @@ SELECT partition_key, flow_id, downstream_eid, ff.now_ms() FROM flagged
 
 PENDING_SIBLINGS: Final[LiteralString] = """
 -- flows.pending_siblings
-SELECT count(*) AS moved FROM (SELECT FROM ff.pending_cancel_groups LIMIT 1) AS some
+SELECT count(*) AS moved FROM (SELECT FROM ff.pending_cancel_groups LIMIT 1) AS found
 """
 
 PICK: Final[LiteralString] = """
@@ -65,10 +65,12 @@ WITH done AS (
         AS done (partition_key, downstream_eid)
 ), cleared AS (       -- whatever was beyond the limit of one turn stays listed
     UPDATE ff.edge_group g
-       SET cancel_siblings_pending_members = nullif(g.cancel_siblings_pending_members[%(from)s:], '{}'),
+       SET cancel_siblings_pending_members =
+               nullif(g.cancel_siblings_pending_members[%(from)s:], '{}'),
            cancel_siblings_pending_flag =
                coalesce(cardinality(g.cancel_siblings_pending_members), 0) >= %(from)s
-      FROM done WHERE (g.partition_key, g.downstream_eid) = (done.partition_key, done.downstream_eid)
+      FROM done
+     WHERE (g.partition_key, g.downstream_eid) = (done.partition_key, done.downstream_eid)
  RETURNING g.partition_key, g.flow_id, g.downstream_eid, g.cancel_siblings_pending_flag
 )
 DELETE FROM ff.pending_cancel_groups p USING cleared
@@ -82,7 +84,8 @@ RECONCILE_SIBLINGS: Final[LiteralString] = """
 WITH idle AS (        -- nothing is owed: the group is gone, or its flag is down
     SELECT p.partition_key, p.flow_id, p.downstream_eid FROM ff.pending_cancel_groups p
      WHERE NOT EXISTS (SELECT FROM ff.edge_group g
-                        WHERE (g.partition_key, g.downstream_eid) = (p.partition_key, p.downstream_eid)
+                        WHERE (g.partition_key, g.downstream_eid)
+                            = (p.partition_key, p.downstream_eid)
                           AND g.cancel_siblings_pending_flag)
      LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), dropped AS (
@@ -103,9 +106,7 @@ class _Group(msgspec.Struct, frozen=True):
     members: list[UUID]
 
 
-async def queue_siblings(
-    conn: Connection, fired: Sequence[tuple[ExecutionId, GroupState]]
-) -> None:
+async def queue_siblings(conn: Connection, fired: Sequence[tuple[ExecutionId, GroupState]]) -> None:
     """List the upstreams of these decided groups that have not ended."""
     if not fired:
         return

@@ -63,8 +63,10 @@ WITH upstreams AS (
  RETURNING u.succeeded
 ), recounted AS (     -- what was satisfied stays; nothing is failed or skipped any more
     UPDATE ff.edge_group g
-       SET success_count = g.success_count + (SELECT count(*) FROM reset WHERE succeeded)::integer,
-           running_count = g.running_count + (SELECT count(*) FROM reset WHERE NOT succeeded)::integer,
+       SET success_count = g.success_count
+               + (SELECT count(*) FROM reset WHERE succeeded)::integer,
+           running_count = g.running_count
+               + (SELECT count(*) FROM reset WHERE NOT succeeded)::integer,
            fail_count = 0, skip_count = 0, group_state = 'pending', fired_at_ms = NULL
      WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(execution_id)s)
  RETURNING 1

@@ -35,7 +35,8 @@ WITH RECURSIVE reached (execution_id) AS (
 )
 SELECT count(*) AS nodes, coalesce(bool_or(execution_id = %(upstream)s), false) AS closes,
        (SELECT count(*) FROM ff.edge e
-         WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(downstream)s)) AS inbound,
+         WHERE (e.partition_key, e.downstream_eid)
+             = (%(partition_key)s, %(downstream)s)) AS inbound,
        (SELECT g.expected_n FROM ff.edge_group g
          WHERE (g.partition_key, g.downstream_eid)
              = (%(partition_key)s, %(downstream)s)) AS expected_n

@@ -141,9 +141,7 @@ class FlowSubmitted(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool = False
 
 
-async def submit_flow(
-    conn: Connection, flow: NewFlow, *, partitions: int = 256
-) -> FlowSubmitted:
+async def submit_flow(conn: Connection, flow: NewFlow, *, partitions: int = 256) -> FlowSubmitted:
     """The flow is there with all members and edges; needs a transaction.
 
     Members that wait for others are not claimable before those have ended well. The same flow id
@@ -152,9 +150,7 @@ async def submit_flow(
     """
     flow.check(partitions=partitions)
     home = uuid_partition(flow.flow_id, partitions)
-    done = FlowSubmitted(
-        flow_id=flow.flow_id, members=len(flow.members), edges=len(flow.edges)
-    )
+    done = FlowSubmitted(flow_id=flow.flow_id, members=len(flow.members), edges=len(flow.edges))
     made = await create_flow(
         conn,
         flow.flow_id,

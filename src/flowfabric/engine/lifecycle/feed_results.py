@@ -35,9 +35,7 @@ SELECT count(*) AS moved FROM written
 """
 
 
-async def feed_results(
-    conn: Connection, pairs: Sequence[tuple[ExecutionId, ExecutionId]]
-) -> int:
+async def feed_results(conn: Connection, pairs: Sequence[tuple[ExecutionId, ExecutionId]]) -> int:
     """For each (source, fed) the fed one gets the source's result as its whole input; how many.
 
     A source without a result and a fed one that runs or has ended are passed over.

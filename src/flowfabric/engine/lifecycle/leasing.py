@@ -41,9 +41,9 @@ LEASE: Final[LiteralString] = """leased AS (
                 (body.policy #>> '{timeout_policy,attempt_timeout_ms}')::bigint)
       FROM found JOIN ff.exec_body body USING (partition_key, execution_id)
      WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
- RETURNING e.partition_key, e.execution_id, e.route_id, e.attempt_index, e.lease_epoch, e.tags,
-           e.attempt_type, e.priority, e.created_at_ms, e.attempt_timeout_at_ms, e.deadline_at_ms,
-           e.total_attempt_count, found.reclaims, body.payload, body.payload_encoding
+ RETURNING e.partition_key, e.execution_id, e.route_id, e.flow_id, e.attempt_index,
+           e.lease_epoch, e.tags, e.attempt_type, e.priority, e.created_at_ms,
+           e.attempt_timeout_at_ms, e.deadline_at_ms, e.total_attempt_count, found.reclaims, body.payload, body.payload_encoding
 ), told AS (
     INSERT INTO ff.lease_event (
            execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
@@ -57,8 +57,8 @@ LEASE: Final[LiteralString] = """leased AS (
 )"""
 
 LEASED: Final[LiteralString] = """
-SELECT leased.partition_key, leased.execution_id, leased.attempt_index, leased.lease_epoch,
-       route.lane_id, route.execution_kind, leased.payload, leased.payload_encoding,
+SELECT leased.partition_key, leased.execution_id, leased.flow_id, leased.attempt_index,
+       leased.lease_epoch, route.lane_id, route.execution_kind, leased.payload, leased.payload_encoding,
        nullif(leased.tags, '{}') AS tags, leased.attempt_type, leased.total_attempt_count,
        leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
        leased.deadline_at_ms - ff.now_ms() AS deadline_ms"""
@@ -85,6 +85,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the attempt may take; the engine ends it then."""
     deadline: float | None
     """Seconds until the execution expires."""
+    flow_id: UUID | None = None
+    """The flow that it is a member of."""
 
 
 class LeasedRow(msgspec.Struct, frozen=True):
@@ -92,6 +94,7 @@ class LeasedRow(msgspec.Struct, frozen=True):
 
     partition_key: int
     execution_id: UUID
+    flow_id: UUID | None
     attempt_index: int
     lease_epoch: int
     lane_id: str
@@ -119,4 +122,5 @@ def claimed(row: LeasedRow, lease_id: UUID) -> Claimed:
         total_attempt_count=row.total_attempt_count,
         attempt_timeout=None if row.attempt_timeout_ms is None else row.attempt_timeout_ms / 1000,
         deadline=None if row.deadline_ms is None else row.deadline_ms / 1000,
+        flow_id=row.flow_id,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Final, LiteralString
-
 from uuid import UUID
 
 import msgspec
@@ -14,8 +13,9 @@ from flowfabric.states import OperatorEventType
 
 OPERATOR_EVENT: Final[LiteralString] = """
 -- lifecycle.operator_event
-SELECT ff.emit_operator_event(%(partition_key)s::smallint, %(execution_id)s::uuid, %(flow_id)s::uuid,
-                              %(event_type)s, %(actor)s, %(reason)s, %(details)s::jsonb)
+SELECT ff.emit_operator_event(%(partition_key)s::smallint, %(execution_id)s::uuid,
+                              %(flow_id)s::uuid, %(event_type)s, %(actor)s, %(reason)s,
+                              %(details)s::jsonb)
 """
 
 SOMEBODY: Final = "operator"

@@ -23,6 +23,10 @@ _OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, t
       FROM ff.route r CROSS JOIN LATERAL (
            SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
+              AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
+                       SELECT FROM ff.flow_summary s
+                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
+                          AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
               AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
               AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
               AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
@@ -56,6 +60,10 @@ SELECT count(*) AS moved
  WHERE r.lane_id = %(lane_id)s
    AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
    AND e.lifecycle_phase = 'terminal'
+   AND (e.flow_id IS NULL OR EXISTS (
+            SELECT FROM ff.flow_summary s
+             WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
+               AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
    AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
    AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
    AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
@@ -68,6 +76,10 @@ WITH old AS (         -- by what each lane says; 0 keeps
       FROM ff.lane_registry l JOIN ff.route r USING (lane_id) CROSS JOIN LATERAL (
            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
+              AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
+                       SELECT FROM ff.flow_summary s
+                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
+                          AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
               AND e.terminal_at_ms <= ff.now_ms() - coalesce(l.retention_ms, %(default_ms)s::bigint)
             ORDER BY e.terminal_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
      WHERE l.retention_ms IS DISTINCT FROM 0
