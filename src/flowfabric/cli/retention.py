@@ -14,6 +14,7 @@ from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
 from flowfabric.cli.output import AsJson, DatabaseUrl, console, print_json
 from flowfabric.cli.submit import parse_tags
+from flowfabric.client.identity import who
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.trim_retention import Trim
 
@@ -64,7 +65,7 @@ async def _trim(engine: Engine, wanted: Trim, length: timedelta, yes: bool) -> i
     forgotten = 0
     with Progress(transient=True, console=Console(stderr=True)) as progress:
         bar = progress.add_task("", total=many)
-        while (moved := await engine.trim_retention(wanted)) > 0:
+        while (moved := await engine.trim_retention(wanted, actor=who())) > 0:
             forgotten += moved
             progress.update(bar, completed=forgotten)
     return forgotten

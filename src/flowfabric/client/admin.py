@@ -74,7 +74,7 @@ class Admin:
     async def trim(self, trim: Trim) -> int:
         """Forget what ended long ago, now; how many it were."""
         forgotten = 0
-        while moved := await self._engine.trim_retention(trim):
+        while moved := await self._engine.trim_retention(trim, actor=self.actor):
             forgotten += moved
         return forgotten
 

@@ -7,6 +7,9 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lanes.list_lanes import LaneCount, LanePage, count_by_lane, list_lanes
 from flowfabric.engine.lanes.register_lanes import register_lanes
+from flowfabric.engine.lanes.set_lane_retention import set_lane_retention
+from flowfabric.engine.lanes.set_lane_state import set_lane_state
+from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.errors import ValidationError
@@ -120,3 +123,73 @@ async def test_a_lane_whose_work_has_ended_counts_nothing(db: Connection) -> Non
 
     assert (lane.waiting, lane.delayed, lane.active) == (0, 0, 0)
     assert lane.oldest_waiting_since is None
+
+
+@pytest.mark.parametrize("state", LaneState)
+async def test_a_lane_is_counted_with_its_state_and_who_set_it(
+    db: Connection, clock: Clock, state: LaneState
+) -> None:
+    await given.created(db)
+    await set_lane_retention(db, "default", 60)
+    other = LaneState.PAUSED if state is LaneState.ACTIVE else LaneState.ACTIVE
+    await set_lane_state(db, "default", other, actor="somebody", reason="before")
+    await clock.advance(5)
+
+    await set_lane_state(db, "default", state, actor="alice", reason="a deployment")
+
+    [lane] = await count_by_lane(db)
+    assert (lane.lane_state, lane.waiting) == (state, 1)
+    assert (lane.state_changed_by, lane.state_reason) == ("alice", "a deployment")
+    assert lane.state_changed_at == await clock.now()
+    assert lane.retention == timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "counted"),
+    [
+        ("waiting_for_budget", "rate_limited"),
+        ("waiting_for_quota", "rate_limited"),
+        ("waiting_for_capable_worker", "waiting"),
+        ("paused_by_operator", "waiting"),
+        ("paused_by_policy", "waiting"),
+    ],
+)
+async def test_what_is_held_back_is_counted_once_by_its_public_state(
+    db: Connection, reason: str, counted: str
+) -> None:
+    await block_execution_for_admission(db, await given.created(db), reason)
+
+    [lane] = await count_by_lane(db)
+
+    assert numbers(lane) == NOTHING | {counted: 1}
+
+
+STANDINGS = {
+    "suspended": "lifecycle_phase = 'suspended', eligibility_state = 'not_applicable',"
+    " blocking_reason = 'waiting_for_signal', attempt_state = 'attempt_interrupted'",
+    "waiting_children": "eligibility_state = 'blocked_by_dependencies',"
+    " blocking_reason = 'waiting_for_children'",
+    "waiting": "resume_pending = true",
+}
+
+
+@pytest.mark.parametrize("counted", STANDINGS)
+async def test_what_is_suspended_depends_on_others_or_was_resumed_is_counted_once(
+    db: Connection, counted: str
+) -> None:
+    await given.created(db)
+    await db.execute(f"UPDATE ff.exec_core SET {STANDINGS[counted]}")
+
+    [lane] = await count_by_lane(db)
+
+    assert numbers(lane) == NOTHING | {counted: 1}
+
+
+NOTHING = dict.fromkeys(
+    ("waiting", "delayed", "active", "suspended", "waiting_children", "rate_limited"), 0
+)
+
+
+def numbers(lane: LaneCount) -> dict[str, int]:
+    """How many of each public state are open on the lane."""
+    return {state: getattr(lane, state) for state in NOTHING}

@@ -1,9 +1,9 @@
 """any non-terminal → terminal(cancelled): somebody outside ends it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
@@ -17,11 +17,11 @@ from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.errors import ExecutionNotActive, NotFound, StaleLease, ValidationError
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.operators import NO_DATABASE, Action, Another, actions, bad_actors
 
-Another = Callable[[], Awaitable[Connection]]
 CANCELLED = "terminal/not_applicable/none/cancelled/attempt_terminal → cancelled"
 NEVER_TRIED = "terminal/not_applicable/none/cancelled/pending_first_attempt → cancelled"
 
@@ -250,6 +250,7 @@ async def test_many_cancels_at_once_all_succeed_with_one_event(
     assert sorted(answer.repeated for answer in answers) == [False, True, True]
     assert len(await given.lease_events(db, lease.execution_id)) == 2
     assert await given.completion_events(db, lease.execution_id) == ["cancelled"]
+    assert len(await actions(db, lease.execution_id)) == 1
 
 
 async def test_a_cancel_that_waited_for_a_completion_comes_too_late(
@@ -275,3 +276,103 @@ async def test_a_cancelled_execution_is_gone_from_the_queue(db: Connection) -> N
 
     [task] = await claim(db, given.WORKER, ttl=30, limit=10)
     assert task.lease.execution_id == second.execution_id
+
+
+async def test_an_operators_cancel_leaves_one_event_with_who_and_why(db: Connection) -> None:
+    lease = await given.claimed(db, tags={"cairn.instance_id": "i-7"})
+
+    await cancel_execution(db, lease.execution_id, reason="not needed", actor="alice")
+
+    assert await actions(db, lease.execution_id) == [
+        Action(
+            "cancelled",
+            "alice",
+            "not needed",
+            {"old_public_state": "active", "new_public_state": "cancelled"},
+        )
+    ]
+    [event] = await db.fetch("SELECT * FROM ff.operator_event")
+    assert event["route_id"] == (await given.row(db, lease.execution_id))["route_id"]
+    assert msgspec.json.decode(event["tags"]) == {"cairn.instance_id": "i-7"}
+
+
+@pytest.mark.parametrize("source", ["lease_holder", "flow_cascade", "system_timeout", "my own"])
+async def test_a_cancel_by_anybody_else_is_no_operators_action(db: Connection, source: str) -> None:
+    lease = await given.claimed(db)
+
+    await cancel_execution(
+        db, lease.execution_id, reason="no", source=source, lease_epoch=lease.lease_epoch
+    )
+
+    assert await given.public_state(db, lease.execution_id) == "cancelled"
+    assert await actions(db) == []
+
+
+async def test_whoever_names_the_attempt_must_name_the_one_that_runs(db: Connection) -> None:
+    lease = await given.claimed(db)
+    before = await given.everything(db)
+
+    with pytest.raises(StaleLease):
+        await cancel_execution(
+            db,
+            lease.execution_id,
+            reason="no",
+            source="lease_holder",
+            lease_epoch=lease.lease_epoch,
+            attempt=attempt_id(lease.execution_id, 1),
+        )
+
+    assert await given.everything(db) == before
+    answer = await cancel_execution(
+        db,
+        lease.execution_id,
+        reason="no",
+        source="lease_holder",
+        lease_epoch=lease.lease_epoch,
+        attempt=lease.attempt_id,
+    )
+    assert answer == Cancelled(execution_id=lease.execution_id)
+
+
+async def test_the_engine_passes_everything_that_is_shown_on(
+    db: Connection, ff_engine: Engine
+) -> None:
+    lease = await given.claimed(db)
+    shown = {"lease_epoch": lease.lease_epoch, "lease_id": lease.lease_id}
+
+    for wrong in ({"lease_id": uuid4()}, {"attempt_id": uuid4()}, {"lease_epoch": 9}):
+        with pytest.raises(StaleLease):
+            await ff_engine.cancel_execution(
+                lease.execution_id, reason="no", source="lease_holder", **(shown | wrong)
+            )
+
+    assert await given.public_state(db, lease.execution_id) == "active"
+
+
+@bad_actors
+async def test_an_actor_that_cannot_be_stored_is_refused_before_any_sql(actor: str) -> None:
+    with pytest.raises(ValidationError, match="actor"):
+        await cancel_execution(NO_DATABASE, ExecutionId.mint(), reason="no", actor=actor)
+
+
+@pytest.mark.parametrize("source", ["", "a\x00b", "x" * 257])
+async def test_a_source_that_cannot_be_stored_is_refused_before_any_sql(source: str) -> None:
+    with pytest.raises(ValidationError, match="source"):
+        await cancel_execution(NO_DATABASE, ExecutionId.mint(), reason="no", source=source)
+
+
+async def test_what_was_promised_to_a_worker_is_promised_no_more(db: Connection) -> None:
+    execution_id = await given.created(db)
+    await db.execute(
+        """INSERT INTO ff.claim_grant (
+                  partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id,
+                  lane_id, worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms)
+           SELECT $1, 'g', $2, 'claim', 'w', 'w-1', 'default', '{}', 60000, ff.now_ms(),
+                  ff.now_ms() + 60000""",
+        execution_id.partition_key,
+        execution_id.uuid,
+    )
+
+    await cancel_execution(db, execution_id, reason="no")
+
+    assert await db.fetchval("SELECT count(*) FROM ff.claim_grant") == 0

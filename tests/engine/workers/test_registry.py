@@ -16,6 +16,7 @@ from flowfabric.ids import worker_partition
 from flowfabric.instants import instant
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.operators import Another
 
 
 async def register(db: Connection, **fields: Any) -> Registered | Refreshed:
@@ -242,3 +243,38 @@ async def test_what_cannot_be_stored_is_refused(
         await register(db, **fields)
 
     assert await db.fetchval("SELECT count(*) FROM ff.worker_registry") == 0
+
+
+@pytest.mark.parametrize("instance", ["a\x00b", "\ud800"])
+async def test_an_instance_that_cannot_be_stored_is_refused(db: Connection, instance: str) -> None:
+    with pytest.raises(ValidationError):
+        await heartbeat_worker(db, instance)
+    with pytest.raises(ValidationError):
+        await mark_worker_dead(db, instance, reason="gone")
+
+
+async def test_of_two_workers_that_register_one_instance_at_once_the_second_is_refused(
+    db: Connection, another: Another, clock: Clock
+) -> None:
+    first, second = await another(), await another()
+    async with first.transaction():
+        await register(first, worker_id="first")
+        registering = await given.blocked(db, second, register(second, worker_id="second"))
+
+    with pytest.raises(ValidationError, match="reassigned"):
+        await registering
+    [left] = (await list_workers(db, "default")).workers
+    assert left.worker_id == "first"
+
+
+async def test_one_worker_that_registers_twice_at_once_is_refreshed(
+    db: Connection, another: Another, clock: Clock
+) -> None:
+    first, second = await another(), await another()
+    async with first.transaction():
+        await register(first)
+        registering = await given.blocked(db, second, register(second, lanes=["mail"]))
+    await registering
+
+    [left] = (await list_workers(db, "default")).workers
+    assert left.lanes == ["mail"]

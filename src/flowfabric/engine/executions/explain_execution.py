@@ -28,17 +28,21 @@ WITH core AS (
      WHERE w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms
 ), able AS (
     SELECT * FROM alive WHERE on_lane AND of_kind AND capable
-), ahead AS (         -- what the same workers take before it
+), ahead AS (         -- what the same workers take before it, as far as one looks
     SELECT count(*) AS n
-      FROM (SELECT FROM core JOIN ff.exec_core e ON e.route_id = core.route_id
-             WHERE e.eligibility_state = 'eligible_now' AND core.eligibility_state = 'eligible_now'
-               AND (-e.priority, e.created_at_ms, e.execution_id)
-                 < (-core.priority, core.created_at_ms, core.execution_id)
-             LIMIT %(ahead_at_most)s) AS better
+      FROM core CROSS JOIN LATERAL (
+           SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
+            WHERE e.route_id = core.route_id AND e.eligibility_state = 'eligible_now'
+            ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+            LIMIT %(ahead_at_most)s) AS best
+     WHERE core.eligibility_state = 'eligible_now'
+       AND (-best.priority, best.created_at_ms, best.execution_id)
+         < (-core.priority, core.created_at_ms, core.execution_id)
 ), busy AS (          -- the slots in use of the workers that could take it
-    SELECT count(*) AS n FROM ff.exec_core e
-     WHERE e.lifecycle_phase = 'active'
-       AND e.worker_instance_id IN (SELECT worker_instance_id FROM able)
+    SELECT count(*) AS n
+      FROM core JOIN ff.exec_core e ON e.lifecycle_phase = 'active'
+      JOIN ff.route r ON r.route_id = e.route_id AND r.namespace = core.namespace
+     WHERE e.worker_instance_id IN (SELECT worker_instance_id FROM able)
 )
 SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibility_state,
        core.blocking_reason, core.blocking_detail, core.attempt_state, core.attempt_index,
@@ -67,8 +71,8 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
        promise.worker_id AS promised_to, promise.expires_at_ms AS promised_until_ms,
        (SELECT o.actor FROM ff.operator_event o
          WHERE o.execution_id = core.execution_id AND o.partition_key = core.partition_key
-           AND o.event_type = CASE core.public_state WHEN 'cancelled' THEN 'cancelled'
-                                                     ELSE 'blocked' END
+           AND o.event_type = CASE WHEN core.cancelled_by = 'operator_override' THEN 'cancelled'
+                                   WHEN core.lifecycle_phase = 'runnable' THEN 'blocked' END
          ORDER BY o.event_id DESC LIMIT 1) AS actor,
        (SELECT coalesce((b.policy ->> 'max_replay_count')::integer, 10) FROM ff.exec_body b
          WHERE (b.partition_key, b.execution_id) = (core.partition_key, core.execution_id)

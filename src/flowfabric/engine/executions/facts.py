@@ -44,7 +44,7 @@ class _Field(msgspec.Struct, frozen=True):
 
 async def read_current_attempt_index(conn: Connection, execution_id: ExecutionId) -> int:
     """The index of the attempt that runs, or of the next one; `ValidationError` where none is."""
-    return (await _known(conn, execution_id)).attempt_index
+    return max(0, (await _known(conn, execution_id)).attempt_index)
 
 
 async def read_total_attempt_count(conn: Connection, execution_id: ExecutionId) -> int:

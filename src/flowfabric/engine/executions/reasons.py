@@ -167,7 +167,8 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
     blocked = _blocked(execution_id, facts)
     if blocked is not None:
         yield blocked
-    if facts.lane_state not in (None, LaneState.ACTIVE):
+    open_lane = facts.lane_state in (None, LaneState.ACTIVE)
+    if not open_lane:
         yield _lane_not_active(facts)
     if facts.promised_to is not None:
         yield Reason(
@@ -180,7 +181,7 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
     unserved = _unserved(facts)
     if unserved is not None:
         yield unserved
-    elif blocked is None and facts.promised_to is None and facts.lane_state == LaneState.ACTIVE:
+    elif blocked is None and facts.promised_to is None and open_lane:
         yield _queued(facts)
 
 
@@ -343,8 +344,8 @@ def _suspended(facts: Facts) -> Reason:
     detail = f": {facts.blocking_detail}" if facts.blocking_detail else ""
     return Reason(
         why=Why.SUSPENDED,
-        message=f"suspended: waits for a {what}{detail}",
-        remedy=f"deliver the {what}, or cancel it",
+        message=f"suspended, waiting for {what}{detail}",
+        remedy=f"deliver what it waits for ({what}), or cancel it",
     )
 
 

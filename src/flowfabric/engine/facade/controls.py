@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from flowfabric.db.rows import Connection
 from flowfabric.engine.facade.base import Base
 from flowfabric.engine.flows.replay_member import replay_member
 from flowfabric.engine.lanes.set_lane_retention import set_lane_retention
@@ -18,13 +19,14 @@ from flowfabric.engine.lifecycle.block_execution import (
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.cancel_execution import OPERATOR, cancel_execution
 from flowfabric.engine.lifecycle.change_priority import Changed, change_priority
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY
+from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
 from flowfabric.engine.lifecycle.replay_execution import Replayed
 from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, Revoked, revoke_lease
 from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
 from flowfabric.engine.lifecycle.trim_retention import Trim, count_trimmable, trim_retention
 from flowfabric.ids import ExecutionId
-from flowfabric.states import LaneState
+from flowfabric.policy import milliseconds
+from flowfabric.states import LaneState, OperatorEventType
 
 
 class Controls(Base):
@@ -157,12 +159,30 @@ class Controls(Base):
         )
 
     async def trim_retention(
-        self, trim: Trim, *, batch_size: int = 500, now: datetime | None = None
+        self,
+        trim: Trim,
+        *,
+        batch_size: int = 500,
+        now: datetime | None = None,
+        actor: str = SOMEBODY,
     ) -> int:
-        return await self._run(
-            "trim_retention",
-            lambda conn: trim_retention(conn, trim, batch_size=batch_size, now=now),
-        )
+        check_actor(actor)
+
+        async def forget(conn: Connection) -> int:
+            forgotten = await trim_retention(conn, trim, batch_size=batch_size, now=now)
+            if forgotten:
+                await operator_event(
+                    conn,
+                    OperatorEventType.RETENTION_TRIMMED,
+                    actor=actor,
+                    reason=None,
+                    lane_id=trim.lane_id,
+                    retention_ms=milliseconds(trim.retention),
+                    forgotten=forgotten,
+                )
+            return forgotten
+
+        return await self._transact("trim_retention", forget)
 
     async def count_trimmable(self, trim: Trim, *, now: datetime | None = None) -> int:
         return await self._run("count_trimmable", lambda conn: count_trimmable(conn, trim, now=now))

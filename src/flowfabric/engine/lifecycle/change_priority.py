@@ -19,7 +19,6 @@ CHANGE_PRIORITY: Final[LiteralString] = """
 UPDATE ff.exec_core
    SET priority = %(priority)s, last_mutation_at_ms = ff.now_ms()
  WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
-   AND eligibility_state = 'eligible_now'
 """
 
 

@@ -41,7 +41,6 @@ WITH granted AS (     -- when its time was last counted from
            last_mutation_at_ms = ff.now_ms()
       FROM granted
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
-       AND e.lifecycle_phase = 'terminal'
  RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.deadline_at_ms
 ), reset AS (         -- the attempt that is made again; what it came to stands in the event
     DELETE FROM ff.attempt a USING reopened

@@ -8,7 +8,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.workers.register_worker import Refreshed
-from flowfabric.ids import worker_partition
+from flowfabric.ids import check_worker_name, worker_partition
 from flowfabric.instants import instant
 
 HEARTBEAT_WORKER: Final[LiteralString] = """
@@ -48,6 +48,7 @@ async def heartbeat_worker(
     conn: Connection, worker_instance_id: str, *, namespace: str = "default"
 ) -> Refreshed | NotRegistered:
     """The instance lives; `NotRegistered` when its row is gone or had lapsed."""
+    check_worker_name(worker_instance_id, field="worker_instance_id")
     row = await fetch_maybe(
         conn,
         HEARTBEAT_WORKER,

@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.workers.heartbeat_worker import NotRegistered
 from flowfabric.errors import invalid_input
-from flowfabric.ids import check_text, worker_partition
+from flowfabric.ids import check_text, check_worker_name, worker_partition
 
 MARK_WORKER_DEAD: Final[LiteralString] = """
 -- workers.mark_worker_dead
@@ -42,6 +42,7 @@ async def mark_worker_dead(
     conn: Connection, worker_instance_id: str, *, reason: str, namespace: str = "default"
 ) -> Marked | NotRegistered:
     """The instance is no longer listed; its leases are left to lapse."""
+    check_worker_name(worker_instance_id, field="worker_instance_id")
     check_text(reason, field="reason")
     if not reason.isprintable():
         raise invalid_input("reason", reason, "must not hold control characters")

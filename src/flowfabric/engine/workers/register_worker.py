@@ -35,6 +35,8 @@ WITH known AS (       -- a live row of this instance
            liveness_ttl_ms = EXCLUDED.liveness_ttl_ms,
            registered_at_ms = CASE WHEN w.last_heartbeat_ms + w.liveness_ttl_ms > ff.now_ms()
                                    THEN w.registered_at_ms ELSE EXCLUDED.registered_at_ms END
+     WHERE w.worker_id = EXCLUDED.worker_id
+        OR w.last_heartbeat_ms + w.liveness_ttl_ms <= ff.now_ms()
  RETURNING 1
 ), told AS (
     INSERT INTO ff.worker_registry_event (
@@ -83,6 +85,8 @@ async def register_worker(
     check_worker_name(worker_id, field="worker_id")
     check_worker_name(worker_instance_id, field="worker_instance_id")
     check_text(namespace, field="namespace")
+    if concurrency < 1:
+        raise invalid_input("concurrency", concurrency, "must be at least 1")
     ttl_ms = milliseconds(liveness_ttl, field="liveness_ttl")
     if ttl_ms < 1:
         raise invalid_input("liveness_ttl", liveness_ttl, "must be positive")
@@ -104,6 +108,6 @@ async def register_worker(
         raise invalid_input(
             "worker_instance_id",
             worker_instance_id,
-            f"instance_id reassigned: it belongs to {row.known_as!r}",
+            f"instance_id reassigned: it belongs to {row.known_as or 'another worker'!r}",
         )
     return Registered() if row.known_as is None else Refreshed()

@@ -1,0 +1,299 @@
+"""What a lane's state means for those who claim from it and submit to it."""
+
+import asyncpg
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.facade import Engine
+from flowfabric.engine.lanes.set_lane_state import set_lane_state
+from flowfabric.engine.lifecycle.claim import Claimant, claim
+from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
+from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, create_execution
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.errors import LaneNotAccepting
+from flowfabric.policy import ExecutionPolicy
+from flowfabric.testing import Clock
+from tests import given
+from tests.engine.operators import Another, execution
+
+each_resting = pytest.mark.parametrize("state", ["paused", "draining", "disabled"])
+each_closed = pytest.mark.parametrize("state", ["draining", "disabled"])
+BOTH = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("default", "mail"))
+
+
+@each_resting
+async def test_nothing_is_claimed_from_it(db: Connection, state: str) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    assert await claim(db, given.WORKER, ttl=30, limit=10) == []
+
+    assert await given.everything(db) == before
+
+
+@each_resting
+async def test_it_hides_nothing_of_the_other_lanes_of_a_worker(db: Connection, state: str) -> None:
+    await given.created(db, priority=9)
+    await given.created(db, priority=9, execution_kind="other")
+    mail = await given.created(db, lane_id="mail")
+    await set_lane_state(db, "default", state)
+
+    [task] = await claim(db, BOTH, ttl=30, limit=10)
+
+    assert task.lease.execution_id == mail
+
+
+@each_resting
+async def test_a_worker_of_resting_lanes_only_gets_nothing(db: Connection, state: str) -> None:
+    await given.created(db)
+    await given.created(db, lane_id="mail")
+    await set_lane_state(db, "default", state)
+    await set_lane_state(db, "mail", state)
+
+    assert await claim(db, BOTH, ttl=30, limit=10) == []
+
+
+@each_resting
+async def test_made_active_again_it_is_claimed_from(db: Connection, state: str) -> None:
+    execution_id = await given.created(db)
+    await set_lane_state(db, "default", state)
+    await set_lane_state(db, "default", "active")
+
+    [task] = await claim(db, given.WORKER, ttl=30)
+
+    assert task.lease.execution_id == execution_id
+
+
+async def test_a_paused_lane_takes_new_work(db: Connection) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", "paused")
+
+    [answer] = await create_execution(db, [given.new()])
+
+    assert isinstance(answer, Created)
+
+
+@each_closed
+async def test_a_closed_lane_takes_no_new_work_and_nothing_is_written(
+    db: Connection, state: str
+) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    with pytest.raises(LaneNotAccepting, match=f"lane 'default' is {state}"):
+        await create_execution(
+            db,
+            [given.new(tags={"shop.tenant": "t"}, idempotency_key="k", execution_kind="new kind")],
+        )
+
+    assert await given.everything(db) == before
+
+
+@each_closed
+async def test_nor_work_for_later(db: Connection, state: str) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    with pytest.raises(LaneNotAccepting):
+        await create_execution(db, [given.new(delay=60)])
+
+    assert await given.everything(db) == before
+
+
+@each_closed
+async def test_a_batch_with_one_row_on_it_is_refused_as_a_whole(db: Connection, state: str) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    with pytest.raises(LaneNotAccepting):
+        await create_execution(
+            db, [given.new(lane_id="mail"), given.new(), given.new(lane_id="new")]
+        )
+
+    assert await given.everything(db) == before
+
+
+@each_closed
+async def test_other_lanes_take_new_work(db: Connection, state: str) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", state)
+
+    answers = await create_execution(db, [given.new(lane_id="mail"), given.new(lane_id="new")])
+
+    assert [type(answer) for answer in answers] == [Created, Created]
+
+
+@each_closed
+async def test_a_submission_from_sql_is_refused_too(db: Connection, state: str) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    with pytest.raises(asyncpg.PostgresError, match=f"lane 'default' is {state}") as raised:
+        await db.fetchval("SELECT ff.submit('job', idempotency_key => 'k')")
+
+    assert raised.value.sqlstate == "FF001"
+    assert await given.everything(db) == before
+
+
+@each_closed
+async def test_the_same_id_again_is_a_duplicate(db: Connection, state: str) -> None:
+    new = given.new()
+    await create_execution(db, [new])
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    assert await create_execution(db, [new]) == [Duplicate(execution_id=new.execution_id)]
+
+    assert await given.everything(db) == before
+
+
+@each_closed
+async def test_the_same_key_again_is_a_duplicate(db: Connection, state: str) -> None:
+    first = await given.created(db, idempotency_key="order-7")
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    [answer] = await create_execution(db, [given.new(idempotency_key="order-7")])
+
+    assert answer == Duplicate(execution_id=first)
+    assert await db.fetchval("SELECT ff.submit('job', idempotency_key => 'order-7')") == str(first)
+    assert await given.everything(db) == before
+
+
+@each_closed
+async def test_a_key_whose_window_is_over_is_new_work(
+    db: Connection, clock: Clock, state: str
+) -> None:
+    short = ExecutionPolicy(dedup_window_ms=5000)
+    await given.created(db, idempotency_key="order-7", policy=short)
+    await clock.advance(5)
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    with pytest.raises(LaneNotAccepting):
+        await create_execution(db, [given.new(idempotency_key="order-7", policy=short)])
+
+    assert await given.everything(db) == before
+
+
+@each_closed
+async def test_a_batch_with_something_new_beside_a_duplicate_is_refused(
+    db: Connection, state: str
+) -> None:
+    known = given.new()
+    await create_execution(db, [known])
+    await set_lane_state(db, "default", state)
+    before = await given.everything(db)
+
+    with pytest.raises(LaneNotAccepting):
+        await create_execution(db, [known, given.new()])
+
+    assert await given.everything(db) == before
+
+
+async def test_made_active_again_it_takes_new_work(db: Connection) -> None:
+    await given.created(db)
+    await set_lane_state(db, "default", "disabled")
+    await set_lane_state(db, "default", "active")
+
+    [answer] = await create_execution(db, [given.new()])
+
+    assert isinstance(answer, Created)
+
+
+@each_resting
+async def test_what_runs_is_renewed_and_completes(db: Connection, state: str) -> None:
+    lease = await given.claimed(db)
+    await set_lane_state(db, "default", state)
+
+    assert await renew(db, [lease], ttl=30) == [None]
+    [done] = await complete(db, [Completion(lease, b"done")])
+
+    assert done == Completed(execution_id=lease.execution_id)
+
+
+@each_resting
+async def test_a_retry_waits_until_the_lane_is_active_again(
+    db: Connection, clock: Clock, state: str
+) -> None:
+    lease = await given.claimed(db, policy=given.retrying())
+    await set_lane_state(db, "default", state)
+
+    await fail(db, [Failure(lease=lease, reason="boom")])
+    await clock.advance(60)
+    await promote_due(db, limit=10)
+
+    assert await claim(db, given.WORKER, ttl=30) == []
+    await set_lane_state(db, "default", "active")
+    [task] = await claim(db, given.WORKER, ttl=30)
+    assert (task.lease.execution_id, task.lease.attempt_index) == (lease.execution_id, 1)
+
+
+@each_resting
+async def test_what_is_handed_back_or_lapses_waits_until_the_lane_is_active_again(
+    db: Connection, clock: Clock, state: str
+) -> None:
+    handed_back = await given.claimed(db)
+    lapsed = await given.claimed(db, ttl=5)
+    await set_lane_state(db, "default", state)
+
+    await release(db, [handed_back])
+    await clock.advance(5)
+    await expire_leases(db, limit=10)
+
+    assert await claim(db, given.WORKER, ttl=30, limit=10) == []
+    await set_lane_state(db, "default", "active")
+    tasks = await claim(db, given.WORKER, ttl=30, limit=10)
+    assert {task.lease.execution_id for task in tasks} == {
+        handed_back.execution_id,
+        lapsed.execution_id,
+    }
+
+
+@each_resting
+async def test_what_is_replayed_waits_until_the_lane_is_active_again(
+    db: Connection, state: str
+) -> None:
+    execution_id = await execution(db, "failed")
+    await set_lane_state(db, "default", state)
+
+    await replay_execution(db, execution_id)
+
+    assert await claim(db, given.WORKER, ttl=30) == []
+    await set_lane_state(db, "default", "active")
+    assert len(await claim(db, given.WORKER, ttl=30)) == 1
+
+
+async def test_the_engine_refuses_with_the_same_error(db: Connection, ff_engine: Engine) -> None:
+    await given.created(db)
+    await ff_engine.set_lane_state("default", "draining")
+
+    with pytest.raises(LaneNotAccepting) as raised:
+        await ff_engine.create_execution([given.new()])
+
+    assert (raised.value.code, raised.value.http_status) == ("lane_not_accepting", 409)
+    assert not raised.value.retryable
+
+
+async def test_a_change_counts_from_its_commit(db: Connection, another: Another) -> None:
+    await given.created(db)
+    operator = await another()
+    async with operator.transaction():
+        await set_lane_state(operator, "default", "draining")
+        [before] = await create_execution(db, [given.new()])
+        assert len(await claim(db, given.WORKER, ttl=30)) == 1
+
+    assert isinstance(before, Created)
+    assert await claim(db, given.WORKER, ttl=30) == []
+    with pytest.raises(LaneNotAccepting):
+        await create_execution(db, [given.new()])
