@@ -154,6 +154,13 @@ WRITTEN = (
     "operator_event",
     "claim_grant",
     "waitpoint_hmac",
+    "flow_core",
+    "flow_summary",
+    "edge",
+    "edge_group",
+    "pending_cancel_groups",
+    "cancel_backlog",
+    "cancel_backlog_member",
 )
 EVERYTHING = " UNION ALL ".join(
     f"SELECT '{table}' AS place, t::text AS line FROM ff.{table} t" for table in WRITTEN

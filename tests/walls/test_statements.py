@@ -22,6 +22,13 @@ OWNER = {
     "ff.completion_event": "lifecycle",
     "ff.lease_event": "lifecycle",
     "ff.claim_grant": "lifecycle",
+    "ff.cancel_backlog": "flows",
+    "ff.cancel_backlog_member": "flows",
+    "ff.edge": "flows",
+    "ff.edge_group": "flows",
+    "ff.flow_core": "flows",
+    "ff.flow_summary": "flows",
+    "ff.pending_cancel_groups": "flows",
     "ff.operator_event": "events",
     "ff.lane_registry": "lanes",
     "ff.waitpoint_hmac": "keys",
@@ -32,6 +39,8 @@ OWNER = {
     "ff.partition_config": "db",
     "ff_testing.clock": "testing",
 }
+# The dispatcher marks the ends that it has carried, in the statement that carries them.
+ALSO = {("flows", "ff.completion_event")}
 # Creating registers the lane in the same transaction (executions.md section 2). Retention removes
 # what every room keeps of an execution, in one call.
 WRITES_OF_FUNCTIONS = {
@@ -46,14 +55,21 @@ WRITES_OF_FUNCTIONS = {
     "emit_operator_event": {"ff.operator_event"},
     "forget_executions": {
         "ff.attempt",
+        "ff.cancel_backlog",
+        "ff.cancel_backlog_member",
         "ff.claim_grant",
         "ff.completion_event",
+        "ff.edge",
+        "ff.edge_group",
         "ff.exec_body",
         "ff.exec_core",
         "ff.exec_idempotency",
         "ff.exec_tag",
+        "ff.flow_core",
+        "ff.flow_summary",
         "ff.lease_event",
         "ff.operator_event",
+        "ff.pending_cancel_groups",
     },
 }
 FORBIDDEN = re.compile(
@@ -141,7 +157,7 @@ def test_a_statement_writes_only_tables_of_its_room(constant: Constant) -> None:
     foreign = {
         table: OWNER.get(table, "nobody")
         for table in written(constant.text)
-        if OWNER.get(table) != constant.module.room
+        if OWNER.get(table) != constant.module.room and (constant.module.room, table) not in ALSO
     }
 
     assert foreign == {}
@@ -153,7 +169,7 @@ def test_the_parts_of_statements_write_only_tables_of_their_room() -> None:
         for constant in constants()
         if constant.is_literal and constant.module.room != "testing"
         for table in written(constant.text)
-        if OWNER.get(table) != constant.module.room
+        if OWNER.get(table) != constant.module.room and (constant.module.room, table) not in ALSO
     }
 
     assert foreign == {}

@@ -26,10 +26,20 @@ ENUM_OF = {
     "lane_registry.lane_state": states.LaneState,
     "operator_event.event_type": states.OperatorEventType,
     "claim_grant.kind": states.GrantKind,
+    "flow_core.public_flow_state": states.FlowState,
+    "flow_core.cancellation_policy": states.CancellationPolicy,
+    "flow_summary.public_flow_state": states.DerivedFlowState,
+    "edge.edge_state": states.EdgeState,
+    "edge.resolution": states.EdgeResolution,
+    "edge.resolved_outcome": states.TerminalOutcome,
+    "edge_group.policy_kind": states.GroupPolicyKind,
+    "edge_group.on_satisfied": states.OnSatisfied,
+    "edge_group.group_state": states.GroupState,
+    "edge_group.cancel_siblings_reason": states.SiblingCancelReason,
     "worker_registry_event.event_kind": states.WorkerEventKind,
 }
 # Words that the enum has and the column never holds.
-NEVER_STORED = {"completion_event.outcome": {"none"}}
+NEVER_STORED = {"completion_event.outcome": {"none"}, "edge.resolved_outcome": {"none"}}
 NOT_STORED = {states.FailureClass}
 
 WORDS = re.compile(r"CHECK \(\((\w+) = ANY \(ARRAY\[(.*)\]\)\)\)")

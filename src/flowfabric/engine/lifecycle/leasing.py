@@ -43,7 +43,8 @@ LEASE: Final[LiteralString] = """leased AS (
      WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.flow_id, e.attempt_index,
            e.lease_epoch, e.tags, e.attempt_type, e.priority, e.created_at_ms,
-           e.attempt_timeout_at_ms, e.deadline_at_ms, e.total_attempt_count, found.reclaims, body.payload, body.payload_encoding
+           e.attempt_timeout_at_ms, e.deadline_at_ms, e.total_attempt_count, found.reclaims,
+           body.payload, body.payload_encoding
 ), told AS (
     INSERT INTO ff.lease_event (
            execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
@@ -58,8 +59,8 @@ LEASE: Final[LiteralString] = """leased AS (
 
 LEASED: Final[LiteralString] = """
 SELECT leased.partition_key, leased.execution_id, leased.flow_id, leased.attempt_index,
-       leased.lease_epoch, route.lane_id, route.execution_kind, leased.payload, leased.payload_encoding,
-       nullif(leased.tags, '{}') AS tags, leased.attempt_type, leased.total_attempt_count,
+       leased.lease_epoch, route.lane_id, route.execution_kind, leased.payload,
+       leased.payload_encoding, nullif(leased.tags, '{}') AS tags, leased.attempt_type, leased.total_attempt_count,
        leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
        leased.deadline_at_ms - ff.now_ms() AS deadline_ms"""
 """What the answer begins with: the columns of `LeasedRow`."""
