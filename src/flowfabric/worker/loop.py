@@ -160,6 +160,8 @@ class Worker:
             outbox = Outbox(engine, self._holdings)
             recording = asyncio.create_task(outbox.run(), name="flowfabric outbox")
             stack.push_async_callback(_cancelled, recording)
+            carrying = asyncio.create_task(outbox.dispatch(), name="flowfabric dispatch")
+            stack.push_async_callback(_cancelled, carrying)
             doorbell = Doorbell(engine, listener, self.instance, list(settings.lanes))
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
             self._started.set()

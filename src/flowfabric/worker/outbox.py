@@ -42,6 +42,10 @@ class Outbox:
             Cancellation: engine.cancel,
             Lease: engine.release,
         }
+        self._engine = engine
+        self._ended = asyncio.Event()
+        self._carried = asyncio.Event()
+        self._carried.set()
         self.recorded = 0
         self._drained_at = 0
 
@@ -60,6 +64,7 @@ class Outbox:
     async def drained(self) -> bool:
         """Wait until everything put so far is recorded; was there something since the last time?"""
         await self._empty.wait()
+        await self._carried.wait()
         since, self._drained_at = self.recorded - self._drained_at, self.recorded
         return since > 0
 
@@ -75,8 +80,26 @@ class Outbox:
                 by_kind.setdefault(type(entry[1]), []).append(entry)
             for kind, entries in by_kind.items():
                 await self._record(self._ways[kind], entries)
+            if any(held.claimed.flow_id is not None for held, _, _ in batch):
+                self._carried.clear()
+                self._ended.set()
             if not self._waiting:
                 self._empty.set()
+
+    async def dispatch(self) -> None:
+        """Carry the ends of flow members to whoever waits for them, until cancelled.
+
+        What cannot be carried now is left to the sweeps.
+        """
+        while True:
+            await self._ended.wait()
+            self._ended.clear()
+            try:
+                await self._engine.dispatch()
+            except FlowFabricError as error:
+                log.warning("flows are left to the sweeps: %s", error)
+            if not self._ended.is_set():
+                self._carried.set()
 
     async def _record(
         self, way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], entries: list[Entry]
