@@ -4,6 +4,8 @@ from flowfabric.client.app import App
 from flowfabric.client.client import Client
 from flowfabric.client.codec import Codec, JsonCodec, MsgpackCodec
 from flowfabric.client.depends import Depends
+from flowfabric.client.flow import Flow
+from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.client.task import Call, Task
 from flowfabric.engine.facade import Engine
@@ -17,7 +19,9 @@ from flowfabric.errors import (
     ExecutionFailed,
     ExecutionSkipped,
     Fail,
+    FlowCancelled,
     FlowFabricError,
+    FlowFailed,
     LeaseExpired,
     LeaseLost,
     NotFound,
@@ -32,12 +36,15 @@ from flowfabric.errors import (
     WorkerAtCapacity,
 )
 from flowfabric.ids import ExecutionId
+from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.loop import Worker
 
 __all__ = [
+    "AllOf",
+    "AnyOf",
     "App",
     "Call",
     "Client",
@@ -55,7 +62,11 @@ __all__ = [
     "ExecutionId",
     "ExecutionSkipped",
     "Fail",
+    "Flow",
+    "FlowCancelled",
     "FlowFabricError",
+    "FlowFailed",
+    "FlowHandle",
     "Handle",
     "JsonCodec",
     "LeaseExpired",
@@ -64,6 +75,7 @@ __all__ = [
     "NotFound",
     "OutcomeError",
     "PublicState",
+    "Quorum",
     "ResourceExhausted",
     "ResultTimeout",
     "Retry",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from flowfabric.client.codec import JSON, Codec
+from flowfabric.client.flow import Flow
 from flowfabric.client.processes import ProcessPool
 from flowfabric.client.task import Environment, Middleware, Task, task_policy
 from flowfabric.config import DatabaseConfig, require_database_url
@@ -100,6 +101,10 @@ class App:
             return made
 
         return register
+
+    def flow(self, kind: str, *, tags: Mapping[str, str] | None = None) -> Flow:
+        """An empty graph to add calls to; `client.start(flow)` runs it."""
+        return Flow(kind, tags=tags)
 
     def middleware(self, function: M) -> M:
         """Wrap every task: `async def m(ctx, call_next): ... return await call_next()`."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
+from uuid import UUID
 
 import msgspec
 
 from flowfabric.client.admin import Admin
 from flowfabric.client.enqueue import enqueue
+from flowfabric.client.flow import Flow
+from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.gather import CHUNK, Gatherer, create_together
 from flowfabric.client.handle import Handle, read_untyped
 from flowfabric.client.identity import who
@@ -29,7 +32,7 @@ from flowfabric.engine.executions.search import Search, SearchPage
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.errors import invalid_input
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, parse_uuid
 from flowfabric.states import PublicState
 
 R = TypeVar("R")
@@ -160,6 +163,25 @@ class Client:
         else:
             answers = await create_together(self.engine, chunks)
         return self.handles(calls, news, answers, certain=conn is None)
+
+    async def start(self, flow: Flow, *, idempotency_key: str | None = None) -> FlowHandle:
+        """Start a flow: all its members and edges exist when this returns, or none.
+
+        The same `idempotency_key` gives the flow that was started with it before.
+        """
+        built = flow.build(
+            namespace=self.namespace,
+            creator=self.identity,
+            partitions=self.engine.partitions,
+            key=idempotency_key,
+        )
+        answer = await repeated(lambda: self.engine.submit_flow(built))
+        return FlowHandle(self, built.flow_id, created=not answer.repeated)
+
+    def flow(self, flow_id: UUID | str) -> FlowHandle:
+        """A handle on a flow started elsewhere."""
+        wanted = parse_uuid(flow_id, field="flow_id") if isinstance(flow_id, str) else flow_id
+        return FlowHandle(self, wanted, created=False)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution submitted elsewhere."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from flowfabric.errors.base import FlowFabricError
 from flowfabric.errors.standing import Conflict, Contention, StateError
 
 if TYPE_CHECKING:
@@ -99,3 +100,25 @@ class NotBlockedByDeps(StateError):
     def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
         super().__init__(f"execution {execution_id} is {public_state}, not waiting_children")
         self.execution_id = execution_id
+
+
+class FlowFailed(FlowFabricError):
+    """A flow ended, and a failure in it was not made up for; raised by `handle.result()`."""
+
+    kind = "outcome"
+    code = "flow_failed"
+
+    def __init__(self, flow_id: UUID, members: list[str]) -> None:
+        super().__init__(f"flow {flow_id} failed: {'; '.join(members)}")
+        self.flow_id, self.members = flow_id, members
+
+
+class FlowCancelled(FlowFabricError):
+    """Somebody cancelled the flow; raised by `handle.result()`."""
+
+    kind = "outcome"
+    code = "flow_cancelled"
+
+    def __init__(self, flow_id: UUID, reason: str | None) -> None:
+        super().__init__(f"flow {flow_id} was cancelled: {reason}")
+        self.flow_id, self.reason = flow_id, reason

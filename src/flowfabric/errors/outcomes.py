@@ -66,8 +66,8 @@ class ResultTimeout(FlowFabricError):
     code = "result_timeout"
     retry_class = RetryClass.RETRYABLE
 
-    def __init__(self, execution_id: ExecutionId, seconds: float) -> None:
-        super().__init__(f"execution {execution_id} has not ended within {seconds:g} s")
+    def __init__(self, execution_id: object, seconds: float) -> None:
+        super().__init__(f"{execution_id} has not ended within {seconds:g} s")
         self.execution_id, self.seconds = execution_id, seconds
 
 

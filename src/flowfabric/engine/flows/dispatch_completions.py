@@ -97,17 +97,19 @@ WITH told AS (
      WHERE (g.partition_key, g.downstream_eid) = (judged.partition_key, judged.downstream_eid)
  RETURNING g.partition_key, g.downstream_eid, g.policy_kind, g.k, g.on_satisfied, g.wakes,
            judged.old_state, judged.new_state, judged.before
-), fed AS (           -- results to pass on: of all, or of the success that decides
+), passing AS (       -- the few successes whose result goes on, each with its place in its group
+    SELECT r.partition_key, r.downstream_eid, r.upstream_eid, r.event_id,
+           (SELECT count(*) FROM resolved other
+             WHERE (other.partition_key, other.downstream_eid) = (r.partition_key, r.downstream_eid)
+               AND other.outcome = 'success' AND other.event_id <= r.event_id) AS nth
+      FROM resolved r WHERE r.data_passing_ref <> '' AND r.outcome = 'success'
+), fed AS (           -- of an all-of every one, else the success that decides
     SELECT decided.partition_key, decided.downstream_eid,
-           array_agg(heard.upstream_eid ORDER BY heard.event_id) AS sources
-      FROM (SELECT resolved.*,
-                   row_number() OVER (PARTITION BY partition_key, downstream_eid
-                                      ORDER BY event_id) AS nth
-              FROM resolved WHERE outcome = 'success') AS heard
-      JOIN decided USING (partition_key, downstream_eid)
-     WHERE heard.data_passing_ref <> '' AND decided.old_state = 'pending'
+           array_agg(passing.upstream_eid ORDER BY passing.event_id) AS sources
+      FROM passing JOIN decided USING (partition_key, downstream_eid)
+     WHERE decided.old_state = 'pending'
        AND (decided.policy_kind = 'all_of'
-            OR decided.before + heard.nth
+            OR decided.before + passing.nth
              = CASE decided.policy_kind WHEN 'any_of' THEN 1 ELSE decided.k END)
      GROUP BY decided.partition_key, decided.downstream_eid
 ), marked AS (

@@ -60,7 +60,8 @@ LEASE: Final[LiteralString] = """leased AS (
 LEASED: Final[LiteralString] = """
 SELECT leased.partition_key, leased.execution_id, leased.flow_id, leased.attempt_index,
        leased.lease_epoch, route.lane_id, route.execution_kind, leased.payload,
-       leased.payload_encoding, nullif(leased.tags, '{}') AS tags, leased.attempt_type, leased.total_attempt_count,
+       leased.payload_encoding, nullif(leased.tags, '{}') AS tags, leased.attempt_type,
+       leased.total_attempt_count,
        leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
        leased.deadline_at_ms - ff.now_ms() AS deadline_ms"""
 """What the answer begins with: the columns of `LeasedRow`."""

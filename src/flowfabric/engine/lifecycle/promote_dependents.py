@@ -13,12 +13,12 @@ PROMOTE_DEPENDENTS: Final[LiteralString] = """
 WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
         AS named (partition_key, execution_id)
-), seen AS (          -- locked in one order; who is held back by anything else is left alone
-    SELECT e.partition_key, e.execution_id, e.not_before_ms > ff.now_ms() AS early
+), seen AS (          -- locked in one order
+    SELECT e.partition_key, e.execution_id, e.not_before_ms > ff.now_ms() AS early,
+           e.eligibility_state
       FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
-     WHERE e.lifecycle_phase = 'runnable' AND e.eligibility_state = 'blocked_by_dependencies'
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
-), promoted AS (
+), promoted AS (      -- who is held back by anything else is left alone
     UPDATE ff.exec_core e
        SET eligibility_state = CASE WHEN seen.early THEN 'not_eligible_until_time'
                                     ELSE 'eligible_now' END,
@@ -27,7 +27,9 @@ WITH named AS (
            blocking_detail = NULL, not_before_ms = NULL,
            delay_until_ms = CASE WHEN seen.early THEN e.not_before_ms END,
            last_mutation_at_ms = ff.now_ms()
-      FROM seen WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+      FROM seen
+     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+       AND seen.eligibility_state = 'blocked_by_dependencies'
  RETURNING e.route_id, e.eligibility_state
 ), called AS (        -- whoever waits for work on a lane that has some now
     SELECT ff.wake('lane:' || lane_id)

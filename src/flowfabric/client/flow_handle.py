@@ -1,0 +1,122 @@
+"""A started flow in the hands of whoever started it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from flowfabric.client.handle import Handle, read_untyped
+from flowfabric.engine.flows.describe_flow import FlowSnapshot
+from flowfabric.engine.flows.list_flows import FlowMember
+from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
+from flowfabric.ids import ExecutionId
+from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
+
+if TYPE_CHECKING:
+    from flowfabric.client.client import Client
+
+_FIRST_PAUSE = 0.02
+_LAST_PAUSE = 1.0
+
+
+class FlowHandle:
+    """One flow: wait for it, look at it, cancel it."""
+
+    def __init__(self, client: Client, flow_id: UUID, *, created: bool) -> None:
+        self._client, self.flow_id = client, flow_id
+        self.created = created
+        """False when the idempotency key matched a flow that was started before."""
+
+    def __repr__(self) -> str:
+        return f"<handle of flow {self.flow_id}>"
+
+    async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
+        """What its members returned, by name, once every member has ended.
+
+        Members that were not needed, or whose failure others got over, are left out. Raises
+        `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
+        """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                flow = await self._settled()
+        except TimeoutError:
+            raise ResultTimeout(self.flow_id, seconds or 0.0) from None
+        members = await self.members()
+        if flow.derived_state is DerivedFlowState.CANCELLED:
+            raise FlowCancelled(self.flow_id, flow.cancel_reason)
+        if flow.derived_state is DerivedFlowState.FAILED:
+            ended_badly = [
+                f"{member.name or member.execution_id}: {member.reason}"
+                for member in members
+                if member.public_state in _BAD
+            ]
+            raise FlowFailed(self.flow_id, ended_badly)
+        return await self._results(members)
+
+    async def describe(self) -> FlowSnapshot:
+        """Everything about it."""
+        found = await self._client.engine.describe_flow(self.flow_id)
+        if found is None:
+            raise NotFound("flow", self.flow_id)
+        return found
+
+    async def state(self) -> DerivedFlowState:
+        """Where it stands now."""
+        return (await self.describe()).derived_state
+
+    async def members(self) -> list[FlowMember]:
+        """Every member with its state."""
+        members: list[FlowMember] = []
+        cursor: ExecutionId | None = None
+        while True:
+            page = await self._client.engine.list_flow_members(self.flow_id, cursor=cursor)
+            members += page.members
+            cursor = page.next_cursor
+            if cursor is None:
+                return members
+
+    async def member(self, name: str) -> Handle[Any]:
+        """A handle on the member of that name; raises `NotFound`."""
+        for member in await self.members():
+            if member.name == name:
+                return self._client.handle(member.execution_id)
+        raise NotFound("member", name)
+
+    async def cancel(
+        self,
+        reason: str = "",
+        *,
+        policy: CancellationPolicy | str = CancellationPolicy.CANCEL_ALL,
+    ) -> None:
+        """End it: every member that has not ended, or as `policy` says; twice is fine."""
+        await self._client.engine.cancel_flow(
+            self.flow_id, reason=reason, policy=policy, requester=self._client.identity
+        )
+
+    async def _settled(self) -> FlowSnapshot:
+        """Look until every member has ended; the pauses grow with the age of the flow."""
+        pause = _FIRST_PAUSE
+        while True:
+            flow = await self.describe()
+            if flow.derived_state in _SETTLED and flow.members.total > 0:
+                return flow
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LAST_PAUSE)
+
+    async def _results(self, members: list[FlowMember]) -> dict[str, Any]:
+        done = [each for each in members if each.public_state is PublicState.COMPLETED]
+        outcomes = await self._client.engine.read_outcomes([each.execution_id for each in done])
+        return {
+            each.name or str(each.execution_id): read_untyped(
+                outcomes[each.execution_id].result, outcomes[each.execution_id].payload_encoding
+            )
+            for each in done
+            if each.execution_id in outcomes
+        }
+
+
+_SETTLED = (DerivedFlowState.COMPLETED, DerivedFlowState.FAILED, DerivedFlowState.CANCELLED)
+_BAD = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)

@@ -1,0 +1,142 @@
+"""What is true of every flow at every moment (flows.md section 2), asked in SQL."""
+
+from __future__ import annotations
+
+from flowfabric.db.rows import Connection
+from tests.engine.flows.model import decision
+
+WHOLE = """
+SELECT f.partition_key, f.flow_id FROM ff.flow_core f
+ WHERE f.node_count = (SELECT count(*) FROM ff.exec_core e
+                        WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id))
+"""
+"""The flows of which retention has removed nothing."""
+
+BROKEN = {
+    "a flow counts its members, its edges and its revision": """
+        SELECT f.* FROM ff.flow_core f
+         WHERE f.graph_revision <> f.node_count + f.edge_count
+            OR f.node_count < (SELECT count(*) FROM ff.exec_core e
+                                WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id))
+            OR (f.edge_count <> (SELECT count(*) FROM ff.edge e
+                                  WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id))
+                AND (f.partition_key, f.flow_id) IN (SELECT * FROM whole))""",
+    "a member has a flow": """
+        SELECT e.execution_id, e.flow_id FROM ff.exec_core e
+         WHERE e.flow_id IS NOT NULL
+           AND NOT EXISTS (SELECT FROM ff.flow_core f
+                            WHERE (f.partition_key, f.flow_id) = (e.partition_key, e.flow_id))""",
+    "a group's counters are a recount of its edges": """
+        SELECT g.*, c.* FROM ff.edge_group g JOIN whole USING (partition_key, flow_id)
+          LEFT JOIN LATERAL (
+               SELECT count(*) FILTER (WHERE resolution = 'satisfied') AS s,
+                      count(*) FILTER (WHERE resolution = 'impossible'
+                                         AND resolved_outcome <> 'skipped') AS f,
+                      count(*) FILTER (WHERE resolution = 'impossible'
+                                         AND resolved_outcome = 'skipped') AS x,
+                      count(*) FILTER (WHERE resolution = 'unresolved') AS u
+                 FROM ff.edge e
+                WHERE (e.partition_key, e.downstream_eid) = (g.partition_key, g.downstream_eid)
+                  AND e.edge_state = 'applied') AS c ON true
+         WHERE (g.success_count, g.fail_count, g.skip_count, g.running_count)
+            <> (c.s, c.f, c.x, c.u)""",
+    "an applied edge has a group": """
+        SELECT e.* FROM ff.edge e JOIN whole USING (partition_key, flow_id)
+         WHERE e.edge_state = 'applied'
+           AND NOT EXISTS (SELECT FROM ff.edge_group g
+                            WHERE (g.partition_key, g.downstream_eid)
+                                = (e.partition_key, e.downstream_eid))""",
+    "an edge was resolved by an end of its upstream that it had not used before": """
+        SELECT e.*, c.outcome FROM ff.edge e JOIN whole USING (partition_key, flow_id)
+          LEFT JOIN ff.completion_event c ON c.event_id = e.resolved_event_id
+         WHERE e.resolution <> 'unresolved'
+           AND (c.execution_id IS DISTINCT FROM e.upstream_eid
+                OR c.outcome IS DISTINCT FROM e.resolved_outcome
+                OR c.event_id <= e.min_event_id)""",
+    "success satisfies an edge, and nothing else does": """
+        SELECT * FROM ff.edge
+         WHERE (resolution = 'satisfied') <> coalesce(resolved_outcome = 'success', false)""",
+    "an end that was dispatched was heard by every edge": """
+        SELECT e.*, c.event_id FROM ff.edge e
+          JOIN ff.exec_core u
+            ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
+          JOIN LATERAL (SELECT * FROM ff.completion_event c
+                         WHERE c.execution_id = u.execution_id
+                         ORDER BY event_id DESC LIMIT 1) AS c ON true
+         WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved'
+           AND u.lifecycle_phase = 'terminal' AND c.event_id > e.min_event_id
+           AND (c.dispatched_at_ms IS NOT NULL OR c.flow_id IS NULL)""",
+    "nobody waits for a group that is decided": """
+        SELECT d.execution_id, g.* FROM ff.exec_core d
+          JOIN ff.edge_group g
+            ON (g.partition_key, g.downstream_eid) = (d.partition_key, d.execution_id)
+         WHERE d.eligibility_state = 'blocked_by_dependencies' AND g.group_state <> 'pending'""",
+    "nobody begins before its group is decided": """
+        SELECT d.execution_id, d.public_state, g.* FROM ff.exec_core d
+          JOIN ff.edge_group g
+            ON (g.partition_key, g.downstream_eid) = (d.partition_key, d.execution_id)
+         WHERE d.eligibility_state IN ('eligible_now', 'not_eligible_until_time')
+           AND d.total_attempt_count = 0 AND g.group_state = 'pending'
+           AND g.success_count + g.fail_count + g.skip_count + g.running_count > 0""",
+    "every end is told once": """
+        SELECT e.execution_id, e.public_state, e.replay_count FROM ff.exec_core e
+         WHERE (SELECT count(*) FROM ff.completion_event c WHERE c.execution_id = e.execution_id)
+            <> e.replay_count + (e.lifecycle_phase = 'terminal')::integer""",
+    "the last end told is the one that stands": """
+        SELECT e.execution_id, e.terminal_outcome, c.outcome FROM ff.exec_core e
+          JOIN LATERAL (SELECT * FROM ff.completion_event c
+                         WHERE c.execution_id = e.execution_id
+                         ORDER BY event_id DESC LIMIT 1) AS c ON true
+         WHERE e.lifecycle_phase = 'terminal' AND e.terminal_outcome <> c.outcome""",
+    "a group is listed exactly while its flag is up and somebody is named": """
+        SELECT g.*, p.enqueued_at_ms FROM ff.edge_group g
+          FULL JOIN ff.pending_cancel_groups p USING (partition_key, downstream_eid)
+         WHERE coalesce(g.cancel_siblings_pending_flag, false) <> (p.enqueued_at_ms IS NOT NULL)
+            OR coalesce(g.cancel_siblings_pending_flag, false)
+               <> (coalesce(cardinality(g.cancel_siblings_pending_members), 0) > 0)""",
+    "a backlog is there exactly while somebody is owed an end": """
+        SELECT * FROM ff.cancel_backlog b
+          FULL JOIN (SELECT DISTINCT partition_key, flow_id FROM ff.cancel_backlog_member) AS m
+              USING (partition_key, flow_id)
+         WHERE b.reason IS NULL OR m IS NULL""",
+    "only a cancelled flow owes ends or parks members": """
+        SELECT e.execution_id, e.blocking_reason, f.public_flow_state FROM ff.exec_core e
+          JOIN ff.flow_core f USING (partition_key, flow_id)
+         WHERE f.public_flow_state <> 'cancelled'
+           AND (e.blocking_reason = 'paused_by_flow_cancel'
+                OR EXISTS (SELECT FROM ff.cancel_backlog_member m
+                            WHERE m.execution_id = e.execution_id))""",
+}
+
+GROUPS = """
+SELECT g.*, d.lifecycle_phase, d.started_at_ms
+  FROM ff.edge_group g JOIN whole USING (partition_key, flow_id)
+  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (g.partition_key, g.downstream_eid)
+"""
+
+
+async def broken_invariants(db: Connection) -> dict[str, list[str]]:
+    """What does not hold, and where."""
+    found: dict[str, list[str]] = {}
+    async with db.transaction(isolation="repeatable_read", readonly=True):
+        for claim, sql in BROKEN.items():
+            rows = await db.fetch(f"WITH whole AS MATERIALIZED ({WHOLE}) {sql}")
+            if rows:
+                found[claim] = [str(dict(row)) for row in rows]
+        for row in await db.fetch(f"WITH whole AS MATERIALIZED ({WHOLE}) {GROUPS}"):
+            if not _follows(dict(row)):
+                found.setdefault("a group stands as its counters say", []).append(str(dict(row)))
+    return found
+
+
+def _follows(group: dict[str, object]) -> bool:
+    counts = [int(str(group[f"{which}_count"])) for which in ("success", "fail", "skip", "running")]
+    expected = decision(
+        str(group["policy_kind"]), group["k"], *counts, expected_n=group["expected_n"]
+    )
+    if group["group_state"] == expected:
+        return True
+    # An all-of that has let its downstream begin counts later edges without effect.
+    return group["group_state"] == "satisfied" and (
+        group["policy_kind"] == "all_of" and group["started_at_ms"] is not None
+    )
