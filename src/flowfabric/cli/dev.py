@@ -34,6 +34,7 @@ _TRY = """
 Try it, in another terminal in this directory:
   [b]{ff} submit {call} --wait[/b]
   [b]{ff} executions list[/b]
+  [b]{ff} flows list[/b]    [b]{ff} explain ID[/b]
   [b]{ff} lanes[/b]    [b]{ff} workers[/b]    [b]{ff} doctor[/b]
 Python programs find the database with:
   [b]export FF_DATABASE_URL='{dsn}'[/b]
@@ -124,7 +125,8 @@ async def _submit_example(client: Client) -> list[Handle[Any]]:
         await client.submit(example.thumbnail.call("cat.jpg"), priority=10),
         await client.submit(example.remind.call("Ann"), delay=1.5),
     ]
-    return handles
+    release = await client.start(example.release("4f2a9c1"))
+    return handles + [client.handle(member.execution_id) for member in await release.members()]
 
 
 async def _watch(

@@ -7,7 +7,7 @@ import hashlib
 
 import msgspec
 
-from flowfabric import App, Ctx, Fail, Retry
+from flowfabric import App, Ctx, Fail, Flow, Quorum, Retry
 
 app = App()
 
@@ -47,3 +47,34 @@ def thumbnail(ctx: Ctx, path: str, size: int = 128) -> str:
 async def remind(ctx: Ctx, who: str) -> str:
     """Submitted with a delay."""
     return f"{who} was reminded"
+
+
+@app.task("build_image")
+async def build_image(ctx: Ctx, commit: str) -> str:
+    await asyncio.sleep(0.3)
+    return f"shop:{commit}"
+
+
+@app.task("run_tests")
+async def run_tests(ctx: Ctx, suite: str, seconds: float) -> str:
+    """One suite; the slowest is not waited for once two others are green."""
+    await asyncio.sleep(seconds)
+    return f"{suite} is green"
+
+
+@app.task("deploy")
+async def deploy(ctx: Ctx, commit: str) -> str:
+    await asyncio.sleep(0.2)
+    return f"{commit} is live"
+
+
+def release(commit: str) -> Flow:
+    """Build, test in parallel, deploy when two of three suites are green."""
+    flow = app.flow("release")
+    build = flow.add(build_image.call(commit), name="build")
+    suites = [
+        flow.add(run_tests.call(suite, seconds), name=f"test-{suite}").after(build)
+        for suite, seconds in (("unit", 0.3), ("api", 0.5), ("browser", 20.0))
+    ]
+    flow.add(deploy.call(commit), name="deploy").after(*suites, policy=Quorum(2))
+    return flow

@@ -15,6 +15,7 @@ from flowfabric.cli import (
     events,
     execution_controls,
     explain,
+    flows,
     keys,
     lanes,
     leases,
@@ -40,6 +41,7 @@ app.command("migrate")(migrate.migrate)
 app.command("worker")(worker.worker)
 app.command("submit")(submit.submit)
 app.add_typer(execution_controls.app, name="executions")
+app.add_typer(flows.app, name="flows")
 app.command("explain")(explain.explain)
 app.add_typer(lanes.app, name="lanes")
 app.add_typer(workers.app, name="workers")

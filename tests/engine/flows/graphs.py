@@ -85,7 +85,9 @@ def names_of(arrows: str) -> list[str]:
 
 def edges_of(arrows: str) -> list[tuple[str, str]]:
     """The edges that `a>b a>c d` draws."""
-    return [(up, down) for up, arrow, down in (one.partition(">") for one in arrows.split()) if arrow]
+    return [
+        (up, down) for up, arrow, down in (one.partition(">") for one in arrows.split()) if arrow
+    ]
 
 
 class Graph:
@@ -110,7 +112,9 @@ class Graph:
         for name in names:
             new = member(self.flow_id, name, **fields)
             await self.engine.create_execution([new])
-            await self.engine.add_execution_to_flow(self.flow_id, new.execution_id, member_name=name)
+            await self.engine.add_execution_to_flow(
+                self.flow_id, new.execution_id, member_name=name
+            )
             self.ids[name] = new.execution_id
         return self
 
@@ -347,6 +351,9 @@ async def end_leases(conn: Connection, ends: Mapping[Lease, str]) -> None:
         for lease, letter in ends.items()
         if letter == "F"
     ]
-    answers = [*(await complete(conn, done) if done else ()), *(await fail(conn, lost) if lost else ())]
+    answers = [
+        *(await complete(conn, done) if done else ()),
+        *(await fail(conn, lost) if lost else ()),
+    ]
     kinds = Counter(type(answer) for answer in answers)
     assert kinds == Counter({Completed: len(done), TerminalFailed: len(lost)}) - Counter(), kinds

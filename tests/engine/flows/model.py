@@ -12,9 +12,7 @@ from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 LOST = {"F", "C", "E", "K"}
 
 
-def decision(
-    kind: str, k: Any, s: int, f: int, x: int, u: int, *, expected_n: Any = None
-) -> str:
+def decision(kind: str, k: Any, s: int, f: int, x: int, u: int, *, expected_n: Any = None) -> str:
     """5.1: what the counts of a group that is not decided come to."""
     n = s + f + x + u
     r = {"all_of": n, "any_of": 1, "quorum": k}[kind]

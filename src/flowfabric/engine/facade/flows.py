@@ -179,10 +179,12 @@ class Flows(Base):
         requester: str = "operator",
         wait: float | None = MAX_WAIT,
     ) -> FlowCancelled | AlreadyTerminal:
-        """The header, then every member that is to end, in batches; then what depends on them.
+        """The header, then every member that is to end, in batches.
 
         `wait` bounds the time for the members (None: leave them to the reconciler); the flow stays
-        cancelled when it runs out and `OperationTimeout` is raised.
+        cancelled when it runs out and `OperationTimeout` is raised. Where members go on, those that
+        depend on the ended ones hear of it at once; where all end, nobody is left to hear of it and
+        the sweeps settle the counters.
         """
         header = await self.cancel_flow_header(
             flow_id, reason=reason, policy=policy, grace_ms=grace_ms, requester=requester
@@ -196,7 +198,8 @@ class Flows(Base):
                     lambda conn: end_cancelled_members(conn, flow_id, partitions=self.partitions),
                 ):
                     pass
-                await self.dispatch()
+                if policy != CancellationPolicy.CANCEL_ALL:
+                    await self.dispatch()
         except TimeoutError:
             raise OperationTimeout("cancel_flow", wait) from None
         return header

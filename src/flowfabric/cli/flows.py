@@ -1,0 +1,213 @@
+"""`ff flows`: list, show, graph and cancel flows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from enum import StrEnum
+from typing import Annotated, Final
+from uuid import UUID
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.markup import escape
+from rich.tree import Tree
+
+from flowfabric.cli.confirm import Yes, confirmed
+from flowfabric.cli.connection import ask
+from flowfabric.cli.output import AsJson, DatabaseUrl, ago, coloured, console, print_json, table
+from flowfabric.cli.pictures import Picture, dot, mermaid
+from flowfabric.client.identity import who
+from flowfabric.engine.facade import Engine
+from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
+from flowfabric.engine.flows.describe_flow import FlowSnapshot
+from flowfabric.engine.flows.list_flows import FlowMember
+from flowfabric.errors import NotFound
+from flowfabric.ids import ExecutionId, parse_uuid
+from flowfabric.states import CancellationPolicy, DerivedFlowState
+from flowfabric.wire import wire
+
+app = typer.Typer(help="Flows: graphs of executions.", no_args_is_help=True)
+
+FlowArgument = Annotated[str, typer.Argument(metavar="FLOW", help="The flow id, a uuid.")]
+
+_SETTLED: Final = (
+    DerivedFlowState.COMPLETED,
+    DerivedFlowState.FAILED,
+    DerivedFlowState.CANCELLED,
+)
+_SHOWN: Final = 200
+
+
+class Language(StrEnum):
+    """In which language a graph is written."""
+
+    MERMAID = "mermaid"
+    DOT = "dot"
+
+
+@app.command("list")
+def list_(
+    database_url: DatabaseUrl = None,
+    namespace: Annotated[str | None, typer.Option(help="Only of this namespace.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List flows with where they stand."""
+    after = None if cursor is None else parse_uuid(cursor, field="--cursor")
+    page = ask(
+        database_url,
+        lambda engine: engine.list_flows(cursor=after, limit=limit, namespace=namespace),
+    )
+    if as_json:
+        print_json(page)
+        return
+    shown = table("flow", "kind", "status", "members", "created")
+    for flow in page.flows:
+        shown.add_row(
+            str(flow.flow_id),
+            escape(flow.flow_kind),
+            flow.status.value,
+            str(flow.node_count),
+            ago(flow.created_at),
+        )
+    console.print(shown if page.flows else "No flows.")
+    if page.next_cursor:
+        console.print(f"More: --cursor {page.next_cursor}", soft_wrap=True)
+
+
+@app.command()
+def show(
+    flow: FlowArgument,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Redraw until the flow has ended.")
+    ] = False,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one flow as a tree: its members, and what each waits for."""
+    flow_id = parse_uuid(flow, field="FLOW")
+    if as_json:
+        picture = ask(database_url, lambda engine: _look(engine, flow_id))
+        print_json({**wire(picture.flow), "members": picture.members, "edges": picture.edges})
+    elif follow:
+        with contextlib.suppress(KeyboardInterrupt):
+            ask(database_url, lambda engine: _follow(engine, flow_id))
+    else:
+        console.print(_drawn(ask(database_url, lambda engine: _look(engine, flow_id))))
+
+
+@app.command()
+def graph(
+    flow: FlowArgument,
+    language: Annotated[Language, typer.Option("--format", help="mermaid or dot.")] = (
+        Language.MERMAID
+    ),
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the flow's graph for Mermaid or Graphviz, coloured by state."""
+    flow_id = parse_uuid(flow, field="FLOW")
+    picture = ask(database_url, lambda engine: _look(engine, flow_id))
+    text = mermaid(picture) if language is Language.MERMAID else dot(picture)
+    if as_json:
+        print_json({"flow_id": flow_id, "format": language, "graph": text})
+    else:
+        typer.echo(text)
+
+
+@app.command()
+def cancel(
+    flow: FlowArgument,
+    policy: Annotated[CancellationPolicy, typer.Option(help="Which members end with it.")] = (
+        CancellationPolicy.CANCEL_ALL
+    ),
+    reason: Annotated[str, typer.Option(help="Why.")] = "cancelled with ff",
+    yes: Yes = False,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel a flow and, as the policy says, its members; asks first."""
+    flow_id = parse_uuid(flow, field="FLOW")
+    answer = ask(database_url, lambda engine: _cancel(engine, flow_id, policy, reason, yes))
+    if as_json:
+        print_json(answer)
+    else:
+        console.print(f"cancelled {flow_id}: {len(answer.member_execution_ids)} members")
+
+
+async def _cancel(
+    engine: Engine, flow_id: UUID, policy: CancellationPolicy, reason: str, yes: bool
+) -> FlowCancelled | AlreadyTerminal:
+    found = await engine.describe_flow(flow_id)
+    if found is None:
+        raise NotFound("flow", flow_id)
+    counts = found.members
+    left = counts.total - (
+        counts.completed + counts.failed + counts.cancelled + counts.expired + counts.skipped
+    )
+    confirmed(
+        f"cancel flow {found.flow_kind!r} ({policy.value}), of whose {counts.total} members "
+        f"{left} have not ended?",
+        yes=yes,
+    )
+    return await engine.cancel_flow(flow_id, reason=reason, policy=policy, requester=who())
+
+
+async def _look(engine: Engine, flow_id: UUID) -> Picture:
+    flow = await engine.describe_flow(flow_id)
+    if flow is None:
+        raise NotFound("flow", flow_id)
+    members: list[FlowMember] = []
+    cursor: ExecutionId | None = None
+    while True:
+        page = await engine.list_flow_members(flow_id, cursor=cursor)
+        members += page.members
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return Picture(flow=flow, members=members, edges=await engine.list_edges(flow_id))
+
+
+async def _follow(engine: Engine, flow_id: UUID) -> None:
+    picture = await _look(engine, flow_id)
+    with Live(_drawn(picture), console=console, refresh_per_second=4) as live:
+        while picture.flow.derived_state not in _SETTLED:
+            await asyncio.sleep(0.5)
+            picture = await _look(engine, flow_id)
+            live.update(_drawn(picture))
+
+
+def _drawn(picture: Picture) -> Group:
+    flow = picture.flow
+    counts = ", ".join(
+        f"{number} {name}"
+        for name, number in wire(flow.members).items()
+        if number and name != "total"
+    )
+    tree = Tree(f"{escape(flow.flow_kind)} [b]{flow.derived_state.value}[/b]  {counts}")
+    branches: dict[ExecutionId, Tree] = {}
+    for member in picture.ordered()[:_SHOWN]:
+        upstreams = picture.upstreams(member.execution_id)
+        above = branches.get(upstreams[-1].execution_id, tree) if upstreams else tree
+        branches[member.execution_id] = above.add(_line(picture, member, upstreams))
+    if len(picture.members) > _SHOWN:
+        tree.add(f"… and {len(picture.members) - _SHOWN} more")
+    return Group(tree, *_cancel_note(flow))
+
+
+def _line(picture: Picture, member: FlowMember, upstreams: list[FlowMember]) -> str:
+    name = escape(member.name or member.execution_kind)
+    why = f" [dim]{escape(member.reason[:80])}[/dim]" if member.reason else ""
+    waits = picture.waits_for(member.execution_id)
+    also = [escape(each.name or str(each.execution_id)) for each in upstreams[:-1]]
+    more = f" [dim](also after {', '.join(also)})[/dim]" if also else ""
+    return f"{name} {coloured(member.public_state)}{waits}{more}{why}"
+
+
+def _cancel_note(flow: FlowSnapshot) -> list[str]:
+    if flow.cancelled_at is None:
+        return []
+    return [f"cancelled {ago(flow.cancelled_at)}: {escape(flow.cancel_reason or '')}"]
