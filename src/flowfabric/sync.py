@@ -16,7 +16,7 @@ from flowfabric.client.task import Call
 from flowfabric.engine.events.history import Occurrence
 from flowfabric.engine.executions.attempts import Attempt
 from flowfabric.engine.executions.describe import ExecutionSnapshot
-from flowfabric.engine.executions.reasons import Explanation
+from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.search import SearchPage
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState

@@ -27,7 +27,7 @@ from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.describe import ExecutionSnapshot
-from flowfabric.engine.executions.reasons import Explanation
+from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.search import Search, SearchPage
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution

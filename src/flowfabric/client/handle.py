@@ -12,8 +12,8 @@ import msgspec
 from flowfabric.engine.events.history import Occurrence
 from flowfabric.engine.executions.attempts import Attempt
 from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.outcomes import Outcome
-from flowfabric.engine.executions.reasons import Explanation
 from flowfabric.errors import (
     ExecutionCancelled,
     ExecutionExpired,

@@ -5,7 +5,7 @@ from typing import Any
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.explain_execution import explain_execution
-from flowfabric.engine.executions.reasons import Reason, Why
+from flowfabric.engine.executions.explanation import Reason, Why
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.ids import ExecutionId
 

@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.explain_execution import explain_execution
-from flowfabric.engine.executions.reasons import Reason, Why
+from flowfabric.engine.executions.explanation import Reason, Why
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim

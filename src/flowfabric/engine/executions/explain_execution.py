@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.executions.reasons import Explanation, Facts, explained
+from flowfabric.engine.executions.explanation import Explanation, Facts
+from flowfabric.engine.executions.reasons import explained
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 
@@ -76,7 +77,19 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
          ORDER BY o.event_id DESC LIMIT 1) AS actor,
        (SELECT coalesce((b.policy ->> 'max_replay_count')::integer, 10) FROM ff.exec_body b
          WHERE (b.partition_key, b.execution_id) = (core.partition_key, core.execution_id)
-       ) AS max_replay_count
+       ) AS max_replay_count,
+       coalesce(deps.done, 0) AS deps_done, coalesce(deps.required, 0) AS deps_required,
+       coalesce(deps.total, 0) AS deps_total, coalesce(deps.lost, 0) AS deps_lost,
+       ARRAY(SELECT coalesce(b.member_name, r.execution_kind) || ' (' || u.public_state || ')'
+               FROM ff.edge e
+               JOIN ff.exec_core u
+                 ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
+               JOIN ff.exec_body b
+                 ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
+               JOIN ff.route r ON r.route_id = u.route_id
+              WHERE (e.partition_key, e.downstream_eid) = (core.partition_key, deps.downstream_eid)
+                AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
+              LIMIT 5) AS deps_open
   FROM core
   LEFT JOIN ff.lane_registry lane USING (lane_id)
   LEFT JOIN LATERAL (
@@ -84,6 +97,16 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
         WHERE (g.partition_key, g.execution_id) = (core.partition_key, core.execution_id)
           AND g.kind = 'claim' AND g.expires_at_ms > core.seen_at_ms
         ORDER BY g.expires_at_ms DESC LIMIT 1) AS promise ON true
+  LEFT JOIN LATERAL (   -- the group it waits for: its own, or one of its children's
+       SELECT g.downstream_eid, g.success_count AS done, g.fail_count + g.skip_count AS lost,
+              g.success_count + g.fail_count + g.skip_count + g.running_count AS total,
+              CASE g.policy_kind WHEN 'any_of' THEN 1 WHEN 'quorum' THEN g.k
+                   ELSE g.success_count + g.fail_count + g.skip_count + g.running_count END
+                  AS required
+         FROM ff.edge_group g
+        WHERE g.partition_key = core.partition_key AND g.group_state = 'pending'
+          AND (g.downstream_eid = core.execution_id OR g.wakes = core.execution_id)
+        LIMIT 1) AS deps ON core.eligibility_state = 'blocked_by_dependencies'
 """
 
 

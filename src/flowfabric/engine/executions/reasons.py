@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
-from enum import StrEnum
 
-import msgspec
-
+from flowfabric.engine.executions.explanation import Explanation, Facts, Reason, Why
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.states import (
@@ -18,113 +15,6 @@ from flowfabric.states import (
     LifecyclePhase,
     PublicState,
 )
-
-
-class Why(StrEnum):
-    """What stands between an execution and a worker, or what became of it."""
-
-    NOT_DUE = "not_due"
-    DUE = "due"
-    LANE_NOT_ACTIVE = "lane_not_active"
-    PROMISED = "promised"
-    NO_WORKER = "no_worker"
-    NO_WORKER_FOR_KIND = "no_worker_for_kind"
-    NO_CAPABLE_WORKER = "no_capable_worker"
-    WORKERS_BUSY = "workers_busy"
-    BEHIND_OTHERS = "behind_others"
-    ABOUT_TO_START = "about_to_start"
-    BLOCKED = "blocked"
-    WAITS_FOR_UPSTREAMS = "waits_for_upstreams"
-    SUSPENDED = "suspended"
-    HELD = "held"
-    HOLDER_SILENT = "holder_silent"
-    LEASE_LAPSED = "lease_lapsed"
-    DEADLINE = "deadline"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-    SKIPPED = "skipped"
-
-
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason: what holds, what would change it, and when that happens by itself."""
-
-    why: Why
-    message: str
-    remedy: str
-    clears_at: datetime | None = None
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an execution stands where it stands; the first reason is the decisive one."""
-
-    execution_id: ExecutionId
-    public_state: PublicState
-    since: datetime
-    lane_id: str
-    execution_kind: str
-    required_capabilities: list[str]
-    live_workers: int
-    able_workers: int
-    reasons: list[Reason]
-
-    @property
-    def summary(self) -> str:
-        return self.reasons[0].message
-
-
-class Facts(msgspec.Struct, frozen=True):
-    """What the database knows around one execution."""
-
-    seen_at_ms: int
-    public_state: str
-    lifecycle_phase: str
-    eligibility_state: str
-    blocking_reason: str
-    blocking_detail: str | None
-    attempt_state: str
-    attempt_index: int
-    total_attempt_count: int
-    retry_count: int
-    replay_count: int
-    priority: int
-    created_at_ms: int
-    last_mutation_at_ms: int
-    delay_until_ms: int | None
-    deadline_at_ms: int | None
-    terminal_at_ms: int | None
-    attempt_started_at_ms: int | None
-    attempt_timeout_at_ms: int | None
-    lease_expires_at_ms: int | None
-    worker_instance_id: str | None
-    failure_reason: str | None
-    failure_category: str | None
-    cancellation_reason: str | None
-    cancelled_by: str | None
-    progress_pct: int | None
-    progress_message: str | None
-    namespace: str
-    lane_id: str
-    execution_kind: str
-    required_capabilities: list[str]
-    lane_state: str | None
-    state_changed_by: str | None
-    state_changed_at_ms: int | None
-    state_reason: str | None
-    workers: int
-    lane_workers: int
-    kind_workers: int
-    able_workers: int
-    slots: int
-    busy_slots: int
-    ahead: int
-    missing_capabilities: list[str]
-    holder_alive: bool
-    promised_to: str | None
-    promised_until_ms: int | None
-    actor: str | None
-    max_replay_count: int
 
 
 def explained(execution_id: ExecutionId, facts: Facts) -> Explanation:
@@ -193,11 +83,7 @@ def _blocked(execution_id: ExecutionId, facts: Facts) -> Reason | None:
         case EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
             return _not_due(facts)
         case EligibilityState.BLOCKED_BY_DEPENDENCIES:
-            return Reason(
-                why=Why.WAITS_FOR_UPSTREAMS,
-                message=f"waits for what it depends on{detail}",
-                remedy="it becomes claimable when its upstreams have ended",
-            )
+            return _waits_for_upstreams(facts)
         case EligibilityState.BLOCKED_BY_OPERATOR:
             return Reason(
                 why=Why.BLOCKED,
@@ -223,6 +109,25 @@ def _blocked(execution_id: ExecutionId, facts: Facts) -> Reason | None:
                 message=f"{limit.value.removeprefix('blocked_by_')} used up{detail}",
                 remedy="it goes on when there is room again",
             )
+
+
+def _waits_for_upstreams(facts: Facts) -> Reason:
+    if facts.deps_total == 0:
+        return Reason(
+            why=Why.WAITS_FOR_UPSTREAMS,
+            message="held for dependencies, and none is applied yet",
+            remedy="apply its edges, or promote it",
+        )
+    still = ", ".join(facts.deps_open)
+    more = facts.deps_total - facts.deps_done - facts.deps_lost - len(facts.deps_open)
+    rest = f" and {more} more" if more > 0 else ""
+    lost = f", {facts.deps_lost} ended otherwise" if facts.deps_lost else ""
+    return Reason(
+        why=Why.WAITS_FOR_UPSTREAMS,
+        message=f"waits for {facts.deps_required} of {facts.deps_total} upstreams: "
+        f"{facts.deps_done} done{lost}; open: {still}{rest}",
+        remedy="it becomes claimable when enough of them have succeeded; explain one of them",
+    )
 
 
 def _not_due(facts: Facts) -> Reason:

@@ -42,6 +42,10 @@ from flowfabric.engine.flows.list_flows import (
 )
 from flowfabric.engine.flows.project_flow_summary import project_flow_summary
 from flowfabric.engine.flows.queue_siblings import cancel_siblings
+from flowfabric.engine.flows.read_upstream_results import (
+    UpstreamResult,
+    read_upstream_results,
+)
 from flowfabric.engine.flows.set_edge_group_policy import PolicySet, set_edge_group_policy
 from flowfabric.engine.flows.stage_dependency_edge import KIND, Staged, stage_dependency_edge
 from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewFlow, submit_flow
@@ -294,6 +298,11 @@ class Flows(Base):
         return await self._run(
             "describe_edge",
             lambda conn: describe_edge(conn, flow_id, edge_id, partitions=self.partitions),
+        )
+
+    async def read_upstream_results(self, execution_id: ExecutionId) -> list[UpstreamResult]:
+        return await self._run(
+            "read_upstream_results", lambda conn: read_upstream_results(conn, execution_id)
         )
 
     async def project_flow_summary(self, flow_id: UUID) -> bool:

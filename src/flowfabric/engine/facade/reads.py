@@ -15,6 +15,7 @@ from flowfabric.engine.executions.describe import (
     read_execution_state,
 )
 from flowfabric.engine.executions.explain_execution import explain_execution
+from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.facts import (
     get_execution_namespace,
     get_execution_tag,
@@ -34,7 +35,6 @@ from flowfabric.engine.executions.read_execution_context import (
     ExecutionContext,
     read_execution_context,
 )
-from flowfabric.engine.executions.reasons import Explanation
 from flowfabric.engine.executions.search import Search, SearchPage, search_executions
 from flowfabric.engine.facade.base import Base
 from flowfabric.ids import ExecutionId, PartitionKey
