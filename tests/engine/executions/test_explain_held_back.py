@@ -170,4 +170,4 @@ async def test_it_is_suspended(db: Connection, reason: str, what: str) -> None:
     assert reason_told.why is Why.SUSPENDED
     assert reason_told.message.startswith("suspended, waiting for ")
     assert reason_told.message.endswith(f" {what}: order 7")
-    assert reason_told.remedy == f"deliver the {what}, or cancel it"
+    assert reason_told.remedy == f"deliver what it waits for ({what}), or cancel it"
