@@ -16,8 +16,12 @@ from bench.targets import TARGETS, Target
 
 COLOURS: Final = {"goal": "green", "first bar": "yellow", "below": "red"}
 
+FLOW_LATENCY: Final = (("p50", "p50 ms, together"), ("p50_alone", "p50 ms, alone"))
+
 EXTRA: Final = {
     "S4": (("p95", "p95 ms"), ("p99", "p99 ms")),
+    "S5 fan": FLOW_LATENCY,
+    "S5 chain": FLOW_LATENCY,
     "S6": (
         ("healthy", "s undisturbed"),
         ("lost", "lost"),
@@ -25,6 +29,8 @@ EXTRA: Final = {
         ("run_twice", "run twice"),
     ),
     "S7 size": (("dead_rows_each", "dead rows each"), ("megabytes", "MB in all")),
+    "S8 n=100": (("p99", "p99 ms"),),
+    "S8 n=1,000": (("p99", "p99 ms"),),
     "S9": (("cpu", "% CPU of the worker"),),
     "S10": (("connections", "connections"), ("errors", "errors")),
 }

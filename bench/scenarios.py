@@ -8,9 +8,9 @@ from bench.systems import FLOOR, OURS, PEERS, System
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How many executions a run takes: ours, the fast systems beside it, and the slow ones.
+    """How many executions or flows a run takes: ours, the fast systems', and the slow ones'.
 
-    Rates are compared, not times, so a slow system is measured over fewer executions.
+    Rates are compared, not times, so a slow system is measured over fewer.
     """
 
     ours: int
@@ -66,6 +66,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 ALONE: Final = (OURS,)
 BRISK: Final = (OURS, "pgqueuer", "procrastinate")
+WITH_FLOWS: Final = (OURS, "dbos")
+BESIDE_PGQUEUER: Final = (OURS, "pgqueuer")
 
 SCENARIOS: Final = (
     Scenario(
@@ -112,7 +114,7 @@ SCENARIOS: Final = (
         queued=True,
         options=("--workers", "2"),
         systems=(OURS, *PEERS, FLOOR),
-        quick_systems=(*BRISK, FLOOR),
+        quick_systems=BESIDE_PGQUEUER,
     ),
     Scenario(
         key="S3",
@@ -120,7 +122,7 @@ SCENARIOS: Final = (
         command="end-to-end",
         full=Size(10_000, 3_000, 800),
         quick=Size(5_000, 1_500, 400),
-        quick_systems=BRISK,
+        quick_systems=BESIDE_PGQUEUER,
     ),
     Scenario(
         key="S4",
@@ -132,6 +134,39 @@ SCENARIOS: Final = (
         quick=Size(0, 0, 0),
         options=("--seconds", "5"),
         quick_options=("--seconds", "2"),
+        quick_systems=BESIDE_PGQUEUER,
+    ),
+    Scenario(
+        key="S5 fan",
+        title="flows of 1 → 10 → 1, 32 starts in flight, one worker",
+        command="flows",
+        unit="flows/s",
+        full=Size(200, 0, 60),
+        quick=Size(100, 0, 15),
+        options=("--shape", "fan", "--alone", "10"),
+        quick_options=("--alone", "5"),
+        systems=WITH_FLOWS,
+    ),
+    Scenario(
+        key="S5 chain",
+        title="flows that are a chain of 10, 32 starts in flight, one worker",
+        command="flows",
+        unit="flows/s",
+        full=Size(500, 0, 80),
+        quick=Size(200, 0, 20),
+        options=("--shape", "chain", "--alone", "10"),
+        quick_options=("--alone", "5"),
+        systems=WITH_FLOWS,
+    ),
+    Scenario(
+        key="S5 10,000 nodes",
+        title="a flow of 10,000 members, started in one call",
+        command="submit-flow",
+        figure="seconds",
+        unit="s",
+        full=Size(10_000, 0, 0),
+        quick=Size(10_000, 0, 0),
+        systems=ALONE,
     ),
     Scenario(
         key="S6",
@@ -153,7 +188,7 @@ SCENARIOS: Final = (
         quick=Size(2_000, 2_000, 500),
         behind=Size(200_000, 200_000, 200_000),
         queued=True,
-        quick_systems=BRISK,
+        quick_systems=BESIDE_PGQUEUER,
     ),
     Scenario(
         key="S7 size",
@@ -164,9 +199,32 @@ SCENARIOS: Final = (
         full=Size(20_000, 20_000, 0),
         quick=Size(10_000, 10_000, 0),
         queued=True,
-        systems=(OURS, "pgqueuer"),
+        systems=BESIDE_PGQUEUER,
         every_round=False,
         footprint=True,
+    ),
+    Scenario(
+        key="S8 n=100",
+        title="cancel of a flow of 100 pending members",
+        command="cancel",
+        figure="p50",
+        unit="p50 ms",
+        full=Size(100, 0, 0),
+        quick=Size(100, 0, 0),
+        options=("--cancels", "20"),
+        systems=ALONE,
+    ),
+    Scenario(
+        key="S8 n=1,000",
+        title="cancel of a flow of 1,000 pending members",
+        command="cancel",
+        figure="p50",
+        unit="p50 ms",
+        full=Size(1_000, 0, 0),
+        quick=Size(1_000, 0, 0),
+        options=("--cancels", "20"),
+        quick_options=("--cancels", "10"),
+        systems=ALONE,
     ),
     Scenario(
         key="S9",

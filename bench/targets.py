@@ -14,7 +14,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One bar: a ratio to a peer, a ratio to ourselves elsewhere, or a plain bound.
 
     `system` names the divisor's system and `against` its scenario (the same one by default);
-    without a `system` the figure itself is judged.
+    without a `system` the figure itself is judged. A bar that is None is not set.
     """
 
     scenario: str
@@ -22,8 +22,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     system: str | None = None
     against: str | None = None
-    first: float
-    goal: float
+    first: float | None
+    goal: float | None
     lower: bool = False
 
     def measured(self, results: Results) -> Spread | None:
@@ -40,11 +40,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             return "goal"
         return "first bar" if self._reaches(value, self.first) else "below"
 
-    def _reaches(self, value: float, bar: float) -> bool:
+    def _reaches(self, value: float, bar: float | None) -> bool:
+        if bar is None:
+            return False
         return value <= bar if self.lower else value >= bar
 
-    def bar(self, value: float) -> str:
+    def bar(self, value: float | None) -> str:
         """A bar as the table shows it."""
+        if value is None:
+            return "-"
         return f"{'≤' if self.lower else '≥'} {value:g}"
 
 
@@ -59,6 +63,8 @@ TARGETS: Final = (
     Target(
         scenario="S4", figure="p50", label="p50", system="pgqueuer", first=1, goal=0.6, lower=True
     ),
+    Target(scenario="S5 fan", system="dbos", first=20, goal=40),
+    Target(scenario="S5 chain", system="dbos", first=20, goal=40),
     Target(scenario="S6", figure="lost", label="lost", first=0, goal=0, lower=True),
     Target(
         scenario="S6", figure="completed_twice", label="twice done", first=0, goal=0, lower=True
@@ -83,6 +89,8 @@ TARGETS: Final = (
         goal=1,
         lower=True,
     ),
+    Target(scenario="S8 n=100", figure="p99", label="p99 ms", first=64, goal=None, lower=True),
+    Target(scenario="S8 n=1,000", figure="p99", label="p99 ms", first=None, goal=64, lower=True),
     Target(scenario="S9", figure="statements", label="statements/s", first=10, goal=3, lower=True),
     Target(scenario="S10", system=OURS, against="S2 two", first=0.7, goal=0.9),
     Target(scenario="S10", figure="errors", label="errors", first=0, goal=0, lower=True),

@@ -204,6 +204,41 @@ def test_an_attempt_is_named_by_its_execution_and_index(
     )
 
 
+# Children.
+
+
+@given(execution_ids, st.integers(0, 2**31), st.integers(0, 2**31), st.text(max_size=20))
+def test_a_child_is_named_by_its_place_and_lives_beside_its_parent(
+    parent: ExecutionId, position: int, index: int, kind: str
+) -> None:
+    name = ids.child_id(parent, position, index, kind=kind)
+
+    assert name == ids.child_id(parent, position, index, kind=kind)
+    assert name.partition_key == parent.partition_key
+    others = {
+        ids.child_id(parent, position + 1, index, kind=kind),
+        ids.child_id(parent, position, index + 1, kind=kind),
+        ids.child_id(parent, position, index, kind=kind + "x"),
+        ids.child_id(name, position, index, kind=kind),
+        parent,
+        ExecutionId(parent.partition_key, ids.wait_id(parent, position)),
+        ExecutionId(parent.partition_key, ids.wait_id(parent, position + 1)),
+    }
+    assert len(others) == 7
+    assert name not in others
+
+
+@pytest.mark.parametrize("partitions", [1, 32, 256, 1024])
+def test_the_flow_of_a_family_lives_beside_the_parent(partitions: int) -> None:
+    for partition_key in {0, 1, partitions // 2, partitions - 1} & set(range(partitions)):
+        parent = ExecutionId(partition_key, UUID(A_UUID))
+
+        flow_id = ids.family_id(parent, partitions)
+
+        assert flow_id == ids.family_id(parent, partitions)
+        assert ids.uuid_partition(flow_id, partitions) == partition_key
+
+
 # Partition keys.
 
 

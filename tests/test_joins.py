@@ -43,15 +43,15 @@ def test_the_others_are_cancelled_unless_something_else_is_said() -> None:
 
 @pytest.mark.parametrize("k", [0, -1, 1.0, True, "2", None])
 def test_a_quorum_needs_a_whole_number(k: Any) -> None:
-    with pytest.raises(ValidationError, match="k .* must be a whole number"):
+    with pytest.raises(ValidationError, match=r"k .* must be a whole number"):
         Quorum(k)
 
 
 @pytest.mark.parametrize("word", ["", "cancel", "LET_RUN"])
 def test_what_becomes_of_the_others_is_one_of_two_words(word: Any) -> None:
-    with pytest.raises(ValidationError, match="on_satisfied .* is not one of"):
+    with pytest.raises(ValidationError, match=r"on_satisfied .* is not one of"):
         AnyOf(word)
-    with pytest.raises(ValidationError, match="on_satisfied .* is not one of"):
+    with pytest.raises(ValidationError, match=r"on_satisfied .* is not one of"):
         Quorum(1, word)
 
 

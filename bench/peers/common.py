@@ -20,6 +20,8 @@ from typing import Any, Final
 
 PADDING: Final = "x" * 60
 POLL_INTERVAL: Final = 0.1
+WIDTH: Final = 10
+LENGTH: Final = 10
 
 Figures = dict[str, float]
 Submit = Callable[[int, float], Awaitable[object]]
@@ -80,7 +82,7 @@ class WorkerProcess:
         """Start the process and wait until it is connected."""
         script = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
         command = [sys.executable, *script, "work", "--dsn", options.dsn, *extra]
-        for name in ("batch", "concurrency"):
+        for name in ("batch", "concurrency", "shape"):
             if (value := getattr(options, name)) is not None:
                 command += [f"--{name}", str(value)]
         process = await asyncio.create_subprocess_exec(
@@ -147,6 +149,16 @@ class Adapter(ABC):
         """Submit `n` executions with the bulk call and answer the seconds it took."""
         raise NotImplementedError
 
+    async def start_flows(
+        self, dsn: str, shape: str, run: Callable[[Submit], Awaitable[float]]
+    ) -> float:
+        """Open a client, hand `run` a function that starts one flow of `shape`, close the client.
+
+        A `fan` is one member, `WIDTH` that wait for it and one that waits for them all; a `chain`
+        is `LENGTH` members, each after the one before it.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
         """Run one worker until `stop` is set, then let it finish what it holds."""
@@ -158,6 +170,14 @@ class Adapter(ABC):
     @abstractmethod
     async def completed_at(self, dsn: str, n: int) -> float | None:
         """The recorded time of the n-th completion in seconds since 1970, or None."""
+
+    async def flows_unfinished(self, dsn: str) -> bool:
+        """Whether any flow has not ended."""
+        return await self.unfinished(dsn)
+
+    async def flow_times(self, dsn: str) -> list[tuple[float, float]]:
+        """The recorded start and end of every completed flow in seconds since 1970, by start."""
+        raise NotImplementedError
 
     # Scenarios
 
@@ -243,6 +263,41 @@ class Adapter(ABC):
             "samples": float(len(delays)),
         }
 
+    async def run_flows(self, options: argparse.Namespace) -> Figures:
+        """S5: start `n` flows while one worker runs, from the first call to the last completion.
+
+        Before them `alone` flows run one at a time on the idle system.
+        """
+        worker = await WorkerProcess.start(options)
+        worker.go()
+        await asyncio.sleep(options.settle)
+        began = 0.0
+
+        async def run(start: Submit) -> float:
+            nonlocal began
+            for i in range(options.alone):
+                await start(i, 0.0)
+                await self.until_finished(options, self.flows_unfinished)
+            began = time.time()
+            return await gathered(start, options.n, options.in_flight)
+
+        try:
+            await self.start_flows(options.dsn, options.shape, run)
+            await self.until_finished(options, self.flows_unfinished)
+        except BaseException:
+            worker.kill()
+            raise
+        await worker.stop()
+        times = await self.flow_times(options.dsn)
+        if len(times) != options.alone + options.n:
+            raise RuntimeError(f"{len(times)} of {options.alone + options.n} flows were completed")
+        took = [1000 * (ended - started) for started, ended in times]
+        alone, together = sorted(took[: options.alone]), sorted(took[options.alone :])
+        return rate(options.n, max(ended for _, ended in times) - began) | {
+            "p50": percentile(together, 50),
+            "p50_alone": percentile(alone, 50),
+        }
+
     async def run_depth(self, options: argparse.Namespace) -> Figures:
         """S7: complete `n` while many more stay queued behind them."""
         worker = await WorkerProcess.start(options, "--stop-after", str(options.n))
@@ -274,10 +329,15 @@ class Adapter(ABC):
 
     # Shared steps
 
-    async def until_finished(self, options: argparse.Namespace) -> None:
+    async def until_finished(
+        self,
+        options: argparse.Namespace,
+        unfinished: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
         """Wait until nothing is unfinished; raise `StalledError` after `timeout` seconds."""
+        unfinished = unfinished or self.unfinished
         deadline = time.monotonic() + options.timeout
-        while await self.unfinished(options.dsn):
+        while await unfinished(options.dsn):
             if time.monotonic() > deadline:
                 raise StalledError
             await asyncio.sleep(POLL_INTERVAL)
@@ -339,6 +399,8 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument("--stop-after", type=int, default=0, help="handler calls (worker process)")
     parse.add_argument("--batch", type=int, help="the system's batch size instead of its best")
     parse.add_argument("--concurrency", type=int, help="concurrency instead of the best")
+    parse.add_argument("--shape", choices=("fan", "chain"), help="what a flow looks like")
+    parse.add_argument("--alone", type=int, default=20, help="flows that run one at a time")
     return parse
 
 

@@ -3,6 +3,8 @@
 
 A bounded worker concurrency keeps one claim from taking the whole backlog, and the queue polls
 ten times a second instead of once. Sync workflows on a bounded thread pool outrun async ones.
+A flow is a parent workflow: a fan starts its middle as child workflows on the other threads and
+waits for them, a chain calls one child workflow after the other.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable
 
 import psycopg
-from common import Adapter, Meter, Submit, arguments, main
+from common import LENGTH, WIDTH, Adapter, Meter, Submit, arguments, main
 from dbos import DBOS, DBOSClient
 
 QUEUE = "bench"
@@ -22,6 +24,7 @@ WORKER_POOL = 20
 WORKER_THREADS = 16
 WORKER_CONCURRENCY = 200
 POLLING_INTERVAL = 0.1
+FLOW_CONCURRENCY = 8  # of the threads, half are left to the children that a fan waits for
 
 UNFINISHED = """
 SELECT EXISTS (SELECT FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING'))
@@ -30,6 +33,11 @@ SELECT EXISTS (SELECT FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PE
 COMPLETED_AT = """
 SELECT completed_at / 1000.0::float8 FROM dbos.workflow_status
  WHERE status = 'SUCCESS' ORDER BY completed_at OFFSET %s - 1 LIMIT 1
+"""
+
+FLOW_TIMES = """
+SELECT created_at / 1000.0::float8, completed_at / 1000.0::float8 FROM dbos.workflow_status
+ WHERE status = 'SUCCESS' AND name IN ('fan', 'chain') ORDER BY created_at
 """
 
 COLUMNS = """
@@ -58,8 +66,18 @@ class DbosAdapter(Adapter):
             await clone(conn, n - 1)
 
     async def submit(self, dsn: str, run: Callable[[Submit], Awaitable[float]]) -> float:
+        return await self._enqueue(dsn, "noop", run)
+
+    async def start_flows(
+        self, dsn: str, shape: str, run: Callable[[Submit], Awaitable[float]]
+    ) -> float:
+        return await self._enqueue(dsn, shape, run)
+
+    async def _enqueue(
+        self, dsn: str, workflow: str, run: Callable[[Submit], Awaitable[float]]
+    ) -> float:
         client = DBOSClient(system_database_url=dsn, system_database_pool_size=CLIENT_POOL)
-        options = {"queue_name": QUEUE, "workflow_name": "noop"}
+        options = {"queue_name": QUEUE, "workflow_name": workflow}
 
         async def submit(i: int, at: float) -> object:
             return await client.enqueue_async(options, **arguments(i, at))
@@ -70,7 +88,8 @@ class DbosAdapter(Adapter):
             await asyncio.to_thread(client.destroy)
 
     async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
-        await launch(options.dsn, meter, options.concurrency or WORKER_CONCURRENCY)
+        best = FLOW_CONCURRENCY if options.shape else WORKER_CONCURRENCY
+        await launch(options.dsn, meter, options.concurrency or best)
         await stop.wait()
         await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=10)
 
@@ -80,9 +99,13 @@ class DbosAdapter(Adapter):
     async def completed_at(self, dsn: str, n: int) -> float | None:
         return await fetchval(dsn, COMPLETED_AT, n)
 
+    async def flow_times(self, dsn: str) -> list[tuple[float, float]]:
+        async with await psycopg.AsyncConnection.connect(dsn) as conn:
+            return await (await conn.execute(FLOW_TIMES)).fetchall()
+
 
 async def launch(dsn: str, meter: Meter, concurrency: int) -> None:
-    """Start DBOS in this process with its one workflow and its one queue."""
+    """Start DBOS in this process with its workflows and its one queue."""
     DBOS(
         config={
             "name": "bench",
@@ -98,6 +121,18 @@ async def launch(dsn: str, meter: Meter, concurrency: int) -> None:
     @DBOS.workflow(name="noop")
     def noop(i: int, at: float, pad: str) -> None:
         meter.seen(at)
+
+    @DBOS.workflow(name="fan")
+    def fan(i: int, at: float, pad: str) -> None:
+        handles = [DBOS.start_workflow(noop, **arguments(n)) for n in range(WIDTH)]
+        for handle in handles:
+            handle.get_result()
+        noop(**arguments(i))
+
+    @DBOS.workflow(name="chain")
+    def chain(i: int, at: float, pad: str) -> None:
+        for n in range(LENGTH):
+            noop(**arguments(n))
 
     await asyncio.to_thread(DBOS.launch)
     await DBOS.register_queue_async(

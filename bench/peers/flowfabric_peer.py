@@ -11,15 +11,29 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import asyncpg
 import psutil
 import uvloop
-from common import Adapter, Figures, Meter, StalledError, Submit, WorkerProcess, arguments, main
+from common import (
+    LENGTH,
+    WIDTH,
+    Adapter,
+    Figures,
+    Meter,
+    StalledError,
+    Submit,
+    WorkerProcess,
+    arguments,
+    main,
+    percentile,
+)
 
 from flowfabric import App, Client
+from flowfabric.client.flow import Flow
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.migrate import migrate
 
@@ -33,6 +47,7 @@ CRASH_SECONDS = 0.05
 FLEET_PROCESSES = 4
 CONNECTIONS_EACH = DatabaseConfig(dsn="").pool_size + 2  # beside the pool: renewer, listener
 FLEET_CONCURRENCY = 50
+WARM_UP = 5
 
 UNFINISHED = """
 SELECT EXISTS (SELECT FROM ff.exec_core WHERE eligibility_state = 'eligible_now')
@@ -43,6 +58,16 @@ SELECT EXISTS (SELECT FROM ff.exec_core WHERE eligibility_state = 'eligible_now'
 COMPLETED_AT = """
 SELECT occurred_at_ms / 1000.0::float8 FROM ff.completion_event
  WHERE outcome = 'success' ORDER BY occurred_at_ms OFFSET $1 - 1 LIMIT 1
+"""
+
+FLOWS_UNFINISHED = "SELECT EXISTS (SELECT FROM ff.exec_core WHERE lifecycle_phase <> 'terminal')"
+
+FLOW_TIMES = """
+SELECT f.created_at_ms / 1000.0::float8, max(e.occurred_at_ms) / 1000.0::float8
+  FROM ff.flow_core f JOIN ff.completion_event e USING (partition_key, flow_id)
+ WHERE e.outcome = 'success'
+ GROUP BY f.partition_key, f.flow_id HAVING count(*) = f.node_count
+ ORDER BY f.created_at_ms
 """
 
 COMPLETED = "SELECT count(*) FROM ff.completion_event WHERE outcome = 'success'"
@@ -81,6 +106,7 @@ class FlowFabricAdapter(Adapter):
         parse.add_argument("--lane", default="default")
         parse.add_argument("--lease-ttl", type=float, default=LEASE_TTL)
         parse.add_argument("--instances", type=int, default=1, help="workers in one process")
+        parse.add_argument("--cancels", type=int, default=20, help="flows to cancel")
         parse.add_argument("--connections", type=int, default=100, help="of the whole fleet")
 
     async def setup(self, dsn: str) -> None:
@@ -113,6 +139,20 @@ class FlowFabricAdapter(Adapter):
         finally:
             await client.close()
 
+    async def start_flows(
+        self, dsn: str, shape: str, run: Callable[[Submit], Awaitable[float]]
+    ) -> float:
+        bench = application(Meter(0))
+        client = await Client.connect(dsn, namespace=NAMESPACE)
+
+        async def start(i: int, at: float) -> object:
+            return await client.start(fan(bench, WIDTH) if shape == "fan" else chain(bench, LENGTH))
+
+        try:
+            return await run(start)
+        finally:
+            await client.close()
+
     async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
         logging.getLogger("flowfabric").addHandler(Complaints(meter))
         app = application(meter, options.runs).app
@@ -137,7 +177,47 @@ class FlowFabricAdapter(Adapter):
     async def completed_at(self, dsn: str, n: int) -> float | None:
         return await fetchval(dsn, COMPLETED_AT, n)
 
+    async def flows_unfinished(self, dsn: str) -> bool:
+        return bool(await fetchval(dsn, FLOWS_UNFINISHED))
+
+    async def flow_times(self, dsn: str) -> list[tuple[float, float]]:
+        conn = await asyncpg.connect(dsn)
+        try:
+            return [(row[0], row[1]) for row in await conn.fetch(FLOW_TIMES)]
+        finally:
+            await conn.close()
+
     # Scenarios of our own
+
+    async def run_submit_flow(self, options: argparse.Namespace) -> Figures:
+        """S5: one flow of `n` members, a fan, started in one call."""
+        flow = fan(application(Meter(0)), options.n - 2)
+        async with await Client.connect(options.dsn, namespace=NAMESPACE) as client:
+            began = time.perf_counter()
+            await client.start(flow)
+            return {"seconds": time.perf_counter() - began}
+
+    async def run_cancel(self, options: argparse.Namespace) -> Figures:
+        """S8: cancel one flow after the other, each a fan of `n` pending members."""
+        bench = application(Meter(0))
+        took: list[float] = []
+        async with await Client.connect(options.dsn, namespace=NAMESPACE) as client:
+            flows = [
+                await client.start(fan(bench, options.n - 2))
+                for _ in range(WARM_UP + options.cancels)
+            ]
+            for flow in flows:
+                began = time.perf_counter()
+                await flow.cancel("bench")
+                took.append(1000 * (time.perf_counter() - began))
+        if await self.flows_unfinished(options.dsn):
+            raise RuntimeError("members of a cancelled flow have not ended")
+        counted = sorted(took[WARM_UP:])
+        return {
+            "p50": percentile(counted, 50),
+            "p99": percentile(counted, 99),
+            "samples": float(len(counted)),
+        }
 
     async def run_crash(self, options: argparse.Namespace) -> Figures:
         """S6: `n` of 50 ms each on two workers, undisturbed and then with one killed half-way."""
@@ -268,6 +348,24 @@ def application(meter: Meter, runs: str = "") -> Bench:
         await asyncio.sleep(CRASH_SECONDS)
 
     return Bench(app, noop, slow)
+
+
+def fan(bench: Bench, width: int) -> Flow:
+    """One member, `width` that wait for it, and one that waits for them all."""
+    flow = bench.app.flow("fan")
+    first = flow.add(bench.noop.call(**arguments(0)))
+    middle = [flow.add(bench.noop.call(**arguments(i))).after(first) for i in range(width)]
+    flow.add(bench.noop.call(**arguments(0))).after(*middle)
+    return flow
+
+
+def chain(bench: Bench, length: int) -> Flow:
+    """Members in a row, each after the one before it."""
+    flow = bench.app.flow("chain")
+    members = [flow.add(bench.noop.call(**arguments(i))) for i in range(length)]
+    for before, member in pairwise(members):
+        member.after(before)
+    return flow
 
 
 def shares(total: int, parts: int) -> list[int]:

@@ -10,6 +10,7 @@ from flowfabric.client.handle import Handle
 from flowfabric.client.task import Call, Task
 from flowfabric.engine.facade import Engine
 from flowfabric.errors import (
+    ChildFailed,
     ConfigError,
     Conflict,
     Contention,
@@ -24,6 +25,7 @@ from flowfabric.errors import (
     FlowFailed,
     LeaseExpired,
     LeaseLost,
+    NonDeterministicReplay,
     NotFound,
     OutcomeError,
     ResourceExhausted,
@@ -47,6 +49,7 @@ __all__ = [
     "AnyOf",
     "App",
     "Call",
+    "ChildFailed",
     "Client",
     "Codec",
     "ConfigError",
@@ -72,6 +75,7 @@ __all__ = [
     "LeaseExpired",
     "LeaseLost",
     "MsgpackCodec",
+    "NonDeterministicReplay",
     "NotFound",
     "OutcomeError",
     "PublicState",

@@ -120,6 +120,36 @@ def attempt_id(execution_id: ExecutionId, attempt_index: int) -> UUID:
     return UUID(bytes=digest[:16], version=5)
 
 
+def child_id(parent: ExecutionId, position: int, index: int, *, kind: str) -> ExecutionId:
+    """The child that the call at `position` of a handler starts as its `index`-th.
+
+    It follows from the parent and the place of the call, so that a handler that runs again finds
+    its children; it lives beside its parent.
+    """
+    place = position.to_bytes(4, "big") + index.to_bytes(4, "big") + kind.encode()
+    return ExecutionId(parent.partition_key, _derived(parent, b"child", place))
+
+
+def wait_id(parent: ExecutionId, position: int) -> UUID:
+    """The name of the wait for the children of one call."""
+    return _derived(parent, b"wait", position.to_bytes(4, "big"))
+
+
+def family_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -> UUID:
+    """The flow of an execution that was in none when it got children, in its own partition."""
+    count = 0
+    while True:
+        found = _derived(parent, b"family", count.to_bytes(4, "big"))
+        if uuid_partition(found, partitions) == parent.partition_key:
+            return found
+        count += 1
+
+
+def _derived(parent: ExecutionId, what: bytes, place: bytes) -> UUID:
+    digest = hashlib.sha256(parent.uuid.bytes + what + place).digest()
+    return UUID(bytes=digest[:16], version=5)
+
+
 class PartitionKey(msgspec.Struct, frozen=True):
     """A partition as it is written on the wire: `{fp:N}`, `{b:N}` or `{q:N}`."""
 

@@ -268,6 +268,7 @@ class SiblingCancelReason(StrEnum):
 
     SIBLING_QUORUM_SATISFIED = "sibling_quorum_satisfied"
     SIBLING_QUORUM_IMPOSSIBLE = "sibling_quorum_impossible"
+    PARENT_ENDED = "parent_ended"
 
 
 class FailureClass(StrEnum):

@@ -49,6 +49,11 @@ def raises(ctx: Ctx, how: str) -> None:
         raise SystemExit(3)
 
 
+@app.task("breeds", executor="process", retry=Retry(max_retries=3, initial=0))
+def breeds(ctx: Ctx) -> list[int]:
+    return ctx.sync.gather(square.many(range(3)))
+
+
 @app.task("dies", executor="process")
 def dies(ctx: Ctx) -> None:
     os._exit(9)

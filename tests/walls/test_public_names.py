@@ -10,11 +10,12 @@ import flowfabric
 import flowfabric.testing
 
 PINNED = """
-App Call Client Codec ConfigError Conflict Contention Ctx Depends Engine EngineError
-ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
-FlowFabricError Handle JsonCodec LeaseExpired LeaseLost MsgpackCodec NotFound OutcomeError
-PublicState ResourceExhausted ResultTimeout Retry StaleLease StateError Task TransportError
-Unavailable ValidationError Worker WorkerAtCapacity
+AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx Depends Engine
+EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
+Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
+MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum ResourceExhausted
+ResultTimeout Retry StaleLease StateError Task TransportError Unavailable ValidationError Worker
+WorkerAtCapacity
 """
 PINNED_FOR_TESTS = "Clock TestServer"
 

@@ -73,6 +73,28 @@ async def test_as_many_handlers_run_at_once_as_there_are_slots(
     assert meter.peak == slots
 
 
+async def test_a_free_slot_is_used_however_long_the_others_are_busy(
+    client: Client, ff_dsn: str
+) -> None:
+    app, gate = App(), asyncio.Event()
+
+    @app.task("long")
+    async def long(ctx: Ctx) -> str:
+        await gate.wait()
+        return "long"
+
+    @app.task("short")
+    async def short(ctx: Ctx) -> str:
+        return "short"
+
+    async with app.worker(dsn=ff_dsn, concurrency=2):
+        busy = await client.submit(long.call())
+        for _ in range(5):
+            assert await (await client.submit(short.call())).result(timeout=5) == "short"
+        gate.set()
+        assert await busy.result(timeout=5) == "long"
+
+
 async def count_is(db: Connection, state: str, number: int) -> bool:
     return await count(db, state) == number
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from flowfabric.client.frames import HEADER, Done, Failed, Progressed, Reply, Run, framed, read_run
 from flowfabric.client.task import Environment, Task
-from flowfabric.errors import ConfigError
+from flowfabric.errors import ConfigError, Fail
+from flowfabric.worker.children import Children
 from flowfabric.worker.context import Ctx, SyncCtx
 from flowfabric.worker.handler import failure_of
 from flowfabric.worker.held import Held
@@ -45,6 +46,9 @@ class _ChildCtx(Ctx):
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._pipe.write(Progressed(percent, message))
+
+    def _family(self) -> Children:
+        raise Fail("a task with executor='process' cannot have children", retryable=False)
 
     @property
     def sync(self) -> SyncCtx:

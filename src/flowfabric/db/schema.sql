@@ -129,7 +129,7 @@ CREATE TABLE ff.edge_group (
     cancel_siblings_reason text,
     cancel_siblings_pending_members uuid[],
     CONSTRAINT edge_group_pkey PRIMARY KEY (partition_key, downstream_eid),
-    CONSTRAINT edge_group_cancel_siblings_reason CHECK ((cancel_siblings_reason = ANY (ARRAY['sibling_quorum_satisfied'::text, 'sibling_quorum_impossible'::text]))),
+    CONSTRAINT edge_group_cancel_siblings_reason CHECK ((cancel_siblings_reason = ANY (ARRAY['sibling_quorum_satisfied'::text, 'sibling_quorum_impossible'::text, 'parent_ended'::text]))),
     CONSTRAINT edge_group_counts CHECK (((success_count >= 0) AND (fail_count >= 0) AND (skip_count >= 0) AND (running_count >= 0))),
     CONSTRAINT edge_group_disposition CHECK (((policy_kind = 'all_of'::text) = (on_satisfied IS NULL))),
     CONSTRAINT edge_group_fires_once CHECK (((group_state = 'pending'::text) = (fired_at_ms IS NULL))),
@@ -139,6 +139,7 @@ CREATE TABLE ff.edge_group (
     CONSTRAINT edge_group_policy_kind CHECK ((policy_kind = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text])))
 ) WITH (fillfactor=70);
 CREATE INDEX edge_group_flow ON ff.edge_group USING btree (partition_key, flow_id);
+CREATE INDEX edge_group_wakes ON ff.edge_group USING btree (partition_key, wakes) WHERE (wakes IS NOT NULL);
 
 CREATE TABLE ff.exec_body (
     partition_key smallint NOT NULL,
@@ -754,7 +755,10 @@ AS $function$
                                                   AND o.edge_state = 'applied')
                                    OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, downstream_eid)
                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
-                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied')))
+                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
+                                                 AND NOT EXISTS (SELECT FROM members p
+                                                                  WHERE p.execution_id = g.wakes
+                                                                    AND p.public_state = 'completed'))))
                        THEN 'failed'
                        ELSE 'completed'
                    END

@@ -59,6 +59,16 @@ class ExecutionSkipped(OutcomeError):
         super().__init__(execution_id, "was skipped")
 
 
+class ChildFailed(OutcomeError):
+    """A child of the running execution ended without a result; raised where it is waited for."""
+
+    code = "child_failed"
+
+    def __init__(self, execution_id: ExecutionId, category: str, reason: str | None) -> None:
+        super().__init__(execution_id, f"is a child that ended as {category}: {reason}")
+        self.category, self.reason = category, reason
+
+
 class ResultTimeout(FlowFabricError):
     """The execution had not ended within the time the caller waited; it goes on."""
 
@@ -76,6 +86,17 @@ class LeaseLost(FlowFabricError):
 
     kind = "lease_lost"
     code = "lease_lost"
+
+
+class NonDeterministicReplay(FlowFabricError):
+    """The handler ran again and asked for something else than at the same place before."""
+
+    kind = "handler"
+    code = "non_deterministic_replay"
+
+    def __init__(self, execution_id: ExecutionId, *, before: str, now: str) -> None:
+        super().__init__(f"execution {execution_id} asked for {before} before, now for {now}")
+        self.execution_id, self.before, self.now = execution_id, before, now
 
 
 class Fail(FlowFabricError):

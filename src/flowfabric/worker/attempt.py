@@ -13,6 +13,7 @@ from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.errors import FlowFabricError, LeaseLost
+from flowfabric.worker.children import Parked
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.handler import Handler, failure_of
 from flowfabric.worker.held import Held
@@ -23,7 +24,17 @@ log: Final = logging.getLogger("flowfabric.worker")
 async def run_attempt(
     held: Held, handler: Handler, engine: Engine, state: SimpleNamespace
 ) -> Completion | Failure | None:
-    """Run the handler to its outcome; None when the attempt is no longer ours to end."""
+    """Run the handler to its outcome; None when the attempt is no longer ours to end.
+
+    One that was put down is not, however the handler went on.
+    """
+    outcome = await _outcome(held, handler, engine, state)
+    return None if held.parked else outcome
+
+
+async def _outcome(
+    held: Held, handler: Handler, engine: Engine, state: SimpleNamespace
+) -> Completion | Failure | None:
     claimed = held.claimed
     ctx = Ctx(held, engine, state)
     limit: asyncio.Timeout | None = None
@@ -40,9 +51,11 @@ async def run_attempt(
             raise
         return failure_of(error, claimed.lease, handler)
     except LeaseLost:
-        if held.lost:
+        if held.lost or held.parked:
             return None
         raise
+    except Parked:
+        return None
     except KeyboardInterrupt:
         raise
     except TimeoutError as error:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
-from flowfabric.errors import LeaseLost
+from flowfabric.errors import ChildFailed, LeaseLost
 from flowfabric.ids import ExecutionId
+from flowfabric.joins import Disposition
 from flowfabric.states import AttemptType
+from flowfabric.worker.children import Child, ChildCall, Children
 
 if TYPE_CHECKING:
     from flowfabric.engine.facade import Engine
@@ -58,12 +60,13 @@ class LeaseHealth:
 class Ctx:
     """The running attempt: who it is, how to report progress, whether its lease still holds."""
 
-    __slots__ = ("_engine", "_held", "_loop", "state")
+    __slots__ = ("_children", "_engine", "_held", "_loop", "state")
 
     def __init__(self, held: Held, engine: Engine, state: SimpleNamespace) -> None:
         self._held = held
         self._engine = engine
         self._loop = asyncio.get_running_loop()
+        self._children: Children | None = None
         self.state = state
         """What the application put into `app.state`."""
 
@@ -136,6 +139,62 @@ class Ctx:
         if self._held.lost:
             raise LeaseLost(f"the lease of {self.execution_id} is gone")
 
+    # Children. A handler that waits for them lets go of its slot and runs again, from the top, once
+    # it is decided: each call then finds its children by its place among these calls.
+
+    @overload
+    async def gather(
+        self, calls: Iterable[ChildCall[T]], *, return_exceptions: Literal[False] = False
+    ) -> list[T]: ...
+    @overload
+    async def gather(
+        self, calls: Iterable[ChildCall[T]], *, return_exceptions: bool
+    ) -> list[T | ChildFailed]: ...
+    async def gather(
+        self, calls: Iterable[ChildCall[Any]], *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Run the calls as children; what they returned, in the order given.
+
+        The first that fails raises `ChildFailed` at once, while the others run on; with
+        `return_exceptions` all are waited for, and the errors stand among the results.
+        """
+        family = self._family()
+        return await (family.gather_ends(calls) if return_exceptions else family.gather(calls))
+
+    async def race(self, *calls: ChildCall[T]) -> T:
+        """What the first child that succeeds returned; the others are cancelled.
+
+        Raises `ChildFailed` when all have failed.
+        """
+        return await self._family().race(calls)
+
+    async def quorum(
+        self,
+        k: int,
+        calls: Iterable[ChildCall[T]],
+        *,
+        on_satisfied: Disposition = "cancel_remaining",
+    ) -> list[T]:
+        """What the first `k` children that succeed returned, in the order of the calls.
+
+        The others are cancelled, or with `let_run` left alone. Raises `ChildFailed` as soon as too
+        many have failed.
+        """
+        return await self._family().quorum(k, calls, on_satisfied)
+
+    async def spawn(self, call: ChildCall[T], *, detached: bool = False) -> Child[T]:
+        """Start a child and go on; `await child.result()` waits for it.
+
+        A detached one is not cancelled when its parent is, and nobody can wait for it here.
+        """
+        return await self._family().spawn(call, detached=detached)
+
+    def _family(self) -> Children:
+        """The children of this attempt."""
+        if self._children is None:
+            self._children = Children(self._held, self._engine)
+        return self._children
+
 
 class SyncCtx:
     """Blocking twins of the context's coroutines; never to be called on the event loop."""
@@ -149,5 +208,46 @@ class SyncCtx:
     def check(self) -> None:
         self._ctx.check()
 
+    @overload
+    def gather(
+        self, calls: Iterable[ChildCall[T]], *, return_exceptions: Literal[False] = False
+    ) -> list[T]: ...
+    @overload
+    def gather(
+        self, calls: Iterable[ChildCall[T]], *, return_exceptions: bool
+    ) -> list[T | ChildFailed]: ...
+    def gather(
+        self, calls: Iterable[ChildCall[Any]], *, return_exceptions: bool = False
+    ) -> list[Any]:
+        return self._wait(self._ctx.gather(calls, return_exceptions=return_exceptions))
+
+    def race(self, *calls: ChildCall[T]) -> T:
+        return self._wait(self._ctx.race(*calls))
+
+    def quorum(
+        self,
+        k: int,
+        calls: Iterable[ChildCall[T]],
+        *,
+        on_satisfied: Disposition = "cancel_remaining",
+    ) -> list[T]:
+        return self._wait(self._ctx.quorum(k, calls, on_satisfied=on_satisfied))
+
+    def spawn(self, call: ChildCall[T], *, detached: bool = False) -> SyncChild[T]:
+        child = self._wait(self._ctx.spawn(call, detached=detached))
+        return SyncChild(child, self._wait)
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+class SyncChild(Generic[T]):
+    """A child, for a handler that runs in a thread."""
+
+    def __init__(self, child: Child[T], wait: Callable[[Coroutine[Any, Any, T]], T]) -> None:
+        self._child, self._wait = child, wait
+        self.execution_id = child.execution_id
+
+    def result(self) -> T:
+        """What it returned, as soon as it has ended; raises `ChildFailed` if it did not return."""
+        return self._wait(self._child.result())

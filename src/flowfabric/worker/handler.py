@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import HANDLER_ERROR, HANDLER_PANIC, Fail, FlowFabricError
+from flowfabric.errors import HANDLER_ERROR, HANDLER_PANIC, ChildFailed, Fail, FlowFabricError
 from flowfabric.policy import Retry
 from flowfabric.states import FailureClass
 from flowfabric.worker.context import Ctx
@@ -59,6 +59,7 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
     hopeless = handler is None or (
         isinstance(error, handler.no_retry_on)
         or (bool(handler.retry_on) and not isinstance(error, handler.retry_on))
+        or (not handler.retry_on and isinstance(error, ChildFailed))  # it would find the same end
     )
     return Failure(
         lease=lease,

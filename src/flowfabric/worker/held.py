@@ -18,8 +18,10 @@ class Held:
         "claimed",
         "failures",
         "finished",
+        "joined",
         "lost",
         "on_lost",
+        "parked",
         "renewed_at",
         "slot",
     )
@@ -34,8 +36,17 @@ class Held:
         """Nobody waits for the handler any more, not even for its thread."""
         self.finished = False
         """The handler is done; only the outcome is still on its way."""
+        self.joined = False
+        """It has children since it was claimed, and is a member of their flow."""
+        self.parked = False
+        """The attempt was put down and recorded as such; whatever the handler does is void."""
         self.slot: asyncio.Task[None] | None = None
         self.on_lost: asyncio.Event | None = None
+
+    @property
+    def is_member(self) -> bool:
+        """Does anybody in a flow hear of its end?"""
+        return self.joined or self.claimed.flow_id is not None
 
 
 class Holdings:

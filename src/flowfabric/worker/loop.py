@@ -261,10 +261,10 @@ class Worker:
         return held
 
     def _fill_slots(self, engine: Engine, outbox: Outbox) -> None:
-        """Start as many slots as there is work and room for."""
+        """Start as many slots as there is work and room for, each with what it runs first."""
         free = self.settings.concurrency - len(self._slots)
         for _ in range(min(free, len(self._buffer))):
-            slot = asyncio.create_task(self._work(engine, outbox))
+            slot = asyncio.create_task(self._work(engine, outbox, self._buffer.popleft()))
             self._slots.add(slot)
             slot.add_done_callback(self._free)
 
@@ -275,9 +275,10 @@ class Worker:
             self._refill()
         self._room_made.set()
 
-    async def _work(self, engine: Engine, outbox: Outbox) -> None:
-        """One slot: run what is buffered, one after the other, until nothing is."""
+    async def _work(self, engine: Engine, outbox: Outbox, first: Held) -> None:
+        """One slot: run `first`, then what is buffered, one after the other, until nothing is."""
         this = asyncio.current_task()
+        self._buffer.appendleft(first)
         while self._buffer and not self._stopping.is_set():
             held = self._buffer.popleft()
             if held.lost:

@@ -80,7 +80,7 @@ class Outbox:
                 by_kind.setdefault(type(entry[1]), []).append(entry)
             for kind, entries in by_kind.items():
                 await self._record(self._ways[kind], entries)
-            if any(held.claimed.flow_id is not None for held, _, _ in batch):
+            if any(held.is_member for held, _, _ in batch):
                 self._carried.clear()
                 self._ended.set()
             if not self._waiting:

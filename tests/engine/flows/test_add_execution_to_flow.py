@@ -19,7 +19,6 @@ from flowfabric.errors import (
     NotFound,
     ValidationError,
 )
-from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.flows.graphs import empty, flow_beside, flow_elsewhere, minted
@@ -182,29 +181,23 @@ async def test_a_flow_whose_members_have_all_ended_takes_more(
     assert await db.fetchval("SELECT public_flow_state FROM ff.flow_summary") == "open"
 
 
-async def test_two_at_once_are_both_added(db: Connection, another: Another) -> None:
-    engine_ids: list[ExecutionId] = []
-    flow_id = uuid4()
-    await db.execute(
-        "INSERT INTO ff.flow_core (partition_key, flow_id, flow_kind, namespace, created_at_ms,"
-        " last_mutation_at_ms) VALUES ($1, $2, 'k', 'n', 1, 1)",
-        minted(flow_id).partition_key,
-        flow_id,
-    )
-    for _ in range(2):
-        engine_ids.append(await given.created(db, execution_id=minted(flow_id)))
+async def test_two_at_once_are_both_added(
+    db: Connection, ff_engine: Engine, another: Another
+) -> None:
+    flow = await empty(ff_engine)
+    ids = [await given.created(db, execution_id=minted(flow.flow_id)) for _ in range(2)]
     first, second = await another(), await another()
 
     async def add_second() -> Added | AlreadyMember:
         async with second.transaction():
-            return await add_execution_to_flow(second, flow_id, engine_ids[1])
+            return await add_execution_to_flow(second, flow.flow_id, ids[1])
 
     async with first.transaction():
-        one = await add_execution_to_flow(first, flow_id, engine_ids[0])
+        one = await add_execution_to_flow(first, flow.flow_id, ids[0])
         adding = await given.blocked(db, second, add_second())
 
-    assert one == Added(execution_id=engine_ids[0], new_node_count=1)
-    assert await adding == Added(execution_id=engine_ids[1], new_node_count=2)
+    assert one == Added(execution_id=ids[0], new_node_count=1)
+    assert await adding == Added(execution_id=ids[1], new_node_count=2)
 
 
 async def test_the_same_one_twice_at_once_is_added_once(

@@ -1,17 +1,23 @@
 """terminal → gone: of what is forgotten, no table keeps anything."""
 
 from typing import Any
+from uuid import uuid4
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.lifecycle.trim_retention import Trim, trim_retention
 from flowfabric.ids import ExecutionId
+from flowfabric.joins import AnyOf
 from flowfabric.policy import FixedBackoff
+from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.flows.graphs import submitted
 from tests.engine.operators import execution
 
 CATALOG = """
@@ -21,6 +27,7 @@ SELECT c.table_name FROM information_schema.columns c
 """
 EMPTIED = {
     "attempt",
+    "cancel_backlog_member",
     "claim_grant",
     "completion_event",
     "exec_body",
@@ -32,6 +39,26 @@ EMPTIED = {
 }
 """Where these tests look; a table that is missing here was forgotten by a migration, or by us."""
 
+CATALOG_OF_FLOWS = """
+SELECT c.table_name FROM information_schema.columns c
+  JOIN information_schema.tables t USING (table_schema, table_name)
+ WHERE c.table_schema = 'ff' AND c.column_name = 'flow_id' AND t.table_type = 'BASE TABLE'
+"""
+EMPTIED_WITH_THE_FLOW = {
+    "cancel_backlog",
+    "cancel_backlog_member",
+    "completion_event",
+    "edge",
+    "edge_group",
+    "exec_core",
+    "flow_core",
+    "flow_summary",
+    "pending_cancel_groups",
+}
+KEPT_AFTER_THE_FLOW = {"operator_event"}
+"""What was done to a flow is remembered as long as other actions are."""
+
+OWED = "INSERT INTO ff.cancel_backlog_member VALUES ($1, $2, $3)"
 GRANT = """
 INSERT INTO ff.claim_grant (
        partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
@@ -67,6 +94,7 @@ async def remembered(db: Connection, **fields: Any) -> ExecutionId:
         [task] = await claim(db, given.WORKER, ttl=30)
         await fail(db, [Failure(lease=task.lease, reason="boom")])
     await db.execute(GRANT, execution_id.partition_key, execution_id.uuid)
+    await db.execute(OWED, execution_id.partition_key, uuid4(), execution_id.uuid)
     return execution_id
 
 
@@ -119,3 +147,30 @@ async def test_everything_of_its_neighbours_stays(db: Connection, clock: Clock) 
     routes = [line for line in await given.everything(db) if line[0] != "route"]
     assert routes == [line for line in before if line[0] != "route"]
     assert all((await rows_of(db, neighbour)).values())
+
+
+# Members of flows.
+
+
+async def test_the_tables_of_flows_are_those_of_the_catalog(db: Connection) -> None:
+    found = {row["table_name"] for row in await db.fetch(CATALOG_OF_FLOWS)}
+
+    assert found == EMPTIED_WITH_THE_FLOW | KEPT_AFTER_THE_FLOW
+
+
+async def test_no_table_keeps_anything_of_a_flow(
+    db: Connection, ff_engine: Engine, clock: Clock
+) -> None:
+    flow = await submitted(ff_engine, "a>d b>d", policies={"d": AnyOf()})
+    await flow.complete("a")
+    await flow.carry_all()
+    await ff_engine.cancel_flow_header(flow.flow_id)
+    await terminalize(db, list(flow.ids.values()), outcome=TerminalOutcome.CANCELLED)
+    await ff_engine.project_flow_summary(flow.flow_id)
+    tables = EMPTIED_WITH_THE_FLOW | KEPT_AFTER_THE_FLOW
+    assert {table: bool(await flow.count(table)) for table in tables} == dict.fromkeys(tables, True)
+
+    assert await trim_retention(db, Trim(lane_id="default", retention=0)) == 3
+
+    left = {table for table in tables if await flow.count(table)}
+    assert left == KEPT_AFTER_THE_FLOW

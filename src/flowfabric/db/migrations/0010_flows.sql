@@ -88,9 +88,10 @@ CREATE TABLE ff.edge_group (
         success_count >= 0 AND fail_count >= 0 AND skip_count >= 0 AND running_count >= 0),
     CONSTRAINT edge_group_fires_once CHECK ((group_state = 'pending') = (fired_at_ms IS NULL)),
     CONSTRAINT edge_group_cancel_siblings_reason CHECK (
-        cancel_siblings_reason IN ('sibling_quorum_satisfied', 'sibling_quorum_impossible'))
+        cancel_siblings_reason IN ('sibling_quorum_satisfied', 'sibling_quorum_impossible', 'parent_ended'))
 ) WITH (fillfactor = 70);
 CREATE INDEX edge_group_flow ON ff.edge_group (partition_key, flow_id);
+CREATE INDEX edge_group_wakes ON ff.edge_group (partition_key, wakes) WHERE wakes IS NOT NULL;
 
 CREATE TABLE ff.pending_cancel_groups (
     partition_key  smallint NOT NULL,
@@ -178,7 +179,8 @@ CREATE FUNCTION ff.group_decision(
            LATERAL (SELECT CASE policy_kind WHEN 'all_of' THEN n WHEN 'any_of' THEN 1 ELSE k END AS required) AS r
     $$;
 
--- Where a flow stands, from its members. A failure that every group it feeds got over is absorbed.
+-- Where a flow stands, from its members. A failure that every group it feeds got over is absorbed; so is
+-- that of a child whose parent succeeded nevertheless.
 CREATE FUNCTION ff.flow_standing(of_partition smallint, of_flow uuid, cancelled boolean)
 RETURNS TABLE (
     total integer, completed integer, failed integer, cancelled_members integer, expired integer,
@@ -219,7 +221,10 @@ RETURNS TABLE (
                                                   AND o.edge_state = 'applied')
                                    OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, downstream_eid)
                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
-                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied')))
+                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
+                                                 AND NOT EXISTS (SELECT FROM members p
+                                                                  WHERE p.execution_id = g.wakes
+                                                                    AND p.public_state = 'completed'))))
                        THEN 'failed'
                        ELSE 'completed'
                    END

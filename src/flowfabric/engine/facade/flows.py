@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -46,9 +46,13 @@ from flowfabric.engine.flows.read_upstream_results import (
     UpstreamResult,
     read_upstream_results,
 )
+from flowfabric.engine.flows.read_wait import Wait, read_wait
 from flowfabric.engine.flows.set_edge_group_policy import PolicySet, set_edge_group_policy
+from flowfabric.engine.flows.spawn_children import spawn_children
 from flowfabric.engine.flows.stage_dependency_edge import KIND, Staged, stage_dependency_edge
 from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewFlow, submit_flow
+from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import OperationTimeout
 from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.joins import JoinPolicy
@@ -160,6 +164,24 @@ class Flows(Base):
         return await self._transact(
             "submit_flow", lambda conn: submit_flow(conn, flow, partitions=self.partitions)
         )
+
+    async def spawn_children(
+        self,
+        lease: Lease,
+        children: Sequence[NewExecution],
+        *,
+        wait: UUID | None,
+        policy: JoinPolicy | None = None,
+    ) -> Wait | None:
+        return await self._transact(
+            "spawn_children",
+            lambda conn: spawn_children(
+                conn, lease, children, wait=wait, policy=policy, partitions=self.partitions
+            ),
+        )
+
+    async def read_wait(self, wait: ExecutionId) -> Wait:
+        return await self._run("read_wait", lambda conn: read_wait(conn, wait))
 
     async def dispatch(self) -> int:
         """Carry every end of a member across its edges, and cancel who is not needed any more.

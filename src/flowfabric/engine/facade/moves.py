@@ -21,6 +21,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.release import Released, release
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.lifecycle.wait_children import ChildAnswer, ChildWait, wait_children
 from flowfabric.errors import Refusal
 
 
@@ -62,6 +63,9 @@ class Moves(Base):
 
     async def delay(self, rests: Sequence[Rest]) -> list[Delayed | Refusal]:
         return await self._run("delay", lambda conn: delay(conn, rests))
+
+    async def wait_children(self, waits: Sequence[ChildWait]) -> list[ChildAnswer | Refusal]:
+        return await self._run("wait_children", lambda conn: wait_children(conn, waits))
 
     async def release(self, leases: Sequence[Lease]) -> list[Released | Refusal]:
         return await self._run("release", lambda conn: release(conn, leases))

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
+from flowfabric.engine.flows.queue_children import queue_children
 from flowfabric.engine.flows.queue_siblings import queue_siblings
 from flowfabric.engine.lifecycle.feed_results import feed_results
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
@@ -32,13 +33,18 @@ WITH picked AS (      -- the oldest that nobody else dispatches
     SELECT event_id, partition_key, execution_id, outcome FROM ff.completion_event
      WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL
      ORDER BY event_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), locked AS (        -- in one order
+), locked AS (        -- in one order; of who came to no good end also the waits for its children
     SELECT g.downstream_eid FROM ff.edge_group g
      WHERE (g.partition_key, g.downstream_eid) IN (
                SELECT e.partition_key, e.downstream_eid
                  FROM picked p JOIN ff.edge e
                    ON (e.partition_key, e.upstream_eid) = (p.partition_key, p.execution_id)
-                WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved')
+                WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved'
+                UNION ALL
+               SELECT w.partition_key, w.downstream_eid
+                 FROM picked p JOIN ff.edge_group w
+                   ON (w.partition_key, w.wakes) = (p.partition_key, p.execution_id)
+                WHERE p.outcome <> 'success')
      ORDER BY g.partition_key, g.downstream_eid FOR NO KEY UPDATE
 )
 SELECT event_id, partition_key, execution_id, outcome FROM picked
@@ -161,7 +167,7 @@ async def undispatched(conn: Connection) -> bool:
 
 
 class Dispatched(msgspec.Struct, frozen=True):
-    """How many ends were carried, and whether upstreams are listed for their cancel now."""
+    """How many ends were carried, and whether anybody is listed for a cancel now."""
 
     ends: int
     siblings: bool = False
@@ -181,7 +187,13 @@ async def dispatch_batch(conn: Connection, limit: int = MAX_BATCH) -> Dispatched
     ends = await fetch_all(conn, PICK, End, limit=min(limit, MAX_BATCH))
     if not ends:
         return Dispatched(0)
-    return Dispatched(len(ends), await act(conn, await resolve(conn, ends)))
+    siblings = await act(conn, await resolve(conn, ends))
+    lost = [
+        ExecutionId(end.partition_key, end.execution_id)
+        for end in ends
+        if end.outcome != TerminalOutcome.SUCCESS
+    ]
+    return Dispatched(len(ends), await queue_children(conn, lost) or siblings)
 
 
 async def resolve(

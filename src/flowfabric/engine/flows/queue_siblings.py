@@ -108,18 +108,25 @@ class _Group(msgspec.Struct, frozen=True):
 
 async def queue_siblings(conn: Connection, fired: Sequence[tuple[ExecutionId, GroupState]]) -> None:
     """List the upstreams of these decided groups that have not ended."""
-    if not fired:
-        return
     reason = {
-        GroupState.SATISFIED: SiblingCancelReason.SIBLING_QUORUM_SATISFIED.value,
-        GroupState.IMPOSSIBLE: SiblingCancelReason.SIBLING_QUORUM_IMPOSSIBLE.value,
+        GroupState.SATISFIED: SiblingCancelReason.SIBLING_QUORUM_SATISFIED,
+        GroupState.IMPOSSIBLE: SiblingCancelReason.SIBLING_QUORUM_IMPOSSIBLE,
     }
+    await list_for_cancel(conn, [(group, reason[state]) for group, state in fired])
+
+
+async def list_for_cancel(
+    conn: Connection, groups: Sequence[tuple[ExecutionId, SiblingCancelReason]]
+) -> None:
+    """List the upstreams of these groups that have not ended, and why they are to be cancelled."""
+    if not groups:
+        return
     await execute(
         conn,
         QUEUE_SIBLINGS,
-        partition_key=[group.partition_key for group, _ in fired],
-        downstream_eid=[group.uuid for group, _ in fired],
-        reason=[reason[state] for _, state in fired],
+        partition_key=[group.partition_key for group, _ in groups],
+        downstream_eid=[group.uuid for group, _ in groups],
+        reason=[reason.value for _, reason in groups],
     )
 
 

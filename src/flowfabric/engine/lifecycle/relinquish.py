@@ -13,9 +13,13 @@ RELINQUISH: Final[LiteralString] = """left_over AS (        -- back in the pool,
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'runnable', last_mutation_at_ms = ff.now_ms(),
            eligibility_state = CASE WHEN parked.for_good THEN 'blocked_by_operator'
+                                    WHEN leaving.waiting_for = 'waiting_for_children'
+                                    THEN 'blocked_by_dependencies'
                                     WHEN leaving.until_ms IS NULL THEN 'eligible_now'
                                     ELSE 'not_eligible_until_time' END,
            blocking_reason = CASE WHEN parked.for_good THEN 'paused_by_flow_cancel'
+                                  WHEN leaving.waiting_for = 'waiting_for_children'
+                                  THEN leaving.waiting_for
                                   WHEN leaving.until_ms IS NULL THEN 'waiting_for_worker'
                                   ELSE leaving.waiting_for END,
            delay_until_ms = CASE WHEN parked.for_good THEN NULL ELSE leaving.until_ms END,
@@ -59,7 +63,8 @@ RELINQUISH: Final[LiteralString] = """left_over AS (        -- back in the pool,
 ), called AS (        -- whoever waits for work on a lane that has some now, or follows leases
     SELECT ff.wake('lane:' || lane_id)
       FROM (SELECT DISTINCT r.lane_id FROM left_over JOIN ff.route r USING (route_id)
-             WHERE left_over.until_ms IS NULL) AS lanes
+             WHERE left_over.until_ms IS NULL
+               AND left_over.waiting_for <> 'waiting_for_children') AS lanes
      UNION ALL
     (SELECT ff.wake('lease') FROM left_over LIMIT 1)
 )"""

@@ -1,0 +1,55 @@
+"""Children that were there before they were waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.flows.dispatch_completions import End, act, resolve
+from flowfabric.engine.flows.flow_row import FlowRow
+from flowfabric.errors import ExecutionNotInFlow
+from flowfabric.ids import ExecutionId
+
+ADOPT_CHILDREN: Final[LiteralString] = """
+-- flows.adopt_children: locked, each with its edge to the wait
+SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
+       coalesce((SELECT max(t.event_id) FROM ff.completion_event t
+                  WHERE t.execution_id = c.execution_id AND t.partition_key = c.partition_key), 1)
+           AS last_event_id
+  FROM ff.exec_core c
+  JOIN ff.edge e ON (e.partition_key, e.upstream_eid) = (c.partition_key, c.execution_id)
+ WHERE c.partition_key = %(partition_key)s AND c.execution_id = ANY (%(child)s::uuid[])
+   AND e.downstream_eid = %(wait)s
+ ORDER BY c.execution_id FOR NO KEY UPDATE OF c
+"""
+
+
+class _Child(msgspec.Struct, frozen=True):
+    execution_id: UUID
+    flow_id: UUID | None
+    terminal_outcome: str
+    edge_id: UUID
+    last_event_id: int
+
+
+async def adopt_children(
+    conn: Connection, flow: FlowRow, wait: UUID, found: Sequence[ExecutionId]
+) -> None:
+    """These children count for the wait that their edges lead to; if they have ended, at once.
+
+    Needs a transaction. Raises `ExecutionNotInFlow` for one that does not belong to the flow.
+    """
+    home = flow.partition_key
+    rows = await fetch_all(
+        conn, ADOPT_CHILDREN, _Child, partition_key=home, wait=wait, child=[each.uuid for each in found]
+    )
+    for row in rows:
+        if row.flow_id != flow.flow_id:
+            raise ExecutionNotInFlow(ExecutionId(home, row.execution_id), flow.flow_id)
+        if row.terminal_outcome != "none":
+            end = End(row.last_event_id, home, row.execution_id, row.terminal_outcome)
+            await act(conn, await resolve(conn, [end], only_edge=row.edge_id))

@@ -1,0 +1,202 @@
+"""Children of a running execution: how a handler starts them, and waits without holding a slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar
+from uuid import UUID
+
+from flowfabric.db.transaction import repeated
+from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.engine.lifecycle.delay import Delayed, Rest
+from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
+from flowfabric.errors import (
+    ChildFailed,
+    ExecutionNotActive,
+    LeaseExpired,
+    LeaseLost,
+    NotFound,
+    StaleLease,
+    invalid_input,
+)
+from flowfabric.ids import ExecutionId, child_id, wait_id
+from flowfabric.joins import AllOf, AnyOf, Disposition, JoinPolicy, Quorum
+from flowfabric.states import GroupState, PublicState
+
+if TYPE_CHECKING:
+    from flowfabric.engine.executions.outcomes import Outcome
+    from flowfabric.engine.facade import Engine
+    from flowfabric.engine.flows.read_wait import Wait
+    from flowfabric.policy import ExecutionPolicy
+    from flowfabric.worker.held import Held
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+_LOOK_AGAIN: Final = 1.0
+
+
+class Parked(BaseException):
+    """Raised in a handler whose attempt was put down; it runs again, from the top, later."""
+
+
+class Children:
+    """The children of one running attempt, called in turn so that each call has its place."""
+
+    def __init__(self, held: Held, engine: Engine) -> None:
+        self._held, self._engine = held, engine
+        self._lease = held.claimed.lease
+        self._position = 0
+        self._turn = asyncio.Lock()
+
+    async def gather(self, calls: Iterable[ChildCall[R]]) -> list[R]:
+        brood = self._next(calls)
+        if not brood.calls:
+            return []
+        wait = await self._decided(brood, AllOf())
+        if wait.group_state is not GroupState.SATISFIED:
+            raise await self._failure(brood, wait)
+        ends = await self._ends(brood.calls)
+        return [brood.value(end) for end in ends]
+
+    async def gather_ends(self, calls: Iterable[ChildCall[R]]) -> list[R | ChildFailed]:
+        brood = self._next(calls)
+        if not brood.calls:
+            return []
+        # More successes than there are children: decided when none of them runs any more.
+        await self._decided(brood, Quorum(len(brood.calls) + 1, "let_run"))
+        ends = await self._ends(brood.calls)
+        return [
+            brood.value(end) if end.public_state is PublicState.COMPLETED else child_failed(end)
+            for end in ends
+        ]
+
+    async def race(self, calls: Iterable[ChildCall[R]]) -> R:
+        brood = self._next(calls)
+        if not brood.calls:
+            raise invalid_input("calls", 0, "must be at least one to race")
+        [winner] = await self._first(brood, 1, AnyOf())
+        return winner
+
+    async def quorum(
+        self, k: int, calls: Iterable[ChildCall[R]], on_satisfied: Disposition
+    ) -> list[R]:
+        brood = self._next(calls)
+        policy = Quorum(k, on_satisfied)
+        if k > len(brood.calls):
+            raise invalid_input("k", k, f"is more than the {len(brood.calls)} calls")
+        return await self._first(brood, k, policy)
+
+    async def spawn(self, call: ChildCall[R], *, detached: bool) -> Child[R]:
+        brood = self._next([call])
+        await self._spawned(brood, None if detached else AllOf())
+        [execution_id] = brood.calls
+
+        async def result() -> R:
+            if detached:
+                raise invalid_input("child", str(execution_id), "is detached: nobody waits for it")
+            wait = await self._decided(brood, AllOf())
+            if wait.group_state is not GroupState.SATISFIED:
+                raise await self._failure(brood, wait)
+            [end] = await self._ends([execution_id])
+            return brood.value(end)
+
+        return Child(execution_id, result)
+
+    # The parts.
+
+    def _next(self, calls: Iterable[ChildCall[R]]) -> Brood[R]:
+        position, self._position = self._position, self._position + 1
+        return Brood(self._lease.execution_id, position, list(calls))
+
+    async def _first(self, brood: Brood[R], k: int, policy: JoinPolicy) -> list[R]:
+        """What the first `k` that succeeded returned, in the order of the calls."""
+        wait = await self._decided(brood, policy)
+        if wait.group_state is not GroupState.SATISFIED:
+            raise await self._failure(brood, wait)
+        first = wait.succeeded[:k]
+        ends = await self._ends([each for each in brood.calls if each in first])
+        return [brood.value(end) for end in ends]
+
+    async def _spawned(self, brood: Brood[R], policy: JoinPolicy | None) -> Wait | None:
+        """The children exist; without a policy they are nobody's."""
+        executions, wait = brood.executions(), None if policy is None else brood.wait
+        async with self._turn:
+            self._check()
+            try:
+                found = await repeated(
+                    lambda: self._engine.spawn_children(
+                        self._lease, executions, wait=wait, policy=policy
+                    )
+                )
+            except (NotFound, ExecutionNotActive, StaleLease, LeaseExpired) as refusal:
+                self._lose(refusal)
+            if policy is not None:
+                self._held.joined = True
+            return found
+
+    async def _decided(self, brood: Brood[R], policy: JoinPolicy) -> Wait:
+        """The wait once it is decided; until then the attempt is put down."""
+        wait = await self._spawned(brood, policy)
+        name = ExecutionId(self._lease.execution_id.partition_key, brood.wait)
+        while wait is None or wait.group_state is GroupState.PENDING:
+            async with self._turn:
+                await self._park(brood.wait)
+            wait = await repeated(lambda: self._engine.read_wait(name))
+        return wait
+
+    async def _ends(self, children: Iterable[ExecutionId]) -> list[Outcome]:
+        """How these ended, in this order; one that was replayed and runs is waited for."""
+        wanted = list(children)
+        found = await repeated(lambda: self._engine.read_outcomes(wanted))
+        if len(found) < len(wanted):
+            async with self._turn:
+                await self._rest()
+        return [found[each] for each in wanted]
+
+    async def _failure(self, brood: Brood[R], wait: Wait) -> ChildFailed:
+        """The first, in the order of the calls, of those that made the wait impossible."""
+        first = next(each for each in brood.calls if each in wait.lost)
+        end = (await repeated(lambda: self._engine.read_outcomes([first]))).get(first)
+        if end is None or end.public_state is PublicState.COMPLETED:
+            return ChildFailed(first, "failed", "it was replayed since")
+        return child_failed(end)
+
+    async def _park(self, wait: UUID) -> None:
+        """Let go of the attempt until the wait is decided; returns if it is by now."""
+        self._check()
+        ask = ChildWait(lease=self._lease, wait=wait)
+        [answer] = await repeated(lambda: self._engine.wait_children([ask]))
+        match answer:
+            case NothingToWaitFor():
+                return
+            case WaitingChildren():
+                self._put_down()
+            case refusal:
+                self._lose(refusal)
+
+    async def _rest(self) -> NoReturn:
+        """Let go of the attempt for a moment."""
+        self._check()
+        rest = Rest(lease=self._lease, delay=_LOOK_AGAIN)
+        [answer] = await repeated(lambda: self._engine.delay([rest]))
+        if isinstance(answer, Delayed):
+            self._put_down()
+        self._lose(answer)
+
+    def _check(self) -> None:
+        if self._held.parked:
+            raise Parked
+        if self._held.lost:
+            raise LeaseLost(f"the lease of {self._lease.execution_id} is gone")
+
+    def _put_down(self) -> NoReturn:
+        self._held.parked = self._held.finished = True
+        raise Parked
+
+    def _lose(self, refusal: Exception) -> NoReturn:
+        self._held.lost = True
+        if self._held.on_lost is not None:
+            self._held.on_lost.set()
+        raise LeaseLost(str(refusal)) from refusal

@@ -1,0 +1,273 @@
+"""Graphs of calls: drawn in Python, run by workers, waited for by whoever started them."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from flowfabric import (
+    AllOf,
+    AnyOf,
+    App,
+    Client,
+    Ctx,
+    Fail,
+    FlowCancelled,
+    FlowFailed,
+    NotFound,
+    Quorum,
+    ResultTimeout,
+    ValidationError,
+)
+from flowfabric.errors import CycleDetected
+from flowfabric.states import DerivedFlowState, PublicState
+
+app = App()
+
+
+@app.task("add")
+async def add(ctx: Ctx, a: int, b: int) -> int:
+    return a + b
+
+
+@app.task("double")
+async def double(ctx: Ctx, n: int) -> int:
+    return n * 2
+
+
+@app.task("nothing")
+async def nothing(ctx: Ctx) -> None:
+    return None
+
+
+@app.task("refuse")
+async def refuse(ctx: Ctx, why: str) -> None:
+    raise Fail(why, retryable=False)
+
+
+@app.task("linger")
+async def linger(ctx: Ctx) -> str:
+    await asyncio.sleep(60)
+    return "late"
+
+
+async def work(dsn: str) -> None:
+    """A worker, until nothing is left to do."""
+    await app.worker(dsn=dsn, concurrency=20).run_until_idle()
+
+
+# Drawing.
+
+
+def test_members_are_called_after_their_tasks_or_as_they_are_named() -> None:
+    flow = app.flow("sums")
+
+    names = [flow.add(add.call(1, 2)).name for _ in range(3)]
+    names.append(flow.add(add.call(1, 2), name="total").name)
+
+    assert names == ["add", "add-2", "add-3", "total"]
+
+
+def test_a_name_is_given_once() -> None:
+    flow = app.flow("sums")
+    flow.add(add.call(1, 2), name="total")
+
+    with pytest.raises(ValidationError, match="total"):
+        flow.add(add.call(1, 2), name="total")
+
+
+def test_only_members_of_the_same_flow_can_be_waited_for() -> None:
+    flow, other = app.flow("one"), app.flow("two")
+    foreign = other.add(nothing.call())
+
+    with pytest.raises(ValidationError, match="no member"):
+        flow.add(nothing.call()).after(foreign)
+
+
+def test_nobody_is_waited_for_twice() -> None:
+    flow = app.flow("one")
+    first = flow.add(nothing.call())
+    second = flow.add(nothing.call(), name="second").after(first)
+
+    with pytest.raises(ValidationError, match="already"):
+        second.after(first)
+
+
+def test_all_are_waited_for_unless_said_otherwise() -> None:
+    flow = app.flow("one")
+    first = flow.add(nothing.call())
+
+    assert flow.add(nothing.call()).after(first).policy == AllOf()
+    assert flow.add(nothing.call()).after(first, policy=Quorum(1)).policy == Quorum(1)
+
+
+async def test_a_circle_is_refused_and_nothing_is_stored(client: Client) -> None:
+    flow = app.flow("circle")
+    first, second = flow.add(nothing.call(), name="a"), flow.add(nothing.call(), name="b")
+    first.after(second)
+    second.after(first)
+
+    with pytest.raises(CycleDetected):
+        await client.start(flow)
+
+    assert (await client.engine.list_flows()).flows == []
+
+
+async def test_a_quorum_of_more_than_there_are_is_refused(client: Client) -> None:
+    flow = app.flow("too many")
+    flow.add(nothing.call(), name="b").after(flow.add(nothing.call(), name="a"), policy=Quorum(2))
+
+    with pytest.raises(ValidationError, match="k 2"):
+        await client.start(flow)
+
+
+# Running.
+
+
+async def test_a_flow_runs_in_the_order_of_its_edges_and_gives_results_by_name(
+    client: Client, ff_dsn: str
+) -> None:
+    flow = app.flow("sums")
+    first = flow.add(add.call(1, 2), name="first")
+    left = flow.add(double.call(4), name="left").after(first)
+    right = flow.add(double.call(5), name="right").after(first)
+    flow.add(nothing.call(), name="last").after(left, right)
+
+    handle = await client.start(flow)
+    assert handle.created
+    assert await handle.state() is DerivedFlowState.BLOCKED
+    await work(ff_dsn)
+
+    assert await handle.result(10) == {"first": 3, "left": 8, "right": 10, "last": None}
+    assert await handle.state() is DerivedFlowState.COMPLETED
+
+
+async def test_a_member_can_be_fed_the_result_of_another(client: Client, ff_dsn: str) -> None:
+    flow = app.flow("fed")
+    source = flow.add(fed.call(20), name="source")
+    flow.add(fed.call(0), name="target").after(source, feed=True)
+
+    handle = await client.start(flow)
+    await work(ff_dsn)
+
+    assert await handle.result(10) == {"source": {"n": 21}, "target": {"n": 22}}
+
+
+@app.task("fed")
+async def fed(ctx: Ctx, n: int) -> dict[str, int]:
+    return {"n": n + 1}
+
+
+async def test_a_failure_that_is_made_up_for_does_not_fail_the_flow(
+    client: Client, ff_dsn: str
+) -> None:
+    flow = app.flow("either")
+    bad = flow.add(refuse.call("no"), name="bad")
+    good = flow.add(add.call(1, 1), name="good")
+    flow.add(nothing.call(), name="then").after(bad, good, policy=AnyOf())
+
+    handle = await client.start(flow)
+    await work(ff_dsn)
+
+    assert await handle.result(10) == {"good": 2, "then": None}
+
+
+async def test_a_failure_skips_what_depends_on_it_and_fails_the_flow(
+    client: Client, ff_dsn: str
+) -> None:
+    flow = app.flow("doomed")
+    bad = flow.add(refuse.call("no money"), name="pay")
+    flow.add(nothing.call(), name="ship").after(bad)
+
+    handle = await client.start(flow)
+    await work(ff_dsn)
+
+    with pytest.raises(FlowFailed, match="pay: no money"):
+        await handle.result(10)
+    assert await (await handle.member("ship")).state() is PublicState.SKIPPED
+
+
+async def test_losers_of_a_race_are_cancelled(client: Client, ff_dsn: str) -> None:
+    flow = app.flow("race")
+    quick, slow = flow.add(add.call(1, 1), name="quick"), flow.add(linger.call(), name="slow")
+    flow.add(nothing.call(), name="then").after(quick, slow, policy=AnyOf())
+
+    handle = await client.start(flow)
+    async with app.worker(dsn=ff_dsn, lease_ttl=3):
+        assert await handle.result(20) == {"quick": 2, "then": None}
+
+    described = await (await handle.member("slow")).describe()
+    assert described.cancellation_reason == "sibling_quorum_satisfied"
+
+
+async def test_the_same_key_is_the_same_flow(client: Client) -> None:
+    def flow():
+        made = app.flow("keyed")
+        made.add(nothing.call())
+        return made
+
+    first = await client.start(flow(), idempotency_key="night")
+    again = await client.start(flow(), idempotency_key="night")
+    other = await client.start(flow(), idempotency_key="day")
+
+    assert (first.created, again.created, other.created) == (True, False, True)
+    assert first.flow_id == again.flow_id != other.flow_id
+    assert len(await first.members()) == 1
+
+
+async def test_a_cancelled_flow_ends_its_members_and_says_so(client: Client) -> None:
+    flow = app.flow("long")
+    flow.add(nothing.call(), name="b").after(flow.add(nothing.call(), name="a"))
+    handle = await client.start(flow)
+
+    await handle.cancel("changed our mind")
+    await handle.cancel("again")
+
+    with pytest.raises(FlowCancelled, match="changed our mind"):
+        await handle.result(5)
+    assert {member.public_state for member in await handle.members()} == {PublicState.CANCELLED}
+
+
+async def test_a_result_is_not_waited_for_longer_than_wanted(client: Client) -> None:
+    flow = app.flow("idle")
+    flow.add(nothing.call())
+    handle = await client.start(flow)
+
+    with pytest.raises(ResultTimeout):
+        await handle.result(0.05)
+
+
+async def test_a_flow_nobody_started_is_not_found(client: Client) -> None:
+    with pytest.raises(NotFound, match="flow"):
+        await client.flow(uuid4()).describe()
+    with pytest.raises(ValidationError, match="flow_id"):
+        client.flow("nonsense")
+
+
+async def test_a_handle_finds_a_flow_started_elsewhere(client: Client) -> None:
+    flow = app.flow("elsewhere", tags={"shop.tenant": "acme"})
+    flow.add(nothing.call(), name="only")
+    started = await client.start(flow)
+
+    found = await client.flow(str(started.flow_id)).describe()
+
+    assert (found.flow_kind, found.node_count, found.tags) == (
+        "elsewhere",
+        1,
+        {"shop.tenant": "acme"},
+    )
+
+
+async def test_a_flow_of_ten_thousand_is_submitted_in_one_call(client: Client) -> None:
+    flow = app.flow("wide")
+    first = flow.add(nothing.call(), name="first")
+    middle = [flow.add(nothing.call()).after(first) for _ in range(9_998)]
+    flow.add(nothing.call(), name="last").after(*middle)
+
+    handle = await client.start(flow)
+
+    described = await handle.describe()
+    assert (described.node_count, described.edge_count) == (10_000, 2 * 9_998)
+    assert described.members.waiting_children == 9_999

@@ -1,0 +1,132 @@
+"""A parent that is replayed finds its children, and they may run again too."""
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.facade import Engine
+from flowfabric.joins import AnyOf, JoinPolicy, Quorum
+from tests import given
+from tests.engine.flows import families
+
+
+async def again(family: families.Family, names: str, policy: JoinPolicy | None = None) -> str:
+    """The parent is replayed and gets to the same call; how its wait stands then."""
+    await family.replay("p")
+    await family.take_up()
+    await family.spawn(names, policy=policy)
+    return await family.waited()
+
+
+@pytest.mark.parametrize("carried", ["nothing", "the end", "the cancels", "everything"])
+async def test_children_that_were_cancelled_with_their_parent_run_again(
+    ff_engine: Engine, db: Connection, carried: str
+) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("abc")
+    await family.complete("a")
+    await family.settle()
+    await family.put_down()
+    await family.cancel("p")
+    if carried != "nothing":
+        await family.carry_all()
+    if carried in ("the cancels", "everything"):
+        await family.tick()
+    if carried == "everything":
+        await family.settle()
+
+    assert await again(family, "abc") == "1/0/0/2 pending"
+
+    await family.put_down()
+    await family.settle()
+    assert await family.states() == "a:ok b:w c:w p:wc"
+    await family.complete("b", "c")
+    await family.settle()
+    assert await family.states() == "a:ok b:ok c:ok p:w"
+    assert await family.read() == ("satisfied", ["a", "b", "c"], [])
+
+
+async def test_a_child_that_failed_by_itself_stays_failed(
+    ff_engine: Engine, db: Connection
+) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("ab")
+    await family.fail("a")
+    await family.settle()
+    await family.fail("p")
+    await family.settle()
+
+    assert await again(family, "ab") == "0/1/0/1 impossible"
+
+    assert await family.read() == ("impossible", [], ["a"])
+    assert await family.states() == "a:f b:w p:a"
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["ended", "running"])
+async def test_a_child_that_was_replayed_first_counts_as_it_stands(
+    ff_engine: Engine, db: Connection, ended: bool
+) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("ab")
+    await family.complete("b")
+    await family.fail("a")
+    await family.settle()
+    await family.fail("p")
+    await family.settle()
+    await family.replay("a")
+    if ended:
+        await family.complete("a")
+        await family.settle()
+
+    stands = await again(family, "ab")
+
+    assert stands == ("2/0/0/0 satisfied" if ended else "1/0/0/1 pending")
+    if not ended:
+        await family.put_down()
+        await family.complete("a")
+        await family.settle()
+        assert await family.state("p") == "waiting"
+
+
+async def test_a_wait_that_was_satisfied_stays_so(ff_engine: Engine, db: Connection) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("abc", policy=AnyOf())
+    await family.complete("b")
+    await family.settle()
+    await family.complete("p")
+    await family.settle()
+    before = await family.wait_row()
+
+    await again(family, "abc", AnyOf())
+
+    assert await family.wait_row() == before
+    assert await family.states() == "a:c b:ok c:c p:a"
+
+
+async def test_a_quorum_that_stays_impossible_cancels_who_runs(
+    ff_engine: Engine, db: Connection
+) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("abc", policy=Quorum(2))
+    await family.fail("a", "b")
+    await family.carry_all()
+    await family.fail("p")
+
+    assert await again(family, "abc", Quorum(2)) == "0/2/0/1 impossible"
+
+    await family.settle()
+    assert await family.why("c") == ("cancelled", "sibling_quorum_impossible", "engine")
+
+
+async def test_the_same_call_of_a_replayed_parent_again_changes_nothing(
+    ff_engine: Engine, db: Connection
+) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("ab")
+    await family.cancel("p")
+    await family.settle()
+    await again(family, "ab")
+    before = await given.everything(db)
+
+    await family.spawn("ab")
+
+    assert await given.everything(db) == before
