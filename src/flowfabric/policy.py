@@ -168,7 +168,7 @@ def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int
     """A duration, given in seconds or as a timedelta, as whole milliseconds; at most a century."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not -_MAX_MS <= seconds * 1000 <= _MAX_MS:
-        raise invalid_input(field, duration, "must be a number of seconds within a century")
+        raise invalid_input(field, seconds, "must be a number of seconds within a century")
     return round(seconds * 1000)
 
 

@@ -7,16 +7,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import TestServer
 from tests import given
-from tests.cli.conftest import Answer, Shell
-
-
-def one_line(answer: Answer) -> str:
-    """The complaint of a command that failed: one line, and nothing on standard output."""
-    assert answer.code == 1, answer
-    assert answer.out == ""
-    [line] = answer.err.splitlines()
-    assert line.startswith("ff: ")
-    return line
+from tests.cli.conftest import Shell, one_line
 
 
 async def test_help_names_every_command(bare: Shell) -> None:
@@ -29,8 +20,13 @@ async def test_help_names_every_command(bare: Shell) -> None:
         "worker",
         "submit",
         "executions",
+        "explain",
         "lanes",
         "workers",
+        "leases",
+        "events",
+        "retention",
+        "keys",
         "doctor",
     ):
         assert command in answer.out

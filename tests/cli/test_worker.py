@@ -5,8 +5,7 @@ import signal
 
 import pytest
 
-from tests.cli.conftest import Shell
-from tests.cli.test_commands import one_line
+from tests.cli.conftest import Shell, one_line
 from tests.worker.facts import eventually
 
 pytestmark = pytest.mark.slow

@@ -34,15 +34,16 @@ class Reader:
             if each.role == "file":
                 (self.place / each.name).write_text(each.text)
 
-    async def shell(self, name: str) -> str:
+    async def shell(self, name: str, **variables: str) -> str:
         """Run the shell example `name`; what it prints. Fails if a command of it fails."""
-        return await self.run("sh", "-eu", "-c", block(self.page, name).text)
+        return await self.run("sh", "-eu", "-c", block(self.page, name).text, **variables)
 
-    async def run(self, *command: str) -> str:
+    async def run(self, *command: str, **variables: str) -> str:
         process = await asyncio.create_subprocess_exec(
             *command,
             cwd=self.place,
-            env=self.environment(),
+            env=self.environment() | variables,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

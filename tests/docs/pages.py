@@ -1,7 +1,8 @@
 """The written pages as tests see them: blocks, tables, headings and links.
 
 A fenced block may be marked by the comment above it. `<!-- file: NAME -->` is a file of the
-reader's directory, `<!-- test: NAME -->` is run by the test that asks for it by that name.
+reader's directory, `<!-- test: NAME -->` is run by the test that asks for it by that name, and
+`<!-- output: NAME -->` is what such a test compares with what was printed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PAGES: Final = sorted(
 )
 
 _BLOCK: Final = re.compile(
-    r"(?:<!-- (?P<role>file|test): (?P<name>\S+) -->\n)?"
+    r"(?:<!-- (?P<role>file|test|output): (?P<name>\S+) -->\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -29,7 +30,7 @@ _HEADING: Final = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """One fenced block; `role` is `file`, `test` or empty."""
+    """One fenced block; `role` is `file`, `test`, `output` or empty."""
 
     page: str
     line: int
@@ -66,9 +67,9 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-def block(page: str, name: str) -> Block:
-    """The block of a page that is marked as the test `name`."""
-    [found] = [each for each in blocks(page) if (each.role, each.name) == ("test", name)]
+def block(page: str, name: str, role: str = "test") -> Block:
+    """The block of a page that is marked as the test `name`, or in another role."""
+    [found] = [each for each in blocks(page) if (each.role, each.name) == (role, name)]
     return found
 
 

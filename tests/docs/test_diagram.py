@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine import lifecycle
+from flowfabric.engine.lifecycle.block_execution import (
+    block_execution_for_admission,
+    unblock_execution,
+    unblock_routes,
+)
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.claim_execution import claim_execution
+from flowfabric.engine.lifecycle.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.delay import Rest, delay
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.issue_grant_and_claim import issue_grant_and_claim
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.mark_lease_expired_if_due import mark_lease_expired_if_due
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.lifecycle.reclaim_execution import reclaim_execution
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
+from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
 from flowfabric.states import (
@@ -35,36 +52,55 @@ from flowfabric.states import (
 from flowfabric.testing import Clock
 from tests import given
 from tests.docs.pages import PAGES, blocks, name_of, quoted, rows, sections
+from tests.engine.lifecycle import granted
+from tests.engine.operators import execution
 
 CONCEPTS = "docs/concepts.md"
 ARROW = re.compile(r"^ *(\S+) --> (\S+)(?: : (.+))?$", re.MULTILINE)
 ENDS = "[*]"
 STATES = {state.value for state in PublicState} | {ENDS}
-NOT_REACHED = {"rate_limited", "waiting_children", "suspended", "resumable", "skipped"}
+NOT_REACHED = {"waiting_children", "suspended", "resumable", "skipped"}
 
 
 def arrows() -> list[tuple[str, str, str]]:
-    """(from, to, operation) for each operation on each arrow."""
-    [drawn] = [each for each in blocks(CONCEPTS) if each.language == "mermaid"]
+    """(from, to, operation) for each operation on each arrow of either diagram."""
+    drawn = [each.text for each in blocks(CONCEPTS) if each.language == "mermaid"]
     return [
         (before, after, operation)
-        for before, after, label in ARROW.findall(drawn.text)
+        for before, after, label in ARROW.findall("\n".join(drawn))
         for operation in (label.split(", ") if label else [""])
     ]
 
 
-def test_diagrams_use_only_words_of_the_enums() -> None:
-    operations = {
+def operations() -> set[str]:
+    """The coroutines of the spine."""
+    names = [
         path.name.removesuffix(".py")
-        for path in resources.files("flowfabric.engine.lifecycle").iterdir()
+        for path in resources.files(lifecycle).iterdir()
+        if path.name.endswith(".py") and not path.name.startswith("_")
+    ]
+    modules = [importlib.import_module(f"{lifecycle.__name__}.{name}") for name in names]
+    return {
+        name
+        for module in modules
+        for name, value in vars(module).items()
+        if inspect.iscoroutinefunction(value) and value.__module__ == module.__name__
     }
+
+
+def test_diagrams_use_only_words_of_the_enums() -> None:
+    known = operations()
     for page in PAGES:
         for each in blocks(name_of(page)):
             if each.language != "mermaid":
                 continue
             for before, after, label in ARROW.findall(each.text):
                 assert {before, after} <= STATES, each
-                assert not label or set(label.split(", ")) <= operations, each
+                assert not label or set(label.split(", ")) <= known, each
+
+
+def test_no_arrow_is_drawn_twice() -> None:
+    assert len(arrows()) == len(set(arrows()))
 
 
 def test_every_state_is_drawn_or_said_to_be_out_of_reach() -> None:
@@ -86,7 +122,7 @@ def test_the_vectors_use_only_words_of_the_enums() -> None:
     words = {word.value for alphabet in alphabets for word in alphabet}
 
     vectors = [cells for cells in rows(sections(CONCEPTS, 2)["States"]) if " / " in cells[1]]
-    assert len(vectors) == 11
+    assert len(vectors) == 13
     for _, vector in vectors:
         for alphabet, part in zip(alphabets, vector.split(" / "), strict=False):
             assert set(quoted(part)) <= words
@@ -98,6 +134,7 @@ def test_the_vectors_use_only_words_of_the_enums() -> None:
 AT_ONCE = given.retrying(backoff=FixedBackoff(delay_ms=0))
 LATER = given.retrying(backoff=FixedBackoff(delay_ms=60_000))
 LIMIT = TimeoutPolicy(attempt_timeout_ms=10_000)
+HOLDER: dict[str, Any] = {"worker_id": "w", "worker_instance_id": "w-1"}
 
 
 def limited(delay_ms: int) -> ExecutionPolicy:
@@ -105,10 +142,13 @@ def limited(delay_ms: int) -> ExecutionPolicy:
     return ExecutionPolicy(timeout_policy=LIMIT, retry_policy=RetryPolicy(backoff=backoff))
 
 
+NO_RECLAIM = ExecutionPolicy(max_reclaim_count=0)
+
 FIELDS: dict[tuple[str, str, str], dict[str, Any]] = {
     ("active", "waiting", "fail"): {"policy": AT_ONCE},
     ("active", "delayed", "fail"): {"policy": LATER},
-    ("active", "failed", "expire_leases"): {"policy": ExecutionPolicy(max_reclaim_count=0)},
+    ("active", "failed", "expire_leases"): {"policy": NO_RECLAIM},
+    ("active", "failed", "mark_lease_expired_if_due"): {"policy": NO_RECLAIM},
     ("active", "expired", "expire_attempts"): {"policy": ExecutionPolicy(timeout_policy=LIMIT)},
     ("active", "waiting", "expire_attempts"): {"policy": limited(0)},
     ("active", "delayed", "expire_attempts"): {"policy": limited(60_000)},
@@ -122,24 +162,84 @@ MOVES: dict[str, Callable[[Connection, Lease], Awaitable[object]]] = {
     "release": lambda db, lease: release(db, [lease]),
     "delay": lambda db, lease: delay(db, [Rest(lease=lease, delay=60)]),
 }
+CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
+    "claim": lambda db, _: claim(db, given.WORKER, ttl=30),
+    "cancel_execution": lambda db, each: cancel_execution(db, each, reason="why"),
+    "revoke_lease": lambda db, each: revoke_lease(db, each, reason="why"),
+    "change_priority": lambda db, each: change_priority(db, each, 7),
+    "replay_execution": replay_execution,
+    "unblock_execution": unblock_execution,
+    "mark_lease_expired_if_due": mark_lease_expired_if_due,
+    "claim_execution": lambda db, each: claim_execution(
+        db, each, **HOLDER, expected_attempt_index=0, lease_ttl=30
+    ),
+    "claim_resumed_execution": lambda db, each: claim_resumed_execution(
+        db, each, **HOLDER, lease_ttl=30
+    ),
+    "issue_grant_and_claim": lambda db, each: issue_grant_and_claim(
+        db, each, lane_id="default", lease_duration_ms=30_000
+    ),
+}
 SWEEPS = {
     "promote_due": (promote_due, 60),
     "expire_leases": (expire_leases, 30),
     "expire_attempts": (expire_attempts, 10),
     "expire_executions": (expire_executions, 3600),
+    "unblock_routes": (unblock_routes, 0),
+}
+HELD_BACK = {
+    "unblock_execution": "paused_by_operator",
+    "unblock_routes": "waiting_for_capable_worker",
 }
 
 
 async def begin(db: Connection, state: str, **fields: Any) -> tuple[ExecutionId, Lease | None]:
-    """An execution in that state, alone in the database."""
+    """An execution in that state, and its lease if it has one."""
+    match state:
+        case "active":
+            lease = await given.claimed(db, **fields)
+            return lease.execution_id, lease
+        case "completed" | "failed" | "cancelled" | "expired":
+            return await execution(db, state, **fields), None
+        case "delayed":
+            return await given.created(db, delay=60, **fields), None
+        case "rate_limited":
+            limited_ = await given.created(db, **fields)
+            await block_execution_for_admission(db, limited_, "waiting_for_quota")
+            return limited_, None
+        case _:
+            return await given.created(db, **fields), None
+
+
+async def lost(db: Connection, clock: Clock, arrow: tuple[str, str, str]) -> ExecutionId:
+    """An execution whose lease ran out, with the grant that the operation of the arrow needs."""
+    before, _, operation = arrow
+    lease = await granted.lost(db, clock, **FIELDS.get(arrow, {}))
+    if before == "waiting":
+        await expire_leases(db, limit=1)
+    if operation == "claim_resumed_execution":
+        await granted.claim_granted(db, lease.execution_id)
+    if operation == "reclaim_execution":
+        await granted.reclaim_granted(db, lease.execution_id)
+    return lease.execution_id
+
+
+async def stand(
+    db: Connection, clock: Clock, arrow: tuple[str, str, str]
+) -> tuple[ExecutionId, Lease | None]:
+    """An execution from which the arrow can be taken, alone in the database."""
     for table in ("exec_core", "exec_body", "attempt"):
         await db.execute(f"DELETE FROM ff.{table}")
-    if state == "active":
-        lease = await given.claimed(db, **fields)
-        return lease.execution_id, lease
-    if state == "delayed":
-        fields["delay"] = 60
-    return await given.created(db, **fields), None
+    before, _, operation = arrow
+    if operation in ("claim_resumed_execution", "reclaim_execution", "mark_lease_expired_if_due"):
+        return await lost(db, clock, arrow), None
+    deadline = {"deadline": 3600} if operation == "expire_executions" else {}
+    execution_id, lease = await begin(db, before, **deadline, **FIELDS.get(arrow, {}))
+    if operation == "claim_execution":
+        await granted.claim_granted(db, execution_id)
+    if operation in HELD_BACK and before == "waiting":
+        await block_execution_for_admission(db, execution_id, HELD_BACK[operation])
+    return execution_id, lease
 
 
 async def take(db: Connection, clock: Clock, arrow: tuple[str, str, str]) -> str:
@@ -148,18 +248,21 @@ async def take(db: Connection, clock: Clock, arrow: tuple[str, str, str]) -> str
     if operation == "create_execution":
         execution_id, _ = await begin(db, after)
         return await given.public_state(db, execution_id)
-    deadline = {"deadline": 3600} if operation == "expire_executions" else {}
-    execution_id, lease = await begin(db, before, **deadline, **FIELDS.get(arrow, {}))
+    execution_id, lease = await stand(db, clock, arrow)
     assert await given.public_state(db, execution_id) == before
 
     if operation in SWEEPS:
         sweep, seconds = SWEEPS[operation]
         await clock.advance(seconds)
         assert await sweep(db, 10) == 1, arrow
-    elif operation == "claim":
-        await claim(db, given.WORKER, ttl=30)
-    elif operation == "cancel_execution":
-        await cancel_execution(db, execution_id, reason="why")
+    elif operation in CONTROLS:
+        await CONTROLS[operation](db, execution_id)
+    elif operation == "block_execution_for_admission":
+        why = "waiting_for_quota" if after == "rate_limited" else "paused_by_operator"
+        await block_execution_for_admission(db, execution_id, why)
+    elif operation == "reclaim_execution":
+        cap = 0 if after == "failed" else None
+        await reclaim_execution(db, execution_id, **HOLDER, lease_ttl=30, max_reclaim_count=cap)
     else:
         assert lease is not None
         await MOVES[operation](db, lease)
@@ -168,6 +271,10 @@ async def take(db: Connection, clock: Clock, arrow: tuple[str, str, str]) -> str
 
 async def test_every_arrow_is_what_the_engine_does(db: Connection, clock: Clock) -> None:
     drawn = [arrow for arrow in arrows() if arrow[1] != ENDS]
+    await granted.keyed(db)
+    await register_worker(
+        db, worker_id="w", worker_instance_id="w-1", lanes=["default"], liveness_ttl=10**6
+    )
 
     taken = [(arrow[0], await take(db, clock, arrow), arrow[2]) for arrow in drawn]
 

@@ -49,6 +49,8 @@ def test_every_example_is_a_file_or_is_run(page: str) -> None:
                 assert each.role, f"{each} is not run"
             case "sh":
                 assert each.role or UNMARKED_SHELL.match(each.text), f"{each} is not run"
+            case "text":
+                assert each.role == "output", f"{each} is not compared"
             case "mermaid":
                 pass
             case _:
@@ -56,7 +58,8 @@ def test_every_example_is_a_file_or_is_run(page: str) -> None:
 
 
 def test_every_example_that_is_marked_has_its_test() -> None:
-    marked = [each.name for page in NAMES for each in blocks(page) if each.role == "test"]
+    every = [each for page in NAMES for each in blocks(page)]
+    marked = [each.name for each in every if each.role in ("test", "output")]
     tests = "".join(path.read_text() for path in HERE.glob("test_*.py"))
 
     assert len(marked) == len(set(marked)), "two examples of one name"

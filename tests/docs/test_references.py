@@ -11,7 +11,12 @@ import typer.main
 import flowfabric
 from flowfabric import App, Client, Engine, Fail, Handle, Retry, Worker, errors, sync
 from flowfabric.cli.main import app as ff
+from flowfabric.client.admin import Admin
 from flowfabric.db.rows import Connection
+from flowfabric.engine.events.completion_events import CompletionEvent
+from flowfabric.engine.events.families import Event
+from flowfabric.engine.events.lease_events import LeaseEvent
+from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.reconcile.sweeps import SWEEPS
 from tests.docs.pages import prose, quoted, rows, sections
 
@@ -94,32 +99,59 @@ def error_classes() -> dict[str, type[errors.FlowFabricError]]:
     return {**found, "Retry": Retry}
 
 
+def listed_errors() -> dict[str, list[str]]:
+    """The rows of the table of classes, by the class."""
+    listed = rows(sections(ERRORS, 2)["All classes"])
+    return {quoted(cells[0])[0]: cells for cells in listed if len(cells) == 5}
+
+
+CODES_OF_INSTANCES = {"NotFound", "ValidationError", "InvalidGrant", "Unavailable"}
+
+
 def test_every_error_is_listed_with_its_code_status_and_retryability() -> None:
-    written = {quoted(cells[0])[0]: cells for cells in rows(sections(ERRORS, 2)["All classes"])}
+    written = listed_errors()
     classes = error_classes()
 
     assert set(written) == set(classes)
     for name, (_, code, status, retryable, _) in written.items():
         error = classes[name]
-        if name not in ("NotFound", "ValidationError", "Unavailable"):  # theirs is the instance's
+        if name not in CODES_OF_INSTANCES:
             assert quoted(code) == [error.code], name
         assert int(status) == error.http_status, name
         assert retryable == ("yes" if error.retry_class == "retryable" else "no"), name
 
 
 def test_codes_that_belong_to_an_instance_are_listed() -> None:
-    written = {quoted(cells[0])[0]: cells for cells in rows(sections(ERRORS, 2)["All classes"])}
+    written = listed_errors()
 
     assert quoted(written["NotFound"][1]) == [
-        errors.NotFound(entity, "").code for entity in ("execution", "attempt")
+        errors.NotFound(entity, "").code for entity in ("execution", "attempt", "lane", "worker")
     ]
     assert quoted(written["Unavailable"][1]) == [errors.Unavailable("", "").code]
 
 
-def test_every_validation_code_is_listed() -> None:
-    listed = rows(sections(ERRORS, 2)["Codes of ValidationError"])
+@pytest.mark.parametrize("error", [errors.ValidationError, errors.InvalidGrant])
+def test_every_code_of_an_instance_is_listed(error: Any) -> None:
+    listed = rows(sections(ERRORS, 2)[f"Codes of {error.__name__}"])
 
-    assert {quoted(code)[0] for code, _ in listed} == errors.ValidationError.CODES
+    assert {quoted(code)[0] for code, _ in listed} == error.CODES
+
+
+def test_what_an_error_catches_is_what_stands_under_it() -> None:
+    everything = rows(sections(ERRORS, 2)["All classes"])
+    written = {
+        quoted(cells[0])[0]: set(quoted(cells[1])) for cells in everything if len(cells) == 2
+    }
+    classes = error_classes()
+
+    for name, caught in written.items():
+        below = {
+            other
+            for other, error in classes.items()
+            if issubclass(error, classes[name]) and other != name
+        }
+        both = [other for other in written if other in below]
+        assert caught == below - set(both) - set().union(*(written[other] for other in both)), name
 
 
 def test_every_category_of_the_engine_is_listed() -> None:
@@ -159,6 +191,9 @@ def test_every_public_name_is_on_the_page() -> None:
         ("Client.connect", Client.connect),
         ("Client.submit", Client.submit),
         ("Client.search", Client.search),
+        ("Client.subscribe_completions", Client.subscribe_completions),
+        ("Client.subscribe_completions", Client.subscribe_lease_history),
+        ("Client.subscribe_completions", Client.subscribe_operator_events),
         ("Retry", Retry.__init__),
         ("Fail", Fail.__init__),
     ],
@@ -171,15 +206,23 @@ def test_a_call_has_the_parameters_that_are_written(title: str, function: Any) -
         if each.name not in ("self", "cls")
     ]
     written = [
-        (quoted(name)[0], (quoted(default) or [""])[0])
-        for name, default, _ in rows(sections(PYTHON, 3)[title])
+        (quoted(cells[0])[0], (quoted(cells[1]) or [""])[0])
+        for cells in rows(sections(PYTHON, 3)[title])
+        if len(cells) == 3
     ]
 
     assert written == taken
 
 
 @pytest.mark.parametrize(
-    ("title", "kind"), [("App", App), ("Client", Client), ("Handle", Handle), ("Worker", Worker)]
+    ("title", "kind"),
+    [
+        ("App", App),
+        ("Client", Client),
+        ("Client.admin", Admin),
+        ("Handle", Handle),
+        ("Worker", Worker),
+    ],
 )
 def test_every_member_is_on_the_page(title: str, kind: type) -> None:
     text = sections(PYTHON, 3)[title]
@@ -190,17 +233,31 @@ def test_every_member_is_on_the_page(title: str, kind: type) -> None:
 
 
 def test_every_operation_of_the_engine_is_named() -> None:
-    named = set(quoted(sections(PYTHON, 3)["Engine"]))
-    operations = {name for name in vars(Engine) if not name.startswith("_")}
+    groups = rows(sections(PYTHON, 3)["Engine"])
+    named = {operation for _, operations in groups for operation in quoted(operations)}
+    parts = [part for part in Engine.__mro__ if part is not object]
+    operations = {name for part in parts for name in vars(part) if not name.startswith("_")}
 
-    assert operations - {"connect", "close", "partitions"} <= named
+    assert operations - {"connect", "close", "partitions"} == named
+
+
+@pytest.mark.parametrize("event", [CompletionEvent, LeaseEvent, OperatorEvent])
+def test_every_field_of_an_event_is_listed(event: type[Event]) -> None:
+    tables = rows(sections(PYTHON, 3)["Client.subscribe_completions"])
+    listed = {cells[0]: quoted(cells[1]) for cells in tables if len(cells) == 2}
+
+    own = tuple(listed[f"`{event.__name__}`"])
+    assert listed["every one"] == list(Event.__struct_fields__)
+    assert own == event.__struct_fields__[len(Event.__struct_fields__) :]
 
 
 def test_the_blocking_client_has_the_same_methods() -> None:
     def methods(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
 
-    assert methods(Client) - methods(sync.Client) == {"submit_given", "execution_of", "handles"}
+    inner = {"submit_given", "execution_of", "handles", "parse"}
+    subscriptions = {name for name in methods(Client) if name.startswith("subscribe_")}
+    assert methods(Client) - methods(sync.Client) == inner | subscriptions
     assert methods(Handle) == methods(sync.Handle)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from flowfabric.errors import invalid_input
 
 _WRITTEN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)?")
+_LONGEST: Final = timedelta(days=36_500)
 _UNITS: Final = {
     "ms": "milliseconds",
     "s": "seconds",
@@ -25,9 +26,12 @@ def duration(text: str, *, field: str) -> timedelta:
     if found is None:
         raise invalid_input(field, text, "must look like 90s, 15m, 12h or 7d")
     try:
-        return timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})
+        length = timedelta(**{_UNITS[found[2] or "s"]: float(found[1])})
     except OverflowError:
-        raise invalid_input(field, text, "is too long") from None
+        length = timedelta.max
+    if length > _LONGEST:
+        raise invalid_input(field, text, "is longer than a century")
+    return length
 
 
 def spoken(length: timedelta) -> str:

@@ -22,7 +22,7 @@ from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.facade import Engine
-from flowfabric.errors import StreamDisconnected
+from flowfabric.errors import StreamDisconnected, TransportError
 from flowfabric.wire import wire
 
 app = typer.Typer(help="Events: what happens, as it happens.", no_args_is_help=True)
@@ -74,11 +74,14 @@ async def _tail(
     as_json: bool,
 ) -> None:
     """Follow until `limit` events were shown; a lost connection is made up for."""
-    shown = 0
-    sys.stderr.write(f"following {family.value} events\n")
+    shown, told = 0, False
     while True:
         try:
             async with await _subscribed(engine, family, cursor, wanted) as subscription:
+                if not told:
+                    sys.stderr.write(f"following {family.value} events\n")
+                    sys.stderr.flush()
+                told, cursor = True, subscription.cursor
                 async for event in subscription:
                     _show(event, as_json)
                     shown += 1
@@ -87,6 +90,10 @@ async def _tail(
         except StreamDisconnected as cut:
             cursor = cut.cursor
             await asyncio.sleep(0.2)
+        except TransportError:
+            if not told:
+                raise
+            await asyncio.sleep(1.0)
 
 
 async def _subscribed(

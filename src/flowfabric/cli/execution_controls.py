@@ -24,7 +24,7 @@ from flowfabric.cli.executions import (
     app,
     searched,
 )
-from flowfabric.cli.output import AsJson, DatabaseUrl, Id, complain, console, print_json
+from flowfabric.cli.output import AsJson, DatabaseUrl, Id, complain, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import who
 from flowfabric.engine.executions.search import Search
@@ -222,8 +222,8 @@ def _each(
     database_url: str | None, work: Work, verb: tuple[str, str], chosen: _Chosen, as_json: bool
 ) -> None:
     """Do `work` for each that was chosen; for what a search found, once the user agrees."""
-    named = [ExecutionId.parse(each) for each in chosen.ids or ()]
-    if len(named) == 1:
+    named = list(dict.fromkeys(ExecutionId.parse(each) for each in chosen.ids or ()))
+    if len(chosen.ids or ()) == 1:
         answer = ask(database_url, lambda engine: work(engine, named[0]))
         again = isinstance(answer, Cancelled) and answer.repeated
         _say(answer, f"{verb[1]}{' before:' if again else ''} {named[0]}", as_json)
@@ -231,7 +231,7 @@ def _each(
     done = ask(database_url, lambda engine: _agreed(engine, work, verb[0], chosen, named))
     failed = [each for each in done if each.error]
     report = {verb[1]: len(done) - len(failed), "executions": done}
-    _say(report, f"{verb[1]} {_many(len(done) - len(failed))}", as_json)
+    _say(report, f"{verb[1]} {counted(len(done) - len(failed), 'execution')}", as_json)
     for each in failed:
         complain(each.error or "")
     if failed:
@@ -244,12 +244,8 @@ async def _agreed(
     if named:
         return await _all(engine, work, named)
     found = await _find(engine, chosen)
-    confirmed(f"{verb} {_many(len(found))}?", yes=chosen.yes or not found)
+    confirmed(f"{verb} {counted(len(found), 'execution')}?", yes=chosen.yes or not found)
     return await _all(engine, work, found)
-
-
-def _many(count: int) -> str:
-    return "1 execution" if count == 1 else f"{count} executions"
 
 
 async def _find(engine: Engine, chosen: _Chosen) -> list[ExecutionId]:

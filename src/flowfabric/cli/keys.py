@@ -72,9 +72,9 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Sign with a new key, from FF_WAITPOINT_HMAC_SECRET (hex) or made at random."""
-    name = kid or f"k-{secrets.token_hex(4)}"
+    name = f"k-{secrets.token_hex(4)}" if kid is None else kid
     secret = os.environ.get(SECRET_ENV) or secrets.token_hex(32)
-    grace_ms = milliseconds(duration(grace, field="--grace"))
+    grace_ms = milliseconds(duration(grace, field="--grace"), field="--grace")
     [answer] = ask(
         database_url,
         lambda engine: engine.rotate_waitpoint_hmac_secret_all(name, secret, grace_ms, actor=who()),
@@ -85,5 +85,8 @@ def rotate(
         console.print(f"{escape(answer.result.kid)} signs already; nothing changed")
     else:
         before = answer.result.previous_kid
-        was = f"; {escape(before)} verifies for {grace} more" if before else ""
+        was = ""
+        if before:
+            end = f"verifies for {grace} more" if grace_ms else "verifies no more"
+            was = f"; {escape(before)} {end}"
         console.print(f"{escape(answer.result.new_kid)} signs from now on{was}")

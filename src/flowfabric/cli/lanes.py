@@ -10,7 +10,15 @@ from rich.markup import escape
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
-from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
+from flowfabric.cli.output import (
+    AsJson,
+    DatabaseUrl,
+    ago,
+    console,
+    options_follow,
+    print_json,
+    table,
+)
 from flowfabric.client.identity import who
 from flowfabric.engine.lanes.list_lanes import LaneCount
 from flowfabric.engine.lanes.set_lane_retention import KEEP
@@ -29,6 +37,7 @@ def lanes(
 ) -> None:
     """Show every lane with its state and what waits, is delayed and runs on it."""
     if context.invoked_subcommand is not None:
+        options_follow(context, as_json, database_url)
         return
     found = ask(database_url, lambda engine: engine.count_by_lane())
     if as_json:
@@ -44,7 +53,7 @@ def lanes(
             str(lane.waiting),
             str(lane.delayed),
             str(lane.active),
-            str(lane.suspended + lane.waiting_children + lane.rate_limited),
+            str(lane.suspended + lane.waiting_children + lane.rate_limited + lane.blocked),
             ago(lane.oldest_waiting_since),
             _kept(lane.retention),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -37,6 +38,20 @@ _COLOURS: Final = {
     PublicState.EXPIRED: "red",
     PublicState.DELAYED: "yellow",
 }
+
+
+def options_follow(context: typer.Context, *given: object) -> None:
+    """A group that lists by itself takes options only then: before a command they would be lost."""
+    from_environment = os.environ.get("FF_DATABASE_URL")
+    if any(each not in (None, False, from_environment) for each in given):
+        raise typer.BadParameter(
+            f"give options after the command: {context.info_name} {context.invoked_subcommand} …"
+        )
+
+
+def counted(number: int, what: str) -> str:
+    """`1 execution`, `2 executions`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def print_json(value: object) -> None:

@@ -12,11 +12,12 @@ from rich.progress import Progress
 from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
-from flowfabric.cli.output import AsJson, DatabaseUrl, console, print_json
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import who
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.trim_retention import Trim
+from flowfabric.errors import NotFound
 
 app = typer.Typer(help="Forget executions that ended long ago.", no_args_is_help=True)
 
@@ -50,15 +51,17 @@ def trim(
     if as_json:
         print_json({"forgotten": forgotten})
     else:
-        console.print(f"forgot {forgotten} executions")
+        console.print(f"forgot {counted(forgotten, 'execution')}")
 
 
 async def _trim(engine: Engine, wanted: Trim, length: timedelta, yes: bool) -> int:
+    if wanted.lane_id not in {lane.lane_id for lane in await engine.count_by_lane()}:
+        raise NotFound("lane", wanted.lane_id)
     many = await engine.count_trimmable(wanted)
     if many == 0:
         return 0
     confirmed(
-        f"forget {many} executions that ended on lane {wanted.lane_id!r} "
+        f"forget {counted(many, 'execution')} that ended on lane {wanted.lane_id!r} "
         f"more than {spoken(length)} ago?",
         yes=yes,
     )

@@ -79,8 +79,8 @@ async def _submit(
     dsn: str, new: NewExecution, *, wait: bool, timeout: float | None, as_json: bool
 ) -> None:
     async with await Client.connect(dsn, namespace=new.namespace) as client:
-        await _warn_if_nobody_offers(client, new)
         [answer] = await client.engine.create_execution([new])
+        await _warn_if_nobody_offers(client, new)
         created = isinstance(answer, Created)
         answered: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
         if wait:

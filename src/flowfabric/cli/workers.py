@@ -8,7 +8,15 @@ import typer
 from rich.markup import escape
 
 from flowfabric.cli.connection import ask
-from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
+from flowfabric.cli.output import (
+    AsJson,
+    DatabaseUrl,
+    ago,
+    console,
+    options_follow,
+    print_json,
+    table,
+)
 from flowfabric.client.identity import who
 from flowfabric.engine.workers.heartbeat_worker import NotRegistered
 from flowfabric.errors import NotFound
@@ -30,6 +38,7 @@ def workers(
 ) -> None:
     """Show the registered worker processes."""
     if context.invoked_subcommand is not None:
+        options_follow(context, as_json, after)
         return
     page = ask(
         database_url, lambda engine: engine.list_workers(namespace, after=after, limit=limit)

@@ -105,8 +105,9 @@ class ValidationError(EngineError):
 
 
 def invalid_input(field: str, value: object, why: str) -> ValidationError:
-    """The validation error for one field, naming it and what was given."""
-    return ValidationError("invalid_input", f"{field} {value!r} {why}")
+    """The validation error for one field, naming it and what was given, if anything was."""
+    given = "" if value is None else f" {value!r}"
+    return ValidationError("invalid_input", f"{field}{given} {why}")
 
 
 class Unavailable(EngineError):

@@ -46,8 +46,15 @@ class ExecutionNotEligible(Contention):
 
     code = "execution_not_eligible"
 
-    def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
-        super().__init__(f"execution {execution_id} is {public_state}, not waiting for a worker")
+    def __init__(
+        self,
+        execution_id: ExecutionId,
+        public_state: str,
+        *,
+        word: str | None = None,
+        wanted: str = "waiting for a worker",
+    ) -> None:
+        super().__init__(f"execution {execution_id} is {word or public_state}, not {wanted}")
         self.execution_id, self.public_state = execution_id, public_state
 
 

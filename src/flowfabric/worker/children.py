@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 from uuid import UUID
 
 from flowfabric.db.transaction import repeated
-from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.delay import Delayed, Rest
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
 from flowfabric.errors import (
@@ -20,19 +19,18 @@ from flowfabric.errors import (
     StaleLease,
     invalid_input,
 )
-from flowfabric.ids import ExecutionId, child_id, wait_id
+from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Disposition, JoinPolicy, Quorum
 from flowfabric.states import GroupState, PublicState
+from flowfabric.worker.brood import Brood, Child, ChildCall, child_failed
 
 if TYPE_CHECKING:
     from flowfabric.engine.executions.outcomes import Outcome
     from flowfabric.engine.facade import Engine
     from flowfabric.engine.flows.read_wait import Wait
-    from flowfabric.policy import ExecutionPolicy
     from flowfabric.worker.held import Held
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 _LOOK_AGAIN: Final = 1.0
 
@@ -51,16 +49,12 @@ class Children:
         self._turn = asyncio.Lock()
 
     async def gather(self, calls: Iterable[ChildCall[R]]) -> list[R]:
+        """What all of them returned; raises `ChildFailed` as soon as one has failed."""
         brood = self._next(calls)
-        if not brood.calls:
-            return []
-        wait = await self._decided(brood, AllOf())
-        if wait.group_state is not GroupState.SATISFIED:
-            raise await self._failure(brood, wait)
-        ends = await self._ends(brood.calls)
-        return [brood.value(end) for end in ends]
+        return await self._all(brood) if brood.calls else []
 
     async def gather_ends(self, calls: Iterable[ChildCall[R]]) -> list[R | ChildFailed]:
+        """What each returned or failed with, once all have ended."""
         brood = self._next(calls)
         if not brood.calls:
             return []
@@ -73,6 +67,7 @@ class Children:
         ]
 
     async def race(self, calls: Iterable[ChildCall[R]]) -> R:
+        """What the first that succeeds returned."""
         brood = self._next(calls)
         if not brood.calls:
             raise invalid_input("calls", 0, "must be at least one to race")
@@ -82,6 +77,7 @@ class Children:
     async def quorum(
         self, k: int, calls: Iterable[ChildCall[R]], on_satisfied: Disposition
     ) -> list[R]:
+        """What the first `k` that succeed returned."""
         brood = self._next(calls)
         policy = Quorum(k, on_satisfied)
         if k > len(brood.calls):
@@ -89,6 +85,7 @@ class Children:
         return await self._first(brood, k, policy)
 
     async def spawn(self, call: ChildCall[R], *, detached: bool) -> Child[R]:
+        """A child that runs while its parent goes on."""
         brood = self._next([call])
         await self._spawned(brood, None if detached else AllOf())
         [execution_id] = brood.calls
@@ -96,11 +93,8 @@ class Children:
         async def result() -> R:
             if detached:
                 raise invalid_input("child", str(execution_id), "is detached: nobody waits for it")
-            wait = await self._decided(brood, AllOf())
-            if wait.group_state is not GroupState.SATISFIED:
-                raise await self._failure(brood, wait)
-            [end] = await self._ends([execution_id])
-            return brood.value(end)
+            [only] = await self._all(brood)
+            return only
 
         return Child(execution_id, result)
 
@@ -109,6 +103,12 @@ class Children:
     def _next(self, calls: Iterable[ChildCall[R]]) -> Brood[R]:
         position, self._position = self._position, self._position + 1
         return Brood(self._lease.execution_id, position, list(calls))
+
+    async def _all(self, brood: Brood[R]) -> list[R]:
+        wait = await self._decided(brood, AllOf())
+        if wait.group_state is not GroupState.SATISFIED:
+            raise await self._failure(brood, wait)
+        return [brood.value(end) for end in await self._ends(brood.calls)]
 
     async def _first(self, brood: Brood[R], k: int, policy: JoinPolicy) -> list[R]:
         """What the first `k` that succeeded returned, in the order of the calls."""

@@ -14,7 +14,8 @@ from flowfabric.errors import ChildFailed, LeaseLost
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import Disposition
 from flowfabric.states import AttemptType
-from flowfabric.worker.children import Child, ChildCall, Children
+from flowfabric.worker.brood import Child, ChildCall
+from flowfabric.worker.children import Children
 
 if TYPE_CHECKING:
     from flowfabric.engine.facade import Engine

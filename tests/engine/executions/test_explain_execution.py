@@ -70,7 +70,7 @@ async def test_there_is_no_worker(db: Connection) -> None:
     assert await only(db, execution_id) == Reason(
         why=Why.NO_WORKER,
         message="no live worker on lane 'default' in namespace 'default'",
-        remedy="start one: ff worker MODULE:APP --lane 'default'",
+        remedy="start one: ff worker MODULE:APP --lane default",
     )
 
 
@@ -160,7 +160,7 @@ async def test_its_lane_rests_since_somebody_said_so(
     assert await only(db, execution_id) == Reason(
         why=Why.LANE_NOT_ACTIVE,
         message=f"lane 'default' is {state} by alice since {at(await clock.now())}: a deployment",
-        remedy="make it active again: ff lanes resume 'default'",
+        remedy="make it active again: ff lanes resume default",
     )
 
 

@@ -110,6 +110,7 @@ async def test_what_is_open_on_a_lane_is_counted_by_state(db: Connection, clock:
         suspended=0,
         waiting_children=0,
         rate_limited=0,
+        blocked=0,
         oldest_waiting_since=None,
     )
     assert (mail.lane_id, mail.waiting, mail.delayed, mail.active) == ("mail", 3, 2, 1)
@@ -149,12 +150,12 @@ async def test_a_lane_is_counted_with_its_state_and_who_set_it(
     [
         ("waiting_for_budget", "rate_limited"),
         ("waiting_for_quota", "rate_limited"),
-        ("waiting_for_capable_worker", "waiting"),
-        ("paused_by_operator", "waiting"),
-        ("paused_by_policy", "waiting"),
+        ("waiting_for_capable_worker", "blocked"),
+        ("paused_by_operator", "blocked"),
+        ("paused_by_policy", "blocked"),
     ],
 )
-async def test_what_is_held_back_is_counted_once_by_its_public_state(
+async def test_what_is_held_back_is_counted_once_and_not_as_waiting(
     db: Connection, reason: str, counted: str
 ) -> None:
     await block_execution_for_admission(db, await given.created(db), reason)
@@ -186,10 +187,10 @@ async def test_what_is_suspended_depends_on_others_or_was_resumed_is_counted_onc
 
 
 NOTHING = dict.fromkeys(
-    ("waiting", "delayed", "active", "suspended", "waiting_children", "rate_limited"), 0
+    ("waiting", "delayed", "active", "suspended", "waiting_children", "rate_limited", "blocked"), 0
 )
 
 
 def numbers(lane: LaneCount) -> dict[str, int]:
-    """How many of each public state are open on the lane."""
+    """How many of each kind are open on the lane."""
     return {state: getattr(lane, state) for state in NOTHING}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from flowfabric.engine.executions.explanation import Explanation, Facts, Reason, Why
 from flowfabric.ids import ExecutionId
@@ -158,7 +159,7 @@ def _lane_not_active(facts: Facts) -> Reason:
     return Reason(
         why=Why.LANE_NOT_ACTIVE,
         message=f"lane {facts.lane_id!r} is {facts.lane_state}{by}{since}{because}",
-        remedy=f"make it active again: ff lanes resume '{facts.lane_id}'",
+        remedy=f"make it active again: ff lanes resume {quote(facts.lane_id)}",
     )
 
 
@@ -172,7 +173,7 @@ def _unserved(facts: Facts) -> Reason | None:
         return Reason(
             why=Why.NO_WORKER,
             message=f"no live worker {here}{elsewhere}",
-            remedy=f"start one: ff worker MODULE:APP --lane '{facts.lane_id}'",
+            remedy=f"start one: ff worker MODULE:APP --lane {quote(facts.lane_id)}",
         )
     if facts.kind_workers == 0:
         return Reason(

@@ -45,7 +45,12 @@ async def adopt_children(
     """
     home = flow.partition_key
     rows = await fetch_all(
-        conn, ADOPT_CHILDREN, _Child, partition_key=home, wait=wait, child=[each.uuid for each in found]
+        conn,
+        ADOPT_CHILDREN,
+        _Child,
+        partition_key=home,
+        wait=wait,
+        child=[each.uuid for each in found],
     )
     for row in rows:
         if row.flow_id != flow.flow_id:

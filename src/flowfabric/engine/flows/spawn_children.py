@@ -56,6 +56,7 @@ WITH waited AS (
 SELECT count(*) AS moved FROM linked
 """
 
+
 class _Parent(msgspec.Struct, frozen=True):
     flow_id: UUID | None
     namespace: str

@@ -24,28 +24,30 @@ SELECT lane_id FROM ff.lane_registry
 LANE_COUNTS: Final[LiteralString] = """
 -- lanes.count_by_lane
 WITH open_ AS (       -- what waits, is delayed, runs, or is held back
-    SELECT route_id, public_state, created_at_ms FROM ff.exec_core
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
      WHERE eligibility_state = 'eligible_now'
      UNION ALL
-    SELECT route_id, public_state, created_at_ms FROM ff.exec_core
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
      WHERE delay_until_ms IS NOT NULL
      UNION ALL
-    SELECT route_id, public_state, created_at_ms FROM ff.exec_core
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
      WHERE lifecycle_phase = 'active'
      UNION ALL
-    SELECT route_id, public_state, created_at_ms FROM ff.exec_core
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
      WHERE lifecycle_phase = 'suspended'
         OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_budget', 'blocked_by_quota',
                'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
 ), counted AS (       -- by route, of which there are few
     SELECT route_id,
-           count(*) FILTER (WHERE public_state IN ('waiting', 'resumable')) AS waiting,
+           count(*) FILTER (WHERE eligibility_state = 'eligible_now') AS waiting,
            count(*) FILTER (WHERE public_state = 'delayed') AS delayed,
            count(*) FILTER (WHERE public_state = 'active') AS active,
            count(*) FILTER (WHERE public_state = 'suspended') AS suspended,
            count(*) FILTER (WHERE public_state = 'waiting_children') AS waiting_children,
            count(*) FILTER (WHERE public_state = 'rate_limited') AS rate_limited,
-           min(created_at_ms) FILTER (WHERE public_state IN ('waiting', 'resumable')) AS oldest_ms
+           count(*) FILTER (WHERE eligibility_state IN (
+               'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')) AS blocked,
+           min(created_at_ms) FILTER (WHERE eligibility_state = 'eligible_now') AS oldest_ms
       FROM open_ GROUP BY route_id
 )
 SELECT l.lane_id, l.lane_state, l.state_changed_at_ms, l.state_changed_by, l.state_reason,
@@ -53,7 +55,8 @@ SELECT l.lane_id, l.lane_state, l.state_changed_at_ms, l.state_changed_by, l.sta
        coalesce(sum(c.delayed), 0)::bigint AS delayed, coalesce(sum(c.active), 0)::bigint AS active,
        coalesce(sum(c.suspended), 0)::bigint AS suspended,
        coalesce(sum(c.waiting_children), 0)::bigint AS waiting_children,
-       coalesce(sum(c.rate_limited), 0)::bigint AS rate_limited, min(c.oldest_ms) AS oldest_ms
+       coalesce(sum(c.rate_limited), 0)::bigint AS rate_limited,
+       coalesce(sum(c.blocked), 0)::bigint AS blocked, min(c.oldest_ms) AS oldest_ms
   FROM ff.lane_registry l
   LEFT JOIN ff.route r USING (lane_id)
   LEFT JOIN counted c USING (route_id)
@@ -85,6 +88,8 @@ class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
     suspended: int
     waiting_children: int
     rate_limited: int
+    blocked: int
+    """Held back by an operator, a policy or the lack of a capable worker."""
     oldest_waiting_since: datetime | None
 
 
@@ -106,6 +111,7 @@ class _Count(msgspec.Struct, frozen=True):
     suspended: int
     waiting_children: int
     rate_limited: int
+    blocked: int
     oldest_ms: int | None
 
 
@@ -140,6 +146,7 @@ async def count_by_lane(conn: Connection) -> list[LaneCount]:
             suspended=row.suspended,
             waiting_children=row.waiting_children,
             rate_limited=row.rate_limited,
+            blocked=row.blocked,
             oldest_waiting_since=instant(row.oldest_ms),
         )
         for row in rows

@@ -48,7 +48,8 @@ async def set_lane_retention(
     check_actor(actor)
     retention_ms = None if retention is None else milliseconds(retention, field="retention")
     if retention_ms is not None and (retention_ms < 0 or (retention and retention_ms == 0)):
-        raise invalid_input("retention", retention, "must be 0, or at least a millisecond")
+        given = retention.total_seconds() if isinstance(retention, timedelta) else retention
+        raise invalid_input("retention", given, "must be 0, or at least a millisecond")
     seen = await fetch_maybe(
         conn, SET_LANE_RETENTION, _Seen, lane_id=lane_id, retention_ms=retention_ms
     )

@@ -119,7 +119,7 @@ async def block_execution_for_admission(
     if standing.lifecycle_phase == LifecyclePhase.TERMINAL:
         raise _ended(execution_id, standing)
     if standing.eligibility_state != EligibilityState.ELIGIBLE_NOW:
-        raise ExecutionNotEligible(execution_id, standing.public_state)
+        raise ExecutionNotEligible(execution_id, standing.public_state, word=standing.word)
     await execute(
         conn,
         BLOCK,
@@ -162,7 +162,9 @@ async def unblock_execution(
         None,
         standing.blocking_reason,
     ):
-        raise ExecutionNotEligible(execution_id, standing.public_state)
+        raise ExecutionNotEligible(
+            execution_id, standing.public_state, word=standing.word, wanted="held back so"
+        )
     await fetch_one(
         conn,
         UNBLOCK,

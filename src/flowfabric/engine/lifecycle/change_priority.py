@@ -46,7 +46,7 @@ async def change_priority(
         raise invalid_input("new_priority", new_priority, "must be a whole number")
     standing = await standing_of(conn, execution_id)
     if standing.eligibility_state != EligibilityState.ELIGIBLE_NOW:
-        raise ExecutionNotEligible(execution_id, standing.public_state)
+        raise ExecutionNotEligible(execution_id, standing.public_state, word=standing.word)
     priority = clamp_priority(new_priority)
     await execute(
         conn,

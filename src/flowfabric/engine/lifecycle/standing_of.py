@@ -42,6 +42,12 @@ class Standing(msgspec.Struct, frozen=True):
     deadline_at_ms: int | None
     max_replay_count: int
 
+    @property
+    def word(self) -> str:
+        """Where it stands: what holds it back if something does, else its public state."""
+        blocked = self.eligibility_state.startswith("blocked_by_")
+        return self.eligibility_state if blocked else self.public_state
+
 
 async def standing_of(conn: Connection, execution_id: ExecutionId) -> Standing:
     """The execution, locked until the transaction ends; raises `NotFound`."""
