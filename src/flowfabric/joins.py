@@ -113,8 +113,8 @@ def check_expected(policy: JoinPolicy, expected_n: int | None) -> None:
     """Raises `ValidationError(invalid_input)` where the quorum could never be reached."""
     if expected_n is None:
         return
-    if expected_n < 1:
-        raise invalid_input("expected_n", expected_n, "must be at least 1")
+    if type(expected_n) is not int or expected_n < 1:
+        raise invalid_input("expected_n", expected_n, "must be a whole number of at least 1")
     if isinstance(policy, Quorum) and policy.k > expected_n:
         raise invalid_input("k", policy.k, f"is more than the {expected_n} edges expected")
 

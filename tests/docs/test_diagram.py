@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
+from uuid import UUID
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine import lifecycle
@@ -24,20 +25,26 @@ from flowfabric.engine.lifecycle.claim_execution import claim_execution
 from flowfabric.engine.lifecycle.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.hold_dependents import hold_dependents
 from flowfabric.engine.lifecycle.issue_grant_and_claim import issue_grant_and_claim
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import mark_lease_expired_if_due
+from flowfabric.engine.lifecycle.park_members import park_members
 from flowfabric.engine.lifecycle.progress import progress
+from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.reclaim_execution import reclaim_execution
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
+from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
@@ -59,7 +66,7 @@ CONCEPTS = "docs/concepts.md"
 ARROW = re.compile(r"^ *(\S+) --> (\S+)(?: : (.+))?$", re.MULTILINE)
 ENDS = "[*]"
 STATES = {state.value for state in PublicState} | {ENDS}
-NOT_REACHED = {"waiting_children", "suspended", "resumable", "skipped"}
+NOT_REACHED = {"suspended", "resumable"}
 
 
 def arrows() -> list[tuple[str, str, str]]:
@@ -113,7 +120,7 @@ def test_every_state_is_drawn_or_said_to_be_out_of_reach() -> None:
 def test_every_end_and_no_other_state_leads_to_nothing() -> None:
     drawn = {before for before, after, _ in arrows() if after == ENDS}
 
-    assert drawn == {"completed", "failed", "cancelled", "expired"}
+    assert drawn == {"completed", "failed", "cancelled", "expired", "skipped"}
     assert all(PublicState(state).is_terminal for state in drawn)
 
 
@@ -122,7 +129,7 @@ def test_the_vectors_use_only_words_of_the_enums() -> None:
     words = {word.value for alphabet in alphabets for word in alphabet}
 
     vectors = [cells for cells in rows(sections(CONCEPTS, 2)["States"]) if " / " in cells[1]]
-    assert len(vectors) == 13
+    assert len(vectors) == 18
     for _, vector in vectors:
         for alphabet, part in zip(alphabets, vector.split(" / "), strict=False):
             assert set(quoted(part)) <= words
@@ -143,6 +150,7 @@ def limited(delay_ms: int) -> ExecutionPolicy:
 
 
 NO_RECLAIM = ExecutionPolicy(max_reclaim_count=0)
+FLOW = UUID(int=7)
 
 FIELDS: dict[tuple[str, str, str], dict[str, Any]] = {
     ("active", "waiting", "fail"): {"policy": AT_ONCE},
@@ -152,7 +160,22 @@ FIELDS: dict[tuple[str, str, str], dict[str, Any]] = {
     ("active", "expired", "expire_attempts"): {"policy": ExecutionPolicy(timeout_policy=LIMIT)},
     ("active", "waiting", "expire_attempts"): {"policy": limited(0)},
     ("active", "delayed", "expire_attempts"): {"policy": limited(60_000)},
+    ("waiting_children", "delayed", "promote_dependents"): {"delay": 60},
 }
+
+
+async def wait_for_a_child(db: Connection, lease: Lease) -> object:
+    """The holder puts its attempt down until a child ends, which runs."""
+    wait = await db.fetchval(
+        "INSERT INTO ff.edge_group (partition_key, flow_id, downstream_eid, wakes, running_count)"
+        " VALUES ($1, $2, gen_random_uuid(), $3, 1) RETURNING downstream_eid",
+        lease.execution_id.partition_key,
+        FLOW,
+        lease.execution_id.uuid,
+    )
+    return await wait_children(db, [ChildWait(lease=lease, wait=UUID(str(wait)))])
+
+
 MOVES: dict[str, Callable[[Connection, Lease], Awaitable[object]]] = {
     "renew": lambda db, lease: renew(db, [lease], ttl=30),
     "progress": lambda db, lease: progress(db, lease, percent=1),
@@ -161,13 +184,17 @@ MOVES: dict[str, Callable[[Connection, Lease], Awaitable[object]]] = {
     "cancel": lambda db, lease: cancel(db, [Cancellation(lease, "why")]),
     "release": lambda db, lease: release(db, [lease]),
     "delay": lambda db, lease: delay(db, [Rest(lease=lease, delay=60)]),
+    "wait_children": lambda db, lease: wait_for_a_child(db, lease),
 }
 CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
     "claim": lambda db, _: claim(db, given.WORKER, ttl=30),
     "cancel_execution": lambda db, each: cancel_execution(db, each, reason="why"),
     "revoke_lease": lambda db, each: revoke_lease(db, each, reason="why"),
     "change_priority": lambda db, each: change_priority(db, each, 7),
-    "replay_execution": replay_execution,
+    "promote_dependents": lambda db, each: promote_dependents(db, [each]),
+    "hold_dependents": lambda db, each: hold_dependents(db, [each]),
+    "park_members": lambda db, each: park_members(db, each.partition_key, FLOW, also_running=False),
+    "terminalize": lambda db, each: terminalize(db, [each], outcome=TerminalOutcome.SKIPPED),
     "unblock_execution": unblock_execution,
     "mark_lease_expired_if_due": mark_lease_expired_if_due,
     "claim_execution": lambda db, each: claim_execution(
@@ -186,6 +213,7 @@ SWEEPS = {
     "expire_attempts": (expire_attempts, 10),
     "expire_executions": (expire_executions, 3600),
     "unblock_routes": (unblock_routes, 0),
+    "end_parked_members": (end_parked_members, 0),
 }
 HELD_BACK = {
     "unblock_execution": "paused_by_operator",
@@ -201,6 +229,12 @@ async def begin(db: Connection, state: str, **fields: Any) -> tuple[ExecutionId,
             return lease.execution_id, lease
         case "completed" | "failed" | "cancelled" | "expired":
             return await execution(db, state, **fields), None
+        case "waiting_children":
+            return await given.created(db, hold=True, flow_id=FLOW, **fields), None
+        case "skipped":
+            skipped = await given.created(db, hold=True, **fields)
+            await terminalize(db, [skipped], outcome=TerminalOutcome.SKIPPED)
+            return skipped, None
         case "delayed":
             return await given.created(db, delay=60, **fields), None
         case "rate_limited":
@@ -233,10 +267,14 @@ async def stand(
     before, _, operation = arrow
     if operation in ("claim_resumed_execution", "reclaim_execution", "mark_lease_expired_if_due"):
         return await lost(db, clock, arrow), None
-    deadline = {"deadline": 3600} if operation == "expire_executions" else {}
-    execution_id, lease = await begin(db, before, **deadline, **FIELDS.get(arrow, {}))
+    more: dict[str, Any] = {"deadline": 3600} if operation == "expire_executions" else {}
+    if operation in ("park_members", "end_parked_members") and before != "waiting_children":
+        more = {"flow_id": FLOW}
+    execution_id, lease = await begin(db, before, **more, **FIELDS.get(arrow, {}))
     if operation == "claim_execution":
         await granted.claim_granted(db, execution_id)
+    if operation == "end_parked_members":
+        await park_members(db, execution_id.partition_key, FLOW, also_running=False)
     if operation in HELD_BACK and before == "waiting":
         await block_execution_for_admission(db, execution_id, HELD_BACK[operation])
     return execution_id, lease
@@ -257,6 +295,8 @@ async def take(db: Connection, clock: Clock, arrow: tuple[str, str, str]) -> str
         assert await sweep(db, 10) == 1, arrow
     elif operation in CONTROLS:
         await CONTROLS[operation](db, execution_id)
+    elif operation == "replay_execution":
+        await replay_execution(db, execution_id, groups_reset=1 if before == "skipped" else None)
     elif operation == "block_execution_for_admission":
         why = "waiting_for_quota" if after == "rate_limited" else "paused_by_operator"
         await block_execution_for_admission(db, execution_id, why)

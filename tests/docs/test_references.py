@@ -9,7 +9,19 @@ import pytest
 import typer.main
 
 import flowfabric
-from flowfabric import App, Client, Engine, Fail, Handle, Retry, Worker, errors, sync
+from flowfabric import (
+    App,
+    Client,
+    Engine,
+    Fail,
+    Flow,
+    FlowHandle,
+    Handle,
+    Retry,
+    Worker,
+    errors,
+    sync,
+)
 from flowfabric.cli.main import app as ff
 from flowfabric.client.admin import Admin
 from flowfabric.db.rows import Connection
@@ -105,6 +117,7 @@ def listed_errors() -> dict[str, list[str]]:
     return {quoted(cells[0])[0]: cells for cells in listed if len(cells) == 5}
 
 
+ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge")
 CODES_OF_INSTANCES = {"NotFound", "ValidationError", "InvalidGrant", "Unavailable"}
 
 
@@ -125,7 +138,7 @@ def test_codes_that_belong_to_an_instance_are_listed() -> None:
     written = listed_errors()
 
     assert quoted(written["NotFound"][1]) == [
-        errors.NotFound(entity, "").code for entity in ("execution", "attempt", "lane", "worker")
+        errors.NotFound(entity, "").code for entity in ENTITIES
     ]
     assert quoted(written["Unavailable"][1]) == [errors.Unavailable("", "").code]
 
@@ -221,6 +234,8 @@ def test_a_call_has_the_parameters_that_are_written(title: str, function: Any) -
         ("Client", Client),
         ("Client.admin", Admin),
         ("Handle", Handle),
+        ("Flow", Flow),
+        ("FlowHandle", FlowHandle),
         ("Worker", Worker),
     ],
 )
@@ -257,7 +272,7 @@ def test_the_blocking_client_has_the_same_methods() -> None:
 
     inner = {"submit_given", "execution_of", "handles", "parse"}
     subscriptions = {name for name in methods(Client) if name.startswith("subscribe_")}
-    assert methods(Client) - methods(sync.Client) == inner | subscriptions
+    assert methods(Client) - methods(sync.Client) == inner | subscriptions | {"start", "flow"}
     assert methods(Handle) == methods(sync.Handle)
 
 
@@ -267,10 +282,12 @@ def test_the_blocking_client_has_the_same_methods() -> None:
 async def test_every_table_and_column_is_listed(db: Connection) -> None:
     stored: dict[str, list[str]] = {}
     for row in await db.fetch(
-        "SELECT table_name, column_name, data_type FROM information_schema.columns"
+        "SELECT table_name, column_name, data_type, udt_name FROM information_schema.columns"
         " WHERE table_schema = 'ff' ORDER BY table_name, ordinal_position"
     ):
-        kind = "text[]" if row["data_type"] == "ARRAY" else row["data_type"]
+        kind = row["data_type"]
+        if kind == "ARRAY":
+            kind = f"{row['udt_name'].removeprefix('_')}[]"
         stored.setdefault(row["table_name"], []).append(f"{row['column_name']} {kind}")
     written = {
         table: [f"{quoted(column)[0]} {kind}" for column, kind, _ in rows(text)]

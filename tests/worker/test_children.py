@@ -203,7 +203,7 @@ async def test_a_gather_of_nothing_is_nothing(client: Client, ff_dsn: str, db: C
 
 
 async def test_gathers_that_run_side_by_side_start_all_their_children(
-    client: Client, ff_dsn: str
+    client: Client, ff_dsn: str, db: Connection
 ) -> None:
     app = App()
     site = Site(app)
@@ -211,15 +211,18 @@ async def test_gathers_that_run_side_by_side_start_all_their_children(
     @app.task("parent")
     async def parent(ctx: Ctx) -> list[list[int]]:
         async with asyncio.TaskGroup() as group:
-            low = group.create_task(ctx.gather(site.square.many(range(3))))
-            high = group.create_task(ctx.gather(site.square.many(range(5, 8))))
-        return [low.result(), high.result()]
+            some = group.create_task(ctx.gather([site.stuck.call(), site.stuck.call()]))
+            other = group.create_task(ctx.gather([site.stuck.call()]))
+        return [some.result(), other.result()]
+
+    async def all_run() -> bool:
+        return await count(db, "active") == 3
 
     handle = await client.submit(parent.call())
     async with app.worker(dsn=ff_dsn):
-        assert await handle.result(timeout=20) == [[0, 1, 4], [25, 36, 49]]
-
-    assert site.most > 3
+        await eventually(all_run)
+        site.gate.set()
+        assert await handle.result(timeout=20) == [[-1, -1], [-1]]
 
 
 # Children that fail.

@@ -225,6 +225,7 @@ END) STORED NOT NULL,
     cancelled_by text,
     last_capability_mismatch_at_ms bigint,
     not_before_ms bigint,
+    flow_cancelled boolean DEFAULT false NOT NULL,
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'running_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
     CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
@@ -777,12 +778,14 @@ CREATE OR REPLACE FUNCTION ff.forget_executions(old_partitions smallint[], old_i
  SET enable_mergejoin TO 'off'
 AS $function$
 DECLARE
+    homes smallint[];
     touched uuid[];
 BEGIN
-    SELECT array_agg(DISTINCT e.flow_id) INTO touched
-      FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-      JOIN ff.exec_core e USING (partition_key, execution_id)
-     WHERE e.flow_id IS NOT NULL;
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
+      FROM (SELECT DISTINCT e.partition_key, e.flow_id
+              FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+              JOIN ff.exec_core e USING (partition_key, execution_id)
+             WHERE e.flow_id IS NOT NULL) AS f;
 
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
@@ -821,15 +824,20 @@ BEGIN
     IF touched IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(f.flow_id) INTO touched
-      FROM unnest(old_partitions) AS old (partition_key), unnest(touched) AS f (flow_id)
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
+      FROM unnest(homes, touched) AS f (partition_key, flow_id)
      WHERE NOT EXISTS (SELECT FROM ff.exec_core e
-                        WHERE e.partition_key = old.partition_key AND e.flow_id = f.flow_id);
-    DELETE FROM ff.edge_group t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.pending_cancel_groups t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.cancel_backlog t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.flow_summary t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.flow_core t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+                        WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id));
+    DELETE FROM ff.edge_group t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.pending_cancel_groups t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.cancel_backlog t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.flow_summary t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.flow_core t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
 END
 $function$;
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
@@ -335,6 +336,18 @@ async def submitted(
 def fan_in(n: int, into: str = "d") -> str:
     """`u1>d u2>d …`."""
     return " ".join(f"u{number}>{into}" for number in range(1, n + 1))
+
+
+async def done_or_waiting(db: Connection, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """`call`, started and seen to be done, or to wait for a lock that another one holds."""
+    task = asyncio.create_task(call)
+    async with asyncio.timeout(10):
+        while not task.done() and not await db.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND cardinality(pg_blocking_pids(pid)) > 0)"
+        ):
+            pass
+    return task
 
 
 async def end_all(conn: Connection, executions: Sequence[ExecutionId], letter: str) -> None:

@@ -20,7 +20,7 @@ from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.errors import EngineError, FlowAlreadyTerminal, RetryExhausted
 from tests import given
-from tests.engine.flows.graphs import Graph, minted, submitted
+from tests.engine.flows.graphs import Graph, done_or_waiting, minted, submitted
 from tests.engine.operators import Another, waiting
 
 
@@ -157,10 +157,9 @@ async def test_one_that_fails_just_before_the_pending_ones_are_cancelled_does_no
     worker = await another()
     async with worker.transaction():
         await fail(worker, [Failure(lease=lease, reason="boom", retry_after_ms=0)])
-        cancelling = asyncio.create_task(
-            ff_engine.cancel_flow(flow.flow_id, policy="cancel_pending")
+        cancelling = await done_or_waiting(
+            db, ff_engine.cancel_flow(flow.flow_id, policy="cancel_pending")
         )
-        await asyncio.wait([cancelling], timeout=0.5)  # whether it waits is its own affair
     await cancelling
 
     assert await runs_again(db, flow) == []

@@ -1,6 +1,5 @@
 """A member runs again; one that was skipped waits for its upstreams first."""
 
-import asyncio
 from uuid import uuid4
 
 import pytest
@@ -20,7 +19,7 @@ from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.flows.graphs import Graph, fan_in, minted, submitted
+from tests.engine.flows.graphs import Graph, done_or_waiting, fan_in, minted, submitted
 from tests.engine.operators import Another, actions
 
 
@@ -321,7 +320,7 @@ async def test_a_dispatch_that_waits_for_the_reset_resolves_the_edge(
 
 
 async def test_an_upstream_that_ends_during_the_reset_is_not_missed(
-    ff_engine: Engine, another: Another
+    db: Connection, ff_engine: Engine, another: Another
 ) -> None:
     """The upstream runs again and ends, and its end is carried, before the reset is committed."""
     flow = await skipped(ff_engine, "a>d")
@@ -330,8 +329,7 @@ async def test_an_upstream_that_ends_during_the_reset_is_not_missed(
     operator = await another()
     async with operator.transaction(isolation="serializable"):
         await replay_member(operator, flow["d"])
-        ending = asyncio.create_task(flow.complete("a"))
-        await asyncio.wait([ending], timeout=0.5)  # whether it waits is its own affair
+        ending = await done_or_waiting(db, flow.complete("a"))
         await flow.carry_all()
     await ending
     await flow.carry_all()

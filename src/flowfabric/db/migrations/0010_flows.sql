@@ -149,6 +149,7 @@ CREATE TABLE ff.flow_summary (
 
 ALTER TABLE ff.exec_core
     ADD COLUMN not_before_ms bigint,
+    ADD COLUMN flow_cancelled boolean NOT NULL DEFAULT false,
     ADD CONSTRAINT exec_core_not_before_while_blocked CHECK (
         not_before_ms IS NULL OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_operator'));
 ALTER TABLE ff.exec_body ADD COLUMN member_name text;

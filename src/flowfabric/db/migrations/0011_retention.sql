@@ -6,12 +6,14 @@ CREATE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[]) 
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
 DECLARE
+    homes smallint[];
     touched uuid[];
 BEGIN
-    SELECT array_agg(DISTINCT e.flow_id) INTO touched
-      FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-      JOIN ff.exec_core e USING (partition_key, execution_id)
-     WHERE e.flow_id IS NOT NULL;
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
+      FROM (SELECT DISTINCT e.partition_key, e.flow_id
+              FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+              JOIN ff.exec_core e USING (partition_key, execution_id)
+             WHERE e.flow_id IS NOT NULL) AS f;
 
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
@@ -50,14 +52,19 @@ BEGIN
     IF touched IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(f.flow_id) INTO touched
-      FROM unnest(old_partitions) AS old (partition_key), unnest(touched) AS f (flow_id)
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
+      FROM unnest(homes, touched) AS f (partition_key, flow_id)
      WHERE NOT EXISTS (SELECT FROM ff.exec_core e
-                        WHERE e.partition_key = old.partition_key AND e.flow_id = f.flow_id);
-    DELETE FROM ff.edge_group t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.pending_cancel_groups t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.cancel_backlog t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.flow_summary t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
-    DELETE FROM ff.flow_core t WHERE t.partition_key = ANY (old_partitions) AND t.flow_id = ANY (touched);
+                        WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id));
+    DELETE FROM ff.edge_group t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.pending_cancel_groups t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.cancel_backlog t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.flow_summary t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    DELETE FROM ff.flow_core t USING unnest(homes, touched) AS f (partition_key, flow_id)
+     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
 END
 $$;

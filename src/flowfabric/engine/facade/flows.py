@@ -41,7 +41,7 @@ from flowfabric.engine.flows.list_flows import (
     list_flows,
 )
 from flowfabric.engine.flows.project_flow_summary import project_flow_summary
-from flowfabric.engine.flows.queue_siblings import cancel_siblings
+from flowfabric.engine.flows.queue_siblings import GROUPS_AT_ONCE, cancel_siblings
 from flowfabric.engine.flows.read_upstream_results import (
     UpstreamResult,
     read_upstream_results,
@@ -192,7 +192,8 @@ class Flows(Base):
         while (done := await self._transact("dispatch_completions", dispatch_batch)).ends:
             total += done.ends
             if done.siblings:
-                await self._transact("cancel_siblings", cancel_siblings)
+                while await self._transact("cancel_siblings", cancel_siblings) >= GROUPS_AT_ONCE:
+                    pass
         return total
 
     async def cancel_flow(
@@ -239,7 +240,7 @@ class Flows(Base):
         grace_ms: int = DEFAULT_GRACE_MS,
         requester: str = "operator",
     ) -> FlowCancelled | AlreadyTerminal:
-        return await self._control(
+        return await self._transact(
             "cancel_flow_header",
             lambda conn: cancel_flow_header(
                 conn,
@@ -328,7 +329,7 @@ class Flows(Base):
         )
 
     async def project_flow_summary(self, flow_id: UUID) -> bool:
-        return await self._run(
+        return await self._transact(
             "project_flow_summary",
             lambda conn: project_flow_summary(conn, flow_id, partitions=self.partitions),
         )

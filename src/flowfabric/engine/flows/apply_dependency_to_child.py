@@ -39,7 +39,7 @@ LOCK_GROUP: Final[LiteralString] = """
 INSERT INTO ff.edge_group AS g (partition_key, flow_id, downstream_eid)
 VALUES (%(partition_key)s, %(flow_id)s, %(downstream)s)
     ON CONFLICT (partition_key, downstream_eid) DO UPDATE SET flow_id = g.flow_id
-RETURNING g.policy_kind, g.group_state
+RETURNING g.policy_kind, g.group_state, g.expected_n
 """
 
 LOCK_EDGE: Final[LiteralString] = """
@@ -108,6 +108,7 @@ class _Flow(msgspec.Struct, frozen=True):
 class _Group(msgspec.Struct, frozen=True):
     policy_kind: str
     group_state: str
+    expected_n: int | None
 
 
 class _Edge(msgspec.Struct, frozen=True):
@@ -162,12 +163,14 @@ async def apply_dependency_to_child(
         raise ValidationError("invalid_dependency", f"downstream_terminal: {target} has ended")
     waits = below.lifecycle_phase == LifecyclePhase.RUNNABLE
     reopens = waits and group.policy_kind == "all_of" and group.group_state == GroupState.SATISFIED
-    await fetch_one(conn, APPLY, _Open, reopens=reopens, **edge, **of_group)
+    await fetch_one(conn, APPLY, _Open, reopens=reopens, **(edge | of_group))
     if waits and (reopens or group.group_state == GroupState.PENDING):
         await hold_dependents(conn, [target])
     if above.lifecycle_phase == LifecyclePhase.TERMINAL:
         told = End(above.last_event_id, home, above.execution_id, above.terminal_outcome)
-        await act(conn, await resolve(conn, [told], only_edge=edge_id))
+        # Where edges are counted on, the last one decides and the earliest success is passed on.
+        decides = group.expected_n is None
+        await act(conn, await resolve(conn, [told], only_edge=edge_id, decides=decides))
     await act(conn, await judge_group(conn, target))
     left = await fetch_one(conn, UNRESOLVED, _Open, **of_group)
     return Applied(edge_id=edge_id, unsatisfied_count=left.unsatisfied_count)

@@ -12,6 +12,7 @@ from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
 from flowfabric.engine.flows.queue_children import queue_children
 from flowfabric.engine.flows.queue_siblings import queue_siblings
 from flowfabric.engine.lifecycle.feed_results import feed_results
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId
@@ -87,6 +88,7 @@ WITH told AS (
     SELECT g.partition_key, g.downstream_eid, g.group_state AS old_state, g.success_count AS before,
            counted.succeeded, counted.skipped, counted.failed, counted.heard,
            CASE WHEN g.group_state <> 'pending' THEN g.group_state
+                WHEN NOT %(decides)s THEN 'pending'
                 ELSE ff.group_decision(
                          g.policy_kind, g.k, g.expected_n, g.success_count + counted.succeeded,
                          g.fail_count + counted.failed, g.skip_count + counted.skipped,
@@ -115,7 +117,7 @@ WITH told AS (
       FROM passing JOIN decided USING (partition_key, downstream_eid)
      WHERE decided.old_state = 'pending'
        AND (decided.policy_kind = 'all_of'
-            OR decided.before + passing.nth
+            OR %(decides)s AND decided.before + passing.nth
              = CASE decided.policy_kind WHEN 'any_of' THEN 1 ELSE decided.k END)
      GROUP BY decided.partition_key, decided.downstream_eid
 ), marked AS (
@@ -133,6 +135,20 @@ SELECT decided.partition_key, decided.downstream_eid, decided.wakes, decided.on_
  WHERE decided.old_state = 'pending' AND (decided.new_state <> 'pending' OR fed.sources IS NOT NULL)
  ORDER BY decided.partition_key, decided.downstream_eid
 """
+
+
+OWED: Final[LiteralString] = """
+-- flows.owed_an_end
+SELECT m.partition_key, m.execution_id
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+       AS named (partition_key, execution_id)
+  JOIN ff.cancel_backlog_member m USING (partition_key, execution_id)
+"""
+
+
+class _Owed(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
 
 
 class End(msgspec.Struct, frozen=True):
@@ -197,11 +213,16 @@ async def dispatch_batch(conn: Connection, limit: int = MAX_BATCH) -> Dispatched
 
 
 async def resolve(
-    conn: Connection, ends: Sequence[End], *, only_edge: UUID | None = None
+    conn: Connection,
+    ends: Sequence[End],
+    *,
+    only_edge: UUID | None = None,
+    decides: bool = True,
 ) -> list[Decision]:
     """Every edge that hears of the ends is resolved, and its group judged.
 
-    With `only_edge` no other edge hears of them yet, so they stay to be dispatched.
+    With `only_edge` no other edge hears of them yet, so they stay to be dispatched. Unless it
+    `decides`, the groups only count, and the caller judges them.
     """
     return await fetch_all(
         conn,
@@ -212,7 +233,20 @@ async def resolve(
         execution_id=[end.execution_id for end in ends],
         outcome=[end.outcome for end in ends],
         only_edge=only_edge,
+        decides=decides,
     )
+
+
+async def owed_an_end(conn: Connection, executions: Sequence[ExecutionId]) -> set[ExecutionId]:
+    """Those that a cancelled flow is about to end."""
+    rows = await fetch_all(
+        conn,
+        OWED,
+        _Owed,
+        partition_key=[each.partition_key for each in executions],
+        execution_id=[each.uuid for each in executions],
+    )
+    return {ExecutionId(row.partition_key, row.execution_id) for row in rows}
 
 
 async def act(conn: Connection, decisions: Sequence[Decision]) -> bool:
@@ -238,7 +272,11 @@ async def act(conn: Connection, decisions: Sequence[Decision]) -> bool:
         if not each.owed and each.decision == GroupState.IMPOSSIBLE and each.wakes is None
     ]
     if lost:
-        await terminalize(conn, lost, outcome=TerminalOutcome.SKIPPED, reason=IMPOSSIBLE)
+        # Nobody is listed for a cancel while it is locked: who is listed by now stays so.
+        await lock_executions(conn, lost)
+        listed = await owed_an_end(conn, lost)
+        skipped = [each for each in lost if each not in listed]
+        await terminalize(conn, skipped, outcome=TerminalOutcome.SKIPPED, reason=IMPOSSIBLE)
     unneeded = [
         (ExecutionId(each.partition_key, each.downstream_eid), GroupState(each.decision))
         for each in fired

@@ -26,10 +26,12 @@ WITH judged AS (
 )
 SELECT d.partition_key, d.downstream_eid, d.wakes, d.on_satisfied, d.group_state AS decision,
        CASE WHEN d.policy_kind <> 'all_of' AND d.group_state = 'satisfied' THEN ARRAY(
-           SELECT e.upstream_eid FROM ff.edge e
-            WHERE (e.partition_key, e.downstream_eid) = (d.partition_key, d.downstream_eid)
-              AND e.resolution = 'satisfied' AND e.data_passing_ref <> ''
-            ORDER BY e.resolved_event_id LIMIT 1) END AS sources,
+           SELECT first.upstream_eid
+             FROM (SELECT e.upstream_eid, e.data_passing_ref FROM ff.edge e
+                    WHERE (e.partition_key, e.downstream_eid) = (d.partition_key, d.downstream_eid)
+                      AND e.resolution = 'satisfied'
+                    ORDER BY e.resolved_event_id LIMIT 1) AS first
+            WHERE first.data_passing_ref <> '') END AS sources,
        EXISTS (SELECT FROM ff.cancel_backlog_member m
                 WHERE (m.partition_key, m.execution_id)
                     = (d.partition_key, d.downstream_eid)) AS owed

@@ -21,7 +21,7 @@ _PROJECTED: Final[LiteralString] = """, projected AS (
       JOIN ff.flow_core f USING (partition_key, flow_id)
      CROSS JOIN LATERAL ff.flow_standing(f.partition_key, f.flow_id,
                                          f.public_flow_state = 'cancelled') AS c
-     WHERE c.total > 0
+     WHERE c.total > 0 OR %(even_empty)s
         ON CONFLICT (partition_key, flow_id) DO UPDATE
        SET total_members = EXCLUDED.total_members, sampled_members = EXCLUDED.sampled_members,
            members_completed = EXCLUDED.members_completed,
@@ -64,18 +64,29 @@ WITH wanted AS (      -- the longest untouched first, each at most every few sec
 EVERY_MS: Final = 10_000
 
 
+LOCK_SUMMARY: Final[LiteralString] = """
+-- flows.project_flow_summary: nobody else changes it meanwhile
+SELECT count(*) AS moved
+  FROM (SELECT FROM ff.flow_summary
+         WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR UPDATE) AS locked
+"""
+
+
 async def project_flow_summary(conn: Connection, flow_id: UUID, *, partitions: int = 256) -> bool:
-    """The flow's summary is as its members are now; False where it has no members."""
-    projected = await fetch_one(
-        conn,
-        PROJECT_FLOW_SUMMARY,
-        Moved,
-        partition_key=uuid_partition(flow_id, partitions),
-        flow_id=flow_id,
-    )
+    """The flow's summary is as its members are now; False where it has no members.
+
+    Needs a transaction: the members are counted once nobody else changes the summary.
+    """
+    one = {"partition_key": uuid_partition(flow_id, partitions), "flow_id": flow_id}
+    await fetch_one(conn, LOCK_SUMMARY, Moved, **one)
+    projected = await fetch_one(conn, PROJECT_FLOW_SUMMARY, Moved, even_empty=False, **one)
     return projected.moved > 0
 
 
 async def project_unsettled(conn: Connection, limit: int) -> int:
     """Bring at most `limit` summaries up to date whose flows have not come to an end."""
-    return (await fetch_one(conn, PROJECT_UNSETTLED, Moved, limit=limit, every_ms=EVERY_MS)).moved
+    return (
+        await fetch_one(
+            conn, PROJECT_UNSETTLED, Moved, limit=limit, every_ms=EVERY_MS, even_empty=True
+        )
+    ).moved

@@ -15,6 +15,7 @@ from flowfabric.states import GroupState, SiblingCancelReason, TerminalOutcome
 
 BY: Final = "engine"
 AT_ONCE: Final = 1024
+GROUPS_AT_ONCE: Final = 50
 
 QUEUE_SIBLINGS: Final[LiteralString] = """
 -- flows.queue_siblings
@@ -135,7 +136,7 @@ async def pending_siblings(conn: Connection) -> bool:
     return (await fetch_one(conn, PENDING_SIBLINGS, Moved)).moved > 0
 
 
-async def cancel_siblings(conn: Connection, limit: int = 50) -> int:
+async def cancel_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
     """Cancel the upstreams that at most `limit` groups do not need any more; how many groups.
 
     Needs a transaction. One that has ended meanwhile stays as it is; of more than 1024 in a group
@@ -169,6 +170,6 @@ async def cancel_siblings(conn: Connection, limit: int = 50) -> int:
     return len(groups)
 
 
-async def reconcile_siblings(conn: Connection, limit: int = 50) -> int:
+async def reconcile_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
     """Drop at most `limit` listings of groups that owe nothing."""
     return (await fetch_one(conn, RECONCILE_SIBLINGS, Moved, limit=limit)).moved

@@ -10,6 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection, Moved, fetch_maybe, fetch_one
 from flowfabric.engine.flows.dispatch_completions import act
 from flowfabric.engine.flows.judge_group import judge_group
+from flowfabric.engine.lifecycle.feed_results import feed_results
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY
 from flowfabric.engine.lifecycle.replay_execution import Replayed, replay_execution
 from flowfabric.errors import FlowAlreadyTerminal, NotFound
@@ -35,8 +36,16 @@ WITH grouped AS (
      WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(execution_id)s)
        AND (SELECT count(*) FROM grouped) IS NOT NULL
        FOR UPDATE
+), upstreams AS (     -- an end that comes meanwhile waits, and then finds the edges open
+    SELECT FROM ff.exec_core u
+     WHERE u.partition_key = %(partition_key)s
+       AND u.execution_id IN (SELECT e.upstream_eid FROM ff.edge e
+                               WHERE (e.partition_key, e.downstream_eid)
+                                   = (%(partition_key)s, %(execution_id)s))
+       AND (SELECT count(*) FROM edges) IS NOT NULL
+     ORDER BY u.execution_id FOR SHARE
 )
-SELECT (SELECT count(*) FROM grouped) AS moved WHERE (SELECT count(*) FROM edges) IS NOT NULL
+SELECT (SELECT count(*) FROM grouped) AS moved WHERE (SELECT count(*) FROM upstreams) IS NOT NULL
 """
 
 # An upstream that has succeeded since is satisfied; the old end of any other is not used again.
@@ -60,7 +69,7 @@ WITH upstreams AS (
            min_event_id = CASE WHEN u.succeeded THEN e.min_event_id ELSE u.last_event_id END
       FROM upstreams u
      WHERE (e.partition_key, e.flow_id, e.edge_id) = (%(partition_key)s, u.flow_id, u.edge_id)
- RETURNING u.succeeded
+ RETURNING u.succeeded, e.upstream_eid, e.data_passing_ref, e.resolved_event_id
 ), recounted AS (     -- what was satisfied stays; nothing is failed or skipped any more
     UPDATE ff.edge_group g
        SET success_count = g.success_count
@@ -69,9 +78,11 @@ WITH upstreams AS (
                + (SELECT count(*) FROM reset WHERE NOT succeeded)::integer,
            fail_count = 0, skip_count = 0, group_state = 'pending', fired_at_ms = NULL
      WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(execution_id)s)
- RETURNING 1
+ RETURNING g.policy_kind
 )
-SELECT count(*) AS moved FROM recounted
+SELECT ARRAY(SELECT upstream_eid FROM reset WHERE succeeded AND data_passing_ref <> ''
+              ORDER BY resolved_event_id) AS sources
+  FROM recounted WHERE policy_kind = 'all_of'
 """
 
 UNSETTLE: Final[LiteralString] = """
@@ -88,6 +99,10 @@ class _Membership(msgspec.Struct, frozen=True):
     flow_id: UUID | None
     terminal_outcome: str
     public_flow_state: str | None
+
+
+class _Fed(msgspec.Struct, frozen=True):
+    sources: list[UUID]
 
 
 async def replay_member(
@@ -124,7 +139,12 @@ async def replay_member(
     )
     if not skipped:
         return replayed
-    await fetch_one(conn, RESET, Moved, **one)
+    fed = await fetch_maybe(conn, RESET, _Fed, **one)
+    if fed is not None and fed.sources:
+        home = execution_id.partition_key
+        await feed_results(
+            conn, [(ExecutionId(home, source), execution_id) for source in fed.sources]
+        )
     decisions = await judge_group(conn, execution_id)
     await act(conn, decisions)
     if any(decision.decision == "satisfied" for decision in decisions):

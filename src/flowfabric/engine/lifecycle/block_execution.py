@@ -158,9 +158,10 @@ async def unblock_execution(
         _blocking_reason(expected_blocking_reason)
     check_actor(actor)
     standing = await standing_of(conn, execution_id)
-    if standing.eligibility_state not in UNBLOCKABLE or expected_blocking_reason not in (
-        None,
-        standing.blocking_reason,
+    if (
+        standing.eligibility_state not in UNBLOCKABLE
+        or standing.blocking_reason == BlockingReason.PAUSED_BY_FLOW_CANCEL
+        or expected_blocking_reason not in (None, standing.blocking_reason)
     ):
         raise ExecutionNotEligible(
             execution_id, standing.public_state, word=standing.word, wanted="held back so"

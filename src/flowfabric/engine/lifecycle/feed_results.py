@@ -10,14 +10,10 @@ from flowfabric.ids import ExecutionId
 
 FEED_RESULTS: Final[LiteralString] = """
 -- lifecycle.feed_results
-WITH pairs AS (       -- in the order in which they count; of several for one, the last
-    SELECT DISTINCT ON (partition_key, fed) partition_key, source, fed
+WITH given AS (       -- results that are there, for executions that nobody holds; the last counts
+    SELECT DISTINCT ON (pairs.partition_key, pairs.fed) pairs.partition_key, pairs.fed, a.result
       FROM unnest(%(partition_key)s::smallint[], %(source)s::uuid[], %(fed)s::uuid[])
            WITH ORDINALITY AS pairs (partition_key, source, fed, ordinal)
-     ORDER BY partition_key, fed, ordinal DESC
-), given AS (         -- results that are there, for executions that nobody holds
-    SELECT pairs.partition_key, pairs.fed, a.result
-      FROM pairs
       JOIN ff.exec_core u
         ON (u.partition_key, u.execution_id) = (pairs.partition_key, pairs.source)
       JOIN ff.attempt a
@@ -26,6 +22,7 @@ WITH pairs AS (       -- in the order in which they count; of several for one, t
       JOIN ff.exec_core d
         ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.fed)
      WHERE a.result IS NOT NULL AND d.lifecycle_phase = 'runnable'
+     ORDER BY pairs.partition_key, pairs.fed, pairs.ordinal DESC
 ), written AS (
     UPDATE ff.exec_body b SET payload = given.result FROM given
      WHERE (b.partition_key, b.execution_id) = (given.partition_key, given.fed)

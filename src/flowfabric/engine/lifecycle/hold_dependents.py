@@ -17,11 +17,12 @@ WITH named AS (
 ), held AS (          -- a time that has not come is kept for afterwards
     UPDATE ff.exec_core e
        SET eligibility_state = 'blocked_by_dependencies', blocking_reason = 'waiting_for_children',
-           blocking_detail = NULL, not_before_ms = e.delay_until_ms, delay_until_ms = NULL,
+           blocking_detail = NULL, not_before_ms = coalesce(e.delay_until_ms, e.not_before_ms),
+           delay_until_ms = NULL,
            last_mutation_at_ms = ff.now_ms()
       FROM named
      WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
-       AND e.eligibility_state IN ('eligible_now', 'not_eligible_until_time')
+       AND e.lifecycle_phase = 'runnable' AND e.eligibility_state <> 'blocked_by_dependencies'
  RETURNING e.partition_key, e.execution_id
 ), withdrawn AS (     -- nobody may claim them by a promise made before
     DELETE FROM ff.claim_grant g USING held

@@ -14,19 +14,30 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.ids import ExecutionId
 
+# A statement of its own: what was moved while this waited is seen as it is by the next one.
+LOCK_MEMBERS: Final[LiteralString] = """
+-- lifecycle.park_members: who has not ended, in one order
+SELECT execution_id FROM ff.exec_core
+ WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s AND lifecycle_phase <> 'terminal'
+ ORDER BY execution_id FOR NO KEY UPDATE
+"""
+
 PARK_MEMBERS: Final[LiteralString] = """
 -- lifecycle.park_members
-WITH seen AS (        -- who has not ended, locked in one order
+WITH seen AS (
     SELECT partition_key, execution_id, lifecycle_phase FROM ff.exec_core
      WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
        AND lifecycle_phase <> 'terminal'
-       AND (lifecycle_phase = 'runnable' OR %(also_running)s)
-     ORDER BY execution_id FOR NO KEY UPDATE
+), marked AS (        -- what runs and comes back is parked then, by the mark on its own row
+    UPDATE ff.exec_core e SET flow_cancelled = true
+      FROM seen
+     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+       AND seen.lifecycle_phase <> 'runnable'
 ), parked AS (
     UPDATE ff.exec_core e
        SET eligibility_state = 'blocked_by_operator', blocking_reason = 'paused_by_flow_cancel',
            blocking_detail = NULL, delay_until_ms = NULL, not_before_ms = NULL,
-           resume_pending = false, last_mutation_at_ms = ff.now_ms()
+           resume_pending = false, flow_cancelled = true, last_mutation_at_ms = ff.now_ms()
       FROM seen
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.lifecycle_phase = 'runnable'
@@ -34,7 +45,9 @@ WITH seen AS (        -- who has not ended, locked in one order
     DELETE FROM ff.claim_grant g USING seen
      WHERE (g.partition_key, g.execution_id) = (seen.partition_key, seen.execution_id)
 )
-SELECT execution_id FROM seen ORDER BY execution_id
+SELECT execution_id FROM seen
+ WHERE lifecycle_phase = 'runnable' OR %(also_running)s
+ ORDER BY execution_id
 """
 
 
@@ -46,12 +59,7 @@ async def park_members(
     conn: Connection, partition_key: int, flow_id: UUID, *, also_running: bool
 ) -> list[ExecutionId]:
     """The members that are to end, by id; those that wait are not claimable any more."""
-    rows = await fetch_all(
-        conn,
-        PARK_MEMBERS,
-        _Member,
-        partition_key=partition_key,
-        flow_id=flow_id,
-        also_running=also_running,
-    )
+    flow = {"partition_key": partition_key, "flow_id": flow_id}
+    await fetch_all(conn, LOCK_MEMBERS, _Member, **flow)
+    rows = await fetch_all(conn, PARK_MEMBERS, _Member, also_running=also_running, **flow)
     return [ExecutionId(partition_key, row.execution_id) for row in rows]

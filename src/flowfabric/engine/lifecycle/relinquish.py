@@ -12,17 +12,17 @@ from typing import Final, LiteralString
 RELINQUISH: Final[LiteralString] = """left_over AS (        -- back in the pool, now or later
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'runnable', last_mutation_at_ms = ff.now_ms(),
-           eligibility_state = CASE WHEN parked.for_good THEN 'blocked_by_operator'
+           eligibility_state = CASE WHEN e.flow_cancelled THEN 'blocked_by_operator'
                                     WHEN leaving.waiting_for = 'waiting_for_children'
                                     THEN 'blocked_by_dependencies'
                                     WHEN leaving.until_ms IS NULL THEN 'eligible_now'
                                     ELSE 'not_eligible_until_time' END,
-           blocking_reason = CASE WHEN parked.for_good THEN 'paused_by_flow_cancel'
+           blocking_reason = CASE WHEN e.flow_cancelled THEN 'paused_by_flow_cancel'
                                   WHEN leaving.waiting_for = 'waiting_for_children'
                                   THEN leaving.waiting_for
                                   WHEN leaving.until_ms IS NULL THEN 'waiting_for_worker'
                                   ELSE leaving.waiting_for END,
-           delay_until_ms = CASE WHEN parked.for_good THEN NULL ELSE leaving.until_ms END,
+           delay_until_ms = CASE WHEN e.flow_cancelled THEN NULL ELSE leaving.until_ms END,
            attempt_state = leaving.next_attempt_state,
            attempt_index = e.attempt_index + leaving.retries::integer,
            retry_count = e.retry_count + leaving.retries::integer,
@@ -31,11 +31,7 @@ RELINQUISH: Final[LiteralString] = """left_over AS (        -- back in the pool,
            attempt_timeout_at_ms = NULL,
            failure_reason = coalesce(leaving.failure_reason, e.failure_reason),
            failure_category = coalesce(leaving.failure_category, e.failure_category)
-      FROM leaving CROSS JOIN LATERAL (  -- a member whose cancelled flow lets nothing start again
-           SELECT leaving.flow_id IS NOT NULL AND EXISTS (
-                      SELECT FROM ff.flow_core f
-                       WHERE (f.partition_key, f.flow_id) = (leaving.partition_key, leaving.flow_id)
-                         AND f.cancellation_policy <> 'cancel_flow_only')) AS parked (for_good)
+      FROM leaving
      WHERE (e.partition_key, e.execution_id) = (leaving.partition_key, leaving.execution_id)
  RETURNING leaving.*
 ), laid_down AS (     -- the attempt, as far as it came

@@ -23,7 +23,7 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
        SET lifecycle_phase = 'terminal', eligibility_state = 'not_applicable',
            blocking_reason = 'none', blocking_detail = NULL, resume_pending = false,
            lease_lost = false, terminal_outcome = ending.outcome, terminal_at_ms = ff.now_ms(),
-           last_mutation_at_ms = ff.now_ms(), delay_until_ms = NULL,
+           last_mutation_at_ms = ff.now_ms(), delay_until_ms = NULL, not_before_ms = NULL,
            attempt_state = CASE WHEN e.total_attempt_count > 0
                                 THEN 'attempt_terminal' ELSE e.attempt_state END,
            lease_epoch = e.lease_epoch + (ending.leased AND ending.rotates)::integer,
