@@ -62,7 +62,7 @@ def test_a_quorum_must_be_reachable_with_the_edges_expected() -> None:
     with pytest.raises(ValidationError, match="k 4 is more than the 3"):
         check_expected(Quorum(4), 3)
     for policy in (AllOf(), AnyOf(), Quorum(1)):
-        with pytest.raises(ValidationError, match="expected_n 0 must be at least 1"):
+        with pytest.raises(ValidationError, match="expected_n 0 must be"):
             check_expected(policy, 0)
 
 

@@ -49,7 +49,7 @@ class Mortal:
 
     def __init__(self, conn: Connection, chance: random.Random) -> None:
         self._conn = conn
-        self._left = chance.randint(1, 7)
+        self._left = chance.randint(1, 14)
         self._before = chance.random() < 0.5
 
     async def fetch(self, *args: Any) -> Any:

@@ -51,13 +51,17 @@ SELECT edge_state FROM ff.edge
 
 LOCK_BOTH: Final[LiteralString] = """
 -- flows.apply_dependency_to_child: both ends
-SELECT e.execution_id, e.flow_id, e.lifecycle_phase, e.terminal_outcome,
-       coalesce((SELECT max(c.event_id) FROM ff.completion_event c
-                  WHERE c.execution_id = e.execution_id AND c.partition_key = e.partition_key), 1)
-           AS last_event_id
+SELECT e.execution_id, e.flow_id, e.lifecycle_phase, e.terminal_outcome
   FROM ff.exec_core e
  WHERE e.partition_key = %(partition_key)s AND e.execution_id = ANY (%(execution_id)s::uuid[])
  ORDER BY e.execution_id FOR NO KEY UPDATE OF e
+"""
+
+# A statement of its own: the end may have come while the one before waited for its lock.
+LAST_END: Final[LiteralString] = """
+-- flows.apply_dependency_to_child: the event of the upstream's end
+SELECT coalesce(max(event_id), 1) AS event_id FROM ff.completion_event
+ WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
 """
 
 APPLY: Final[LiteralString] = """
@@ -120,7 +124,10 @@ class _Member(msgspec.Struct, frozen=True):
     flow_id: UUID | None
     lifecycle_phase: str
     terminal_outcome: str
-    last_event_id: int
+
+
+class _Newest(msgspec.Struct, frozen=True):
+    event_id: int
 
 
 class _Open(msgspec.Struct, frozen=True):
@@ -167,7 +174,8 @@ async def apply_dependency_to_child(
     if waits and (reopens or group.group_state == GroupState.PENDING):
         await hold_dependents(conn, [target])
     if above.lifecycle_phase == LifecyclePhase.TERMINAL:
-        told = End(above.last_event_id, home, above.execution_id, above.terminal_outcome)
+        end = await fetch_one(conn, LAST_END, _Newest, partition_key=home, execution_id=source.uuid)
+        told = End(end.event_id, home, above.execution_id, above.terminal_outcome)
         # Where edges are counted on, the last one decides and the earliest success is passed on.
         decides = group.expected_n is None
         await act(conn, await resolve(conn, [told], only_edge=edge_id, decides=decides))
