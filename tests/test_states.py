@@ -18,7 +18,9 @@ from flowfabric.states import (
     derive_public_state,
 )
 
-A_TABLE_WITHOUT_CHECKS = "CREATE TEMP TABLE vectors (LIKE ff.exec_core INCLUDING GENERATED)"
+A_TABLE_WITHOUT_CHECKS = (
+    "CREATE TEMP TABLE vectors (LIKE ff.exec_core INCLUDING GENERATED INCLUDING DEFAULTS)"
+)
 
 STORE_VECTORS = """
 INSERT INTO vectors (partition_key, attempt_index, execution_id, route_id, created_at_ms,

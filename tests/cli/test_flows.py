@@ -430,7 +430,6 @@ async def test_a_long_chain_can_be_read_in_a_narrow_terminal(ff: Inside, ff_engi
     assert all(f"m{number:02} waiting" in out for number in range(40))
 
 
-@pytest.mark.xfail(reason="it says how many members there are", strict=True)
 async def test_cancelling_twice_says_that_it_was_cancelled_before(
     ff: Inside, ff_engine: Engine
 ) -> None:
@@ -443,7 +442,6 @@ async def test_cancelling_twice_says_that_it_was_cancelled_before(
     assert "already" in again.out
 
 
-@pytest.mark.xfail(reason="one is many", strict=True)
 async def test_one_is_not_many(ff: Inside, ff_engine: Engine) -> None:
     flow = await submitted(ff_engine, "a")
 
@@ -452,7 +450,6 @@ async def test_one_is_not_many(ff: Inside, ff_engine: Engine) -> None:
     assert answer.out == f"cancelled {flow.flow_id}: 1 member\n"
 
 
-@pytest.mark.xfail(reason="the group of a cancelled member is still pending", strict=True)
 async def test_one_that_has_ended_waits_for_nothing(ff: Inside, ff_engine: Engine) -> None:
     flow = await submitted(ff_engine, "a>b")
     await flow.cancel("b")

@@ -62,5 +62,5 @@ async def test_an_idle_worker_with_all_sweeps_issues_at_most_ten_statements_a_se
     by_name = Counter(NAMED.findall(told))
     rate = len(statements) / seconds
     assert rate <= PER_SECOND, by_name.most_common()
-    often = {sweep.name for sweep in SWEEPS if sweep.every <= 2.0}
+    often = {(sweep.check or sweep.step).__name__ for sweep in SWEEPS if sweep.every <= 2.0}
     assert often <= {name.partition(".")[2] for name in by_name}, "the sweeps were not counted"

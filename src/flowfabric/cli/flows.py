@@ -16,7 +16,16 @@ from rich.tree import Tree
 
 from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
-from flowfabric.cli.output import AsJson, DatabaseUrl, ago, coloured, console, print_json, table
+from flowfabric.cli.output import (
+    AsJson,
+    DatabaseUrl,
+    ago,
+    coloured,
+    console,
+    counted,
+    print_json,
+    table,
+)
 from flowfabric.cli.pictures import Picture, dot, mermaid
 from flowfabric.client.identity import who
 from flowfabric.engine.facade import Engine
@@ -134,8 +143,11 @@ def cancel(
     answer = ask(database_url, lambda engine: _cancel(engine, flow_id, policy, reason, yes))
     if as_json:
         print_json(answer)
+    elif isinstance(answer, AlreadyTerminal):
+        console.print(f"cancelled before: {flow_id}")
     else:
-        console.print(f"cancelled {flow_id}: {len(answer.member_execution_ids)} members")
+        members = counted(len(answer.member_execution_ids), "member")
+        console.print(f"cancelled {flow_id}: {members}")
 
 
 async def _cancel(
@@ -201,7 +213,7 @@ def _drawn(picture: Picture) -> Group:
 def _line(picture: Picture, member: FlowMember, upstreams: list[FlowMember]) -> str:
     name = escape(member.name or member.execution_kind)
     why = f" [dim]{escape(member.reason[:80])}[/dim]" if member.reason else ""
-    waits = picture.waits_for(member.execution_id)
+    waits = "" if member.public_state.is_terminal else picture.waits_for(member.execution_id)
     also = [escape(each.name or str(each.execution_id)) for each in upstreams[:-1]]
     more = f" [dim](also after {', '.join(also)})[/dim]" if also else ""
     return f"{name} {coloured(member.public_state)}{waits}{more}{why}"

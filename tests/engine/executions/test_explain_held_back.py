@@ -142,8 +142,8 @@ async def test_it_depends_on_others(db: Connection) -> None:
 
     assert await only(db, execution_id) == Reason(
         why=Why.WAITS_FOR_UPSTREAMS,
-        message="waits for what it depends on: 2 of 3",
-        remedy="it becomes claimable when its upstreams have ended",
+        message="held for dependencies, and none is applied yet",
+        remedy="apply its edges, or promote it",
     )
 
 

@@ -14,10 +14,12 @@ from flowfabric.engine.flows.cancel_flow_header import (
 )
 from flowfabric.engine.flows.dispatch_completions import dispatch_completions
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
+from flowfabric.engine.flows.replay_member import replay_member
 from flowfabric.engine.lifecycle.claim import Claimed, claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.errors import EngineError, FlowAlreadyTerminal, RetryExhausted
 from tests import given
 from tests.engine.flows.graphs import Graph, done_or_waiting, minted, submitted
@@ -183,6 +185,49 @@ async def test_one_that_fails_while_all_are_cancelled_does_not_run_again(
     assert await runs_again(db, flow) == []
     await ff_engine.cancel_flow(flow.flow_id)
     assert await flow.states() == "a:c b:c"
+
+
+async def test_one_that_is_replayed_meanwhile_does_not_run_again(
+    db: Connection, ff_engine: Engine, another: Another
+) -> None:
+    """The replay is written, not committed, when the cancel looks at the members."""
+    flow = await submitted(ff_engine, "a b")
+    await flow.fail("a")
+    await flow.carry_all()
+    operator = await another()
+    async with operator.transaction(isolation="serializable"):
+        await replay_member(operator, flow["a"])
+        cancelling = await done_or_waiting(db, ff_engine.cancel_flow(flow.flow_id))
+    await cancelling
+
+    assert await runs_again(db, flow) == []
+    assert await flow.states() == "a:c b:c"
+    await flow.carry_all()
+
+
+async def test_a_cancel_and_a_dispatch_lock_members_in_one_order(
+    db: Connection, ff_engine: Engine, another: Another
+) -> None:
+    """The dispatch promotes the later member and skips the earlier one; the cancel takes both."""
+    flow = await submitted(ff_engine, "a>early b>late")
+    assert flow["early"] < flow["late"]
+    await flow.fail("a")
+    await flow.complete("b")
+    holder, operator, carrier = [await another() for _ in range(3)]
+
+    async def cancel() -> object:
+        async with operator.transaction():
+            return await cancel_flow_header(operator, flow.flow_id)
+
+    async with holder.transaction():
+        await lock_executions(holder, [flow["early"]])
+        cancelling = await given.blocked(db, operator, cancel())
+        carrying = await given.blocked(db, carrier, dispatched(carrier))
+
+    await asyncio.gather(cancelling, carrying)
+    await ff_engine.cancel_flow(flow.flow_id)
+    assert await flow.states() == "a:f b:ok early:c late:c"
+    await flow.carry_all()
 
 
 class Shift:

@@ -215,8 +215,11 @@ async def test_once_all_are_there_the_earliest_success_passes(ff_engine: Engine,
     assert await flow.payload("d") == b"1"
 
 
-async def test_if_the_earliest_success_has_no_reference_nothing_passes(ff_engine: Engine) -> None:
-    flow = await expecting(ff_engine, AnyOf("let_run"), 3)
+@pytest.mark.parametrize("policy", [AnyOf("let_run"), Quorum(2, "let_run")])
+async def test_if_the_earliest_success_has_no_reference_nothing_passes(
+    ff_engine: Engine, policy: JoinPolicy
+) -> None:
+    flow = await expecting(ff_engine, policy, 3)
     await flow.link("u1>d")
     await flow.link("u2>d", ref="x")
     await completed(flow, 1, 2, together=False)

@@ -17,7 +17,7 @@ from flowfabric.engine.flows.replay_member import replay_member
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.flows.graphs import Graph, empty, submitted
+from tests.engine.flows.graphs import Graph, done_or_waiting, empty, submitted
 from tests.engine.operators import Another
 
 
@@ -213,6 +213,25 @@ async def test_a_member_that_is_replayed_meanwhile_is_not_forgotten(
             db, projector, project_flow_summary(projector, flow.flow_id)
         )
     await projecting
+
+    for _ in range(2):
+        await clock.advance(15)
+        await project_unsettled(db, limit=10)
+    assert await word(db, flow) == "open"
+    await flow.carry_all()
+
+
+async def test_a_member_that_is_added_meanwhile_is_not_forgotten(
+    db: Connection, ff_engine: Engine, another: Another, clock: Clock
+) -> None:
+    """It is added after the projection has counted, and before that is committed."""
+    flow = await submitted(ff_engine, "a")
+    await flow.complete("a")
+    projector = await another()
+    async with projector.transaction():
+        assert await project_flow_summary(projector, flow.flow_id)
+        adding = await done_or_waiting(db, flow.add("b"))
+    await adding
 
     for _ in range(2):
         await clock.advance(15)

@@ -80,6 +80,7 @@ async def test_a_claim_answers_what_is_needed_to_run(db: Connection, clock: Cloc
         "total_attempt_count": 1,
         "attempt_timeout": 2.5,
         "deadline": 50.0,
+        "flow_id": None,
     }
     assert task.lease.execution_id == execution_id
     assert (task.lease.attempt_index, task.lease.lease_epoch) == (0, 1)

@@ -117,7 +117,7 @@ WITH told AS (
       FROM passing JOIN decided USING (partition_key, downstream_eid)
      WHERE decided.old_state = 'pending'
        AND (decided.policy_kind = 'all_of'
-            OR %(decides)s AND decided.before + passing.nth
+            OR %(decides)s AND decided.new_state = 'satisfied' AND decided.before + passing.nth
              = CASE decided.policy_kind WHEN 'any_of' THEN 1 ELSE decided.k END)
      GROUP BY decided.partition_key, decided.downstream_eid
 ), marked AS (
@@ -264,16 +264,17 @@ async def act(conn: Connection, decisions: Sequence[Decision]) -> bool:
         for each in fired
         if not each.owed and (each.decision == GroupState.SATISFIED or each.wakes is not None)
     ]
-    if ready:
-        await promote_dependents(conn, ready)
     lost = [
         each.target
         for each in fired
         if not each.owed and each.decision == GroupState.IMPOSSIBLE and each.wakes is None
     ]
     if lost:
-        # Nobody is listed for a cancel while it is locked: who is listed by now stays so.
-        await lock_executions(conn, lost)
+        # All in one order. Nobody is listed for a cancel while it is locked: who is by now stays so.
+        await lock_executions(conn, [*ready, *lost])
+    if ready:
+        await promote_dependents(conn, ready)
+    if lost:
         listed = await owed_an_end(conn, lost)
         skipped = [each for each in lost if each not in listed]
         await terminalize(conn, skipped, outcome=TerminalOutcome.SKIPPED, reason=IMPOSSIBLE)

@@ -21,10 +21,9 @@ SELECT partition_key, flow_id, namespace, public_flow_state, graph_revision, nod
 
 GROW: Final[LiteralString] = """
 -- flows.grow
-WITH reopened AS (    -- a flow that was done is looked at again
+WITH reopened AS (    -- whatever its summary says, it is looked at again
     UPDATE ff.flow_summary SET public_flow_state = 'open', last_summary_update_at_ms = ff.now_ms()
      WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
-       AND public_flow_state IN ('completed', 'failed')
 )
 UPDATE ff.flow_core
    SET node_count = node_count + %(nodes)s::integer, edge_count = edge_count + %(edges)s::integer,

@@ -19,10 +19,15 @@ from flowfabric.states import FlowState, PublicState, TerminalOutcome
 
 MEMBERSHIP: Final[LiteralString] = """
 -- flows.replay_member: whose member it is
-SELECT e.flow_id, e.terminal_outcome, f.public_flow_state
-  FROM ff.exec_core e
-  LEFT JOIN ff.flow_core f ON (f.partition_key, f.flow_id) = (e.partition_key, e.flow_id)
- WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+SELECT flow_id, terminal_outcome FROM ff.exec_core
+ WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+"""
+
+# A cancel of the flow waits until the replay is committed, and then finds the member.
+LOCK_FLOW: Final[LiteralString] = """
+-- flows.replay_member: its flow
+SELECT public_flow_state FROM ff.flow_core
+ WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR SHARE
 """
 
 # Group, then edges: the order in which everybody locks.
@@ -98,7 +103,10 @@ SELECT count(*) AS moved FROM reopened
 class _Membership(msgspec.Struct, frozen=True):
     flow_id: UUID | None
     terminal_outcome: str
-    public_flow_state: str | None
+
+
+class _Flow(msgspec.Struct, frozen=True):
+    public_flow_state: str
 
 
 class _Fed(msgspec.Struct, frozen=True):
@@ -123,7 +131,14 @@ async def replay_member(
         raise NotFound("execution", execution_id)
     if membership.flow_id is None:
         return await replay_execution(conn, execution_id, actor=actor, reason=reason)
-    if membership.public_flow_state == FlowState.CANCELLED:
+    flow = await fetch_maybe(
+        conn,
+        LOCK_FLOW,
+        _Flow,
+        partition_key=execution_id.partition_key,
+        flow_id=membership.flow_id,
+    )
+    if flow is not None and flow.public_flow_state == FlowState.CANCELLED:
         raise FlowAlreadyTerminal(membership.flow_id)
     skipped = membership.terminal_outcome == TerminalOutcome.SKIPPED
     groups = (await fetch_one(conn, LOCK, Moved, **one)).moved if skipped else None

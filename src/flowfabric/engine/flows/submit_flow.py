@@ -71,6 +71,8 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, *, partitions: int = 256) -> NewFlow:
         """The flow, if every member and edge fits."""
+        if not self.members:
+            raise invalid_input("members", list(self.members), "must not be empty")
         home = uuid_partition(self.flow_id, partitions)
         ids = self._check_members(home)
         inbound = self._check_edges(ids)

@@ -11,7 +11,8 @@ from flowfabric.ids import ExecutionId
 FEED_RESULTS: Final[LiteralString] = """
 -- lifecycle.feed_results
 WITH given AS (       -- results that are there, for executions that nobody holds; the last counts
-    SELECT DISTINCT ON (pairs.partition_key, pairs.fed) pairs.partition_key, pairs.fed, a.result
+    SELECT DISTINCT ON (pairs.partition_key, pairs.fed) pairs.partition_key, pairs.fed, a.result,
+           b.payload_encoding
       FROM unnest(%(partition_key)s::smallint[], %(source)s::uuid[], %(fed)s::uuid[])
            WITH ORDINALITY AS pairs (partition_key, source, fed, ordinal)
       JOIN ff.exec_core u
@@ -19,12 +20,16 @@ WITH given AS (       -- results that are there, for executions that nobody hold
       JOIN ff.attempt a
         ON (a.partition_key, a.execution_id, a.attempt_index)
          = (u.partition_key, u.execution_id, u.attempt_index)
+      JOIN ff.exec_body b
+        ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
       JOIN ff.exec_core d
         ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.fed)
      WHERE a.result IS NOT NULL AND d.lifecycle_phase = 'runnable'
      ORDER BY pairs.partition_key, pairs.fed, pairs.ordinal DESC
 ), written AS (
-    UPDATE ff.exec_body b SET payload = given.result FROM given
+    UPDATE ff.exec_body b
+       SET payload = given.result, payload_encoding = given.payload_encoding
+      FROM given
      WHERE (b.partition_key, b.execution_id) = (given.partition_key, given.fed)
  RETURNING 1
 )
