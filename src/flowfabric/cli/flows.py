@@ -144,7 +144,7 @@ def cancel(
     if as_json:
         print_json(answer)
     elif isinstance(answer, AlreadyTerminal):
-        console.print(f"cancelled before: {flow_id}")
+        console.print(f"already cancelled: {flow_id}")
     else:
         members = counted(len(answer.member_execution_ids), "member")
         console.print(f"cancelled {flow_id}: {members}")

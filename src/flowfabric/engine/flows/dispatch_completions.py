@@ -270,7 +270,7 @@ async def act(conn: Connection, decisions: Sequence[Decision]) -> bool:
         if not each.owed and each.decision == GroupState.IMPOSSIBLE and each.wakes is None
     ]
     if lost:
-        # All in one order. Nobody is listed for a cancel while it is locked: who is by now stays so.
+        # In one order. Nobody is listed for a cancel while it is locked: who is by now stays so.
         await lock_executions(conn, [*ready, *lost])
     if ready:
         await promote_dependents(conn, ready)
