@@ -41,6 +41,17 @@ def wire(value: object) -> Any:
             raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def read_untyped(result: bytes | None, encoding: str | None) -> Any:
+    """A result of which only the encoding is known; bytes where that does not fit."""
+    if result is None:
+        return None
+    decode = msgspec.msgpack.decode if encoding == "msgpack" else msgspec.json.decode
+    try:
+        return decode(result)
+    except msgspec.DecodeError:
+        return result
+
+
 def _payload(data: bytes) -> Any:
     """A payload or result: its JSON value where it is JSON, else base64."""
     try:

@@ -160,6 +160,45 @@ async def fed(ctx: Ctx, n: int) -> dict[str, int]:
     return {"n": n + 1}
 
 
+@app.task("total")
+async def total(ctx: Ctx) -> dict[str, int]:
+    return await ctx.upstreams()
+
+
+@app.task("total in a thread")
+def total_in_a_thread(ctx: Ctx) -> dict[str, int]:
+    return ctx.sync.upstreams()
+
+
+async def test_a_handler_sees_what_its_upstreams_returned_by_name(
+    client: Client, ff_dsn: str
+) -> None:
+    flow = app.flow("named")
+    parts = [flow.add(double.call(n), name=f"part-{n}") for n in (1, 2)]
+    lost = flow.add(refuse.call("no"), name="lost")
+    flow.add(total.call(), name="total").after(*parts, lost, policy=Quorum(2, "let_run"))
+    flow.add(total_in_a_thread.call(), name="again").after(parts[0])
+
+    handle = await client.start(flow)
+    await work(ff_dsn)
+
+    results = await handle.result(10)
+    assert results["total"] == {"part-1": 2, "part-2": 4}
+    assert results["again"] == {"part-1": 2}
+
+
+async def test_an_execution_that_stands_alone_has_no_upstreams(client: Client, ff_dsn: str) -> None:
+    handle = await client.submit(total.call())
+    await work(ff_dsn)
+
+    assert await handle.result(10) == {}
+
+
+async def test_a_flow_without_members_is_refused(client: Client) -> None:
+    with pytest.raises(ValidationError, match="members"):
+        await client.start(app.flow("empty"))
+
+
 async def test_a_failure_that_is_made_up_for_does_not_fail_the_flow(
     client: Client, ff_dsn: str
 ) -> None:

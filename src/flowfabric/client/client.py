@@ -14,7 +14,7 @@ from flowfabric.client.enqueue import enqueue
 from flowfabric.client.flow import Flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.gather import CHUNK, Gatherer, create_together
-from flowfabric.client.handle import Handle, read_untyped
+from flowfabric.client.handle import Handle
 from flowfabric.client.identity import who
 from flowfabric.client.task import Call
 from flowfabric.client.waits import Waits
@@ -34,6 +34,7 @@ from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, New
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, parse_uuid
 from flowfabric.states import PublicState
+from flowfabric.wire import read_untyped
 
 R = TypeVar("R")
 

@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flowfabric.client.handle import Handle, read_untyped
+from flowfabric.client.handle import Handle
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flows import FlowMember
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
 from flowfabric.ids import ExecutionId
 from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
+from flowfabric.wire import read_untyped
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client

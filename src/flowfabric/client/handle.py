@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from flowfabric.engine.events.history import Occurrence
 from flowfabric.engine.executions.attempts import Attempt
@@ -134,14 +132,3 @@ class Handle(Generic[R]):
                 raise ExecutionFailed(
                     self.execution_id, outcome.failure_reason, outcome.failure_category
                 )
-
-
-def read_untyped(result: bytes | None, encoding: str | None) -> Any:
-    """A result of which only the encoding is known; bytes where that does not fit."""
-    if result is None:
-        return None
-    decode = msgspec.msgpack.decode if encoding == "msgpack" else msgspec.json.decode
-    try:
-        return decode(result)
-    except msgspec.DecodeError:
-        return result

@@ -13,7 +13,8 @@ import msgspec
 from flowfabric.errors import ChildFailed, LeaseLost
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import Disposition
-from flowfabric.states import AttemptType
+from flowfabric.states import AttemptType, PublicState
+from flowfabric.wire import read_untyped
 from flowfabric.worker.brood import Child, ChildCall
 from flowfabric.worker.children import Children
 
@@ -135,6 +136,20 @@ class Ctx:
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
 
+    async def upstreams(self) -> dict[str, Any]:
+        """What the members it waited for returned, by name; of those that succeeded.
+
+        Empty for an execution that is no member of a flow.
+        """
+        if self._held.claimed.flow_id is None:
+            return {}
+        found = await self._engine.read_upstream_results(self.execution_id)
+        return {
+            each.name or str(each.execution_id): read_untyped(each.result, each.payload_encoding)
+            for each in found
+            if each.public_state == PublicState.COMPLETED
+        }
+
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is gone."""
         if self._held.lost:
@@ -205,6 +220,9 @@ class SyncCtx:
 
     def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._wait(self._ctx.progress(percent, message))
+
+    def upstreams(self) -> dict[str, Any]:
+        return self._wait(self._ctx.upstreams())
 
     def check(self) -> None:
         self._ctx.check()
