@@ -216,6 +216,11 @@ class DerivedFlowState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    @property
+    def is_settled(self) -> bool:
+        """Has every member ended?"""
+        return self in (self.COMPLETED, self.FAILED, self.CANCELLED)
+
 
 class CancellationPolicy(StrEnum):
     """Which members end with a flow that is cancelled."""

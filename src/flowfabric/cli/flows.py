@@ -34,18 +34,13 @@ from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flows import FlowMember
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, parse_uuid
-from flowfabric.states import CancellationPolicy, DerivedFlowState
+from flowfabric.states import CancellationPolicy
 from flowfabric.wire import wire
 
 app = typer.Typer(help="Flows: graphs of executions.", no_args_is_help=True)
 
 FlowArgument = Annotated[str, typer.Argument(metavar="FLOW", help="The flow id, a uuid.")]
 
-_SETTLED: Final = (
-    DerivedFlowState.COMPLETED,
-    DerivedFlowState.FAILED,
-    DerivedFlowState.CANCELLED,
-)
 _SHOWN: Final = 200
 
 
@@ -186,7 +181,7 @@ async def _look(engine: Engine, flow_id: UUID) -> Picture:
 async def _follow(engine: Engine, flow_id: UUID) -> None:
     picture = await _look(engine, flow_id)
     with Live(_drawn(picture), console=console, refresh_per_second=4) as live:
-        while picture.flow.derived_state not in _SETTLED:
+        while not picture.flow.derived_state.is_settled:
             await asyncio.sleep(0.5)
             picture = await _look(engine, flow_id)
             live.update(_drawn(picture))

@@ -102,7 +102,7 @@ class FlowHandle:
         pause = _FIRST_PAUSE
         while True:
             flow = await self.describe()
-            if flow.derived_state in _SETTLED and flow.members.total > 0:
+            if flow.derived_state.is_settled and flow.members.total > 0:
                 return flow
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LAST_PAUSE)
@@ -119,5 +119,4 @@ class FlowHandle:
         }
 
 
-_SETTLED = (DerivedFlowState.COMPLETED, DerivedFlowState.FAILED, DerivedFlowState.CANCELLED)
 _BAD = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)

@@ -198,5 +198,4 @@ def _size(limit: int) -> int:
 
 
 def _status(derived: str) -> FlowStatus:
-    settled = (DerivedFlowState.COMPLETED, DerivedFlowState.FAILED, DerivedFlowState.CANCELLED)
-    return FlowStatus(derived) if derived in settled else FlowStatus.ACTIVE
+    return FlowStatus(derived) if DerivedFlowState(derived).is_settled else FlowStatus.ACTIVE

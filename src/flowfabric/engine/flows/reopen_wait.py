@@ -32,6 +32,16 @@ SELECT c.execution_id
  ORDER BY c.execution_id
 """
 
+# An end that comes meanwhile waits for this transaction, and then finds its edge open.
+STILL: Final[LiteralString] = """
+-- flows.reopen_wait: its children, in one order
+SELECT c.execution_id
+  FROM ff.edge e
+  JOIN ff.exec_core c ON (c.partition_key, c.execution_id) = (e.partition_key, e.upstream_eid)
+ WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+ ORDER BY c.execution_id FOR SHARE OF c
+"""
+
 # The old end of a child that runs again is not used any more.
 REOPEN: Final[LiteralString] = """
 -- flows.reopen_wait: its edges
@@ -106,6 +116,7 @@ async def reopen_wait(conn: Connection, wait: ExecutionId) -> None:
             actor=BY,
             reason="its parent runs again",
         )
+    await fetch_all(conn, STILL, _Child, **where)
     await execute(conn, REOPEN, **where)
     await execute(conn, RECOUNT, **where)
     await act(conn, await judge_group(conn, wait))
