@@ -1,0 +1,1 @@
+"""The proofs of docs/guarantees.md: quick ones run with the tests, all of them by `make prove`."""
