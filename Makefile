@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: run test check format lint types layers unit bench clean help
+.PHONY: run test check format lint types layers unit prove mutants bench clean help
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -40,6 +40,12 @@ layers: $(READY) ## imports go only inwards
 unit: $(READY) ## the tests, in parallel
 	$(BIN)/pytest -n 2 --dist worksteal \
 		|| $(BIN)/pytest --last-failed --last-failed-no-failures none
+
+prove: $(READY) ## the proofs in full, under half an hour (SEED=7, ONLY="plans zombie", QUICK=1)
+	$(BIN)/python -m tests.proofs $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+
+mutants: $(READY) ## plant faults one at a time; the tests must find each (SEED=7, ONLY='"name"')
+	$(BIN)/python -m tests.proofs.mutants $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 bench: $(READY) ## measure against the peers (QUICK=1: under two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)

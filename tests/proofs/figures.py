@@ -17,6 +17,8 @@ class Figure(msgspec.Struct, frozen=True):
     reached: str
     target: str
     held: bool
+    skipped: bool = False
+    """It could not be measured here, and `reached` says why; no failure, and no proof either."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -42,9 +44,9 @@ def table(rows: Sequence[Row]) -> Table:
             figure.what,
             figure.reached,
             figure.target,
-            "yes" if figure.held else "NO",
+            "not run" if figure.skipped else "yes" if figure.held else "NO",
             "" if row.proof == before else f"{row.seconds:.0f}",
-            style=None if figure.held else "bold red",
+            style="dim" if figure.skipped else None if figure.held else "bold red",
         )
         before = row.proof
     return drawn

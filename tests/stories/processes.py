@@ -15,17 +15,30 @@ from tests.worker.facts import count, eventually
 
 
 class WorkerProcess:
-    """One process that runs `tests.stories.shop`."""
+    """One process that runs `tests.stories.shop`, or another module that takes the same."""
 
     def __init__(self, process: asyncio.subprocess.Process, instance: str) -> None:
         self._process, self.instance = process, instance
 
     @classmethod
-    async def start(cls, dsn: str, instance: str, **settings: Any) -> Self:
-        """Start it; it may take a moment until it serves."""
+    async def start(
+        cls,
+        dsn: str,
+        instance: str,
+        *,
+        module: str = "tests.stories.shop",
+        quiet: bool = False,
+        **settings: Any,
+    ) -> Self:
+        """Start it; it may take a moment until it serves. A quiet one says nothing of itself."""
         arguments = json.dumps({"worker_instance_id": instance, **settings})
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.stories.shop", dsn, arguments
+            sys.executable,
+            "-m",
+            module,
+            dsn,
+            arguments,
+            stderr=asyncio.subprocess.DEVNULL if quiet else None,
         )
         return cls(process, instance)
 

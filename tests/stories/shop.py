@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import time
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -39,6 +40,12 @@ async def spin(ctx: Ctx, seconds: float) -> int:
 async def poison(ctx: Ctx) -> None:
     """Kills whoever touches it."""
     os._exit(9)
+
+
+@app.task("clock")
+async def clock(ctx: Ctx) -> tuple[float, float]:
+    """What time it is here, by either way to ask."""
+    return time.time(), datetime.now(UTC).timestamp()
 
 
 @app.task("stuck")

@@ -1,6 +1,8 @@
 """The database in trouble: it costs the worker time, and nothing else."""
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from flowfabric import App, Client, Ctx, Task
 from flowfabric.db.rows import Connection
 from flowfabric.states import PublicState
+from flowfabric.worker.task import ClaimedTask
 from tests import given
 from tests.worker.facts import (
     count,
@@ -151,6 +154,33 @@ async def test_an_answer_that_was_lost_after_the_commit_is_asked_for_again(
 
     assert runs == [0, 1]
     assert await given.completion_events(db, handle.execution_id) == ["success"]
+
+
+@pytest.mark.parametrize(
+    ("put_down", "state"),
+    [(lambda task: task.delay(for_=60), "delayed"), (lambda task: task.release(), "waiting")],
+    ids=["delay", "release"],
+)
+async def test_whoever_put_a_task_down_and_was_not_told_is_not_refused_when_it_asks_again(
+    ff_dsn: str, db: Connection, put_down: Callable[[ClaimedTask], Awaitable[Any]], state: str
+) -> None:
+    execution_id = await given.created(db)
+
+    async def is_recorded() -> bool:
+        return await given.public_state(db, execution_id) == state
+
+    async with Proxy.to(ff_dsn) as proxy:
+        worker = App().worker(dsn=proxy.dsn, reconcile=False)
+        async with contextlib.aclosing(worker.tasks()) as tasks:
+            task = await asyncio.wait_for(anext(tasks), 10)
+            proxy.lose_answer(is_recorded)
+            await put_down(task)
+
+    assert await is_recorded()
+    assert [kind for kind, _ in await given.lease_events(db, execution_id)] == [
+        "acquired",
+        "revoked",
+    ]
 
 
 @pytest.mark.parametrize("fault", ["cut", "silence"])

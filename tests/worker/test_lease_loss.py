@@ -287,3 +287,18 @@ async def test_without_the_database_a_handler_is_stopped_before_its_lease_can_pa
 
     held_for = times["stopped"] - times["started"]
     assert 0.5 * ttl < held_for < 0.95 * ttl
+
+
+async def test_a_handler_that_says_so_while_it_holds_its_lease_has_failed(
+    client: Client, ff_dsn: str
+) -> None:
+    app = App()
+
+    @app.task("wrong")
+    async def wrong(ctx: Ctx) -> None:
+        raise LeaseLost("of something else")
+
+    async with app.worker(dsn=ff_dsn, lease_ttl=1, drain=0.5):
+        handle = await client.submit(wrong.call())
+        with pytest.raises(ExecutionFailed, match="of something else"):
+            await handle.result(timeout=5)

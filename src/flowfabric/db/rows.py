@@ -10,7 +10,8 @@ import asyncpg
 import msgspec
 from asyncpg.pool import PoolConnectionProxy
 
-from flowfabric.db.faults import translated
+from flowfabric.db.faults import statement_name, translated
+from flowfabric.db.steps import stepping
 
 Connection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
 Parameter: TypeAlias = object
@@ -45,6 +46,8 @@ async def fetch_all(
 ) -> list[R]:
     """Run a statement; every answer row as a `row`, whose fields are the columns in order."""
     text, names = positional(sql)
+    if (step := stepping.get()) is not None:
+        await step(conn, statement_name(sql))
     with translated(sql):
         records = await conn.fetch(text, *[params[name] for name in names])
     if not records:
@@ -72,5 +75,7 @@ async def fetch_maybe(
 async def execute(conn: Connection, sql: LiteralString, **params: Parameter) -> None:
     """Run a statement for its effect."""
     text, names = positional(sql)
+    if (step := stepping.get()) is not None:
+        await step(conn, statement_name(sql))
     with translated(sql):
         await conn.execute(text, *[params[name] for name in names])

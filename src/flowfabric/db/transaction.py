@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeVar
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
+from flowfabric.db.steps import COMMIT, stepping
 from flowfabric.errors import RetryExhausted, TransportError
 
 T = TypeVar("T")
@@ -37,7 +38,10 @@ async def transact(
         async with pool.connection() as conn:
             with translated(f"-- {operation}\n"):
                 async with conn.transaction(isolation=isolation):
-                    return await body(conn)
+                    answer = await body(conn)
+                    if (step := stepping.get()) is not None:
+                        await step(conn, COMMIT)
+                    return answer
 
     return await retried(operation, attempt)
 

@@ -50,10 +50,10 @@ async def _outcome(
         if _being_cancelled():
             raise
         return failure_of(error, claimed.lease, handler)
-    except LeaseLost:
+    except LeaseLost as error:
         if held.lost or held.parked:
             return None
-        raise
+        return failure_of(error, claimed.lease, handler)  # the engine knows whose the lease is
     except Parked:
         return None
     except KeyboardInterrupt:

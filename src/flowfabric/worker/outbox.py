@@ -11,10 +11,11 @@ from typing import Any, Final, TypeAlias
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.complete import Completion
-from flowfabric.engine.lifecycle.delay import Rest
+from flowfabric.engine.lifecycle.delay import Delayed, Rest
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import FlowFabricError, OperationTimeout
+from flowfabric.engine.lifecycle.release import Released
+from flowfabric.errors import ExecutionNotActive, FlowFabricError, OperationTimeout
 from flowfabric.worker.held import Held, Holdings
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -105,7 +106,7 @@ class Outbox:
         self, way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], entries: list[Entry]
     ) -> None:
         """Try until the engine has answered: every way is safe to repeat with the same lease."""
-        pause = 0.05
+        pause, repeats = 0.05, False
         while entries := [entry for entry in entries if not self._dropped(entry)]:
             try:
                 answers = await way([outcome for _, outcome, _ in entries])
@@ -115,10 +116,10 @@ class Outbox:
                     return
                 log.warning("outcomes could not be recorded yet: %s", error)
                 await asyncio.sleep(random.uniform(pause / 2, pause))
-                pause = min(pause * 2, 5.0)
+                pause, repeats = min(pause * 2, 5.0), True
                 continue
             for entry, answer in zip(entries, answers, strict=True):
-                self._settle(entry, answer)
+                self._settle(entry, _unheard(entry[1], answer) if repeats else answer)
             return
 
     async def _isolate(
@@ -152,6 +153,26 @@ class Outbox:
             return False
         self._settle(entry, None)
         return True
+
+
+def _unheard(outcome: Outcome, answer: Any) -> Any:
+    """The answer to a call that may have been made before; what was put down then was not refused.
+
+    Under the epoch of the lease nobody but its holder has let go of the execution; under the next
+    one it was handed back, or lost: either way what was wanted is so.
+    """
+    if not (isinstance(answer, ExecutionNotActive) and answer.lifecycle_phase == "runnable"):
+        return answer
+    passed = answer.lease_epoch - _lease(outcome).lease_epoch
+    if isinstance(outcome, Rest) and passed == 0:
+        return Delayed(execution_id=answer.execution_id)
+    if isinstance(outcome, Lease) and passed == 1:
+        return Released(execution_id=answer.execution_id)
+    return answer
+
+
+def _lease(outcome: Outcome) -> Lease:
+    return outcome if isinstance(outcome, Lease) else outcome.lease
 
 
 def _passing(error: Exception) -> bool:

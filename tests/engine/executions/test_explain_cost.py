@@ -13,7 +13,8 @@ from flowfabric.db.rows import Connection, positional
 from flowfabric.engine.executions.explain_execution import AHEAD_AT_MOST, EXPLAIN_EXECUTION
 from flowfabric.testing import TestServer
 from tests.engine.executions.explained import worker
-from tests.engine.lifecycle.test_claim_cost import Queue, buffers
+from tests.engine.lifecycle.claim_costs import Queue
+from tests.explained import buffers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -6,10 +6,12 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.facade import Engine
+from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from tests import given
 from tests.engine.flows.graphs import Graph, empty, fan_in, submitted
+from tests.engine.operators import Another, waiting
 
 OWN: dict[str, Any] = {"d": {"input_payload": b"own"}}
 
@@ -228,3 +230,17 @@ async def test_if_the_earliest_success_has_no_reference_nothing_passes(
 
     assert await flow.state("d") == "waiting"
     assert await flow.payload("d") == b"own"
+
+
+async def test_who_is_cancelled_meanwhile_is_fed_nothing(
+    ff_engine: Engine, db: Connection, another: Another
+) -> None:
+    flow = await joined(ff_engine, 1, AllOf(), "1")
+    await flow.complete("u1", result=b"1")
+    operator = await another()
+    async with operator.transaction(isolation="serializable"):
+        await cancel_execution(operator, flow["d"], reason="not wanted")
+        carrying = await waiting(db, flow.carry())
+
+    assert await carrying == 1
+    assert (await flow.state("d"), await flow.payload("d")) == ("cancelled", b"own")

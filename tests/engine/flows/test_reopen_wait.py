@@ -4,9 +4,11 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.facade import Engine
+from flowfabric.engine.flows.replay_member import replay_member
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
 from tests import given
 from tests.engine.flows import families
+from tests.engine.operators import Another, waiting
 
 
 async def again(family: families.Family, names: str, policy: JoinPolicy | None = None) -> str:
@@ -130,3 +132,22 @@ async def test_the_same_call_of_a_replayed_parent_again_changes_nothing(
     await family.spawn("ab")
 
     assert await given.everything(db) == before
+
+
+async def test_a_child_that_an_operator_replays_meanwhile_counts_as_running(
+    ff_engine: Engine, db: Connection, another: Another
+) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("ab")
+    await family.cancel("p")
+    await family.settle()
+    await family.replay("p")
+    await family.take_up()
+    operator = await another()
+    async with operator.transaction(isolation="serializable"):
+        await replay_member(operator, family["a"])
+        spawning = await waiting(db, family.spawn("ab"))
+
+    assert (await spawning).group_state == "pending"
+    assert await family.waited() == "0/0/0/2 pending"
+    assert (await family.row("a"))["replay_count"] == 1

@@ -19,7 +19,7 @@ from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.flows.graphs import Graph, done_or_waiting, fan_in, minted, submitted
+from tests.engine.flows.graphs import Graph, done_or_waiting, empty, fan_in, minted, submitted
 from tests.engine.operators import Another, actions
 
 
@@ -105,6 +105,22 @@ async def test_one_that_was_skipped_waits_again(db: Connection, ff_engine: Engin
     [action] = await actions(db, flow["d"])
     assert action.details["branch"] == "skipped_flow_member"
     assert action.details["groups_reset"] == 1
+
+
+async def test_one_whose_quorum_cannot_be_reached_is_skipped_again_and_says_so(
+    ff_engine: Engine,
+) -> None:
+    flow = await empty(ff_engine, "a", "d")
+    await ff_engine.set_edge_group_policy(flow.flow_id, flow["d"], Quorum(2))
+    await flow.link("a>d")
+    await flow.complete("a")
+    await flow.carry_all()
+    assert await flow.group("d") == "1/0/0/0 impossible"
+
+    assert await flow.replay("d") == "skipped"
+
+    assert await flow.state("d") == "skipped"
+    assert await flow.told("d") == ["skipped", "skipped"]
 
 
 async def test_the_old_failure_is_not_used_again(ff_engine: Engine) -> None:

@@ -27,9 +27,10 @@ from flowfabric.ids import ExecutionId
 from flowfabric.policy import FixedBackoff
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.lifecycle.fenced import Operation, each, each_letting_go
+from tests.engine.lifecycle.fenced import OPERATIONS, Operation, each, each_letting_go
 
 Another = Callable[[], Awaitable[Connection]]
+BATCHES = [op for name, op in OPERATIONS.items() if name != "progress"]
 AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay_ms=0))
 
 
@@ -276,6 +277,25 @@ async def test_an_old_lease_beside_the_current_one_is_still_refused(
 
     assert isinstance(refusal, FlowFabricError)
     assert not isinstance(done, FlowFabricError)
+
+
+@each
+async def test_the_current_lease_beside_an_old_one_does_not_hide_the_execution(
+    db: Connection, operation: Operation
+) -> None:
+    old = await given.claimed(db)
+    await release(db, [old])
+    [task] = await claim(db, given.OTHER, ttl=30)
+    later = altered(task.lease, attempt_index=task.lease.attempt_index + 1)
+
+    kept, superseded, not_begun = await operation(db, [task.lease, old, later])
+
+    assert not isinstance(kept, FlowFabricError)
+    if operation in BATCHES:
+        assert isinstance(superseded, StaleLease)
+        assert (superseded.held, superseded.current) == (old.lease_epoch, task.lease.lease_epoch)
+        assert isinstance(not_begun, NotFound)
+        assert not_begun.entity == "attempt"
 
 
 @each

@@ -12,6 +12,7 @@ from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.lifecycle import granted
+from tests.engine.operators import Another
 
 
 async def test_it_ends_what_has_not_ended_and_names_it(db: Connection, clock: Clock) -> None:
@@ -123,3 +124,18 @@ async def test_only_what_failed_has_a_category(db: Connection, outcome: Terminal
     stored = await given.row(db, execution_id)
     assert stored["failure_category"] == ("infra_crash" if failed else None)
     assert stored["failure_reason"] == ("so" if failed else None)
+
+
+async def test_an_attempt_that_was_laid_down_meanwhile_ends_with_its_execution(
+    db: Connection, another: Another
+) -> None:
+    lease = await given.claimed(db)
+    holder, ender = await another(), await another()
+    ending = terminalize(ender, [lease.execution_id], outcome=TerminalOutcome.CANCELLED)
+    async with holder.transaction():
+        await release(holder, [lease])
+        task = await given.blocked(db, ender, ending)
+
+    assert await task == {lease.execution_id}
+    [attempt] = await given.attempts(db, lease.execution_id)
+    assert (attempt["outcome"], attempt["worker_instance_id"]) == ("cancelled", "w-1")

@@ -11,11 +11,13 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.flows.dispatch_completions import End, act, resolve
 from flowfabric.engine.flows.flow_row import FlowRow
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.errors import ExecutionNotInFlow
 from flowfabric.ids import ExecutionId
 
+# They are locked by a statement of its own: an end may have come while that waited.
 ADOPT_CHILDREN: Final[LiteralString] = """
--- flows.adopt_children: locked, each with its edge to the wait
+-- flows.adopt_children: each with its edge to the wait
 SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
        coalesce((SELECT max(t.event_id) FROM ff.completion_event t
                   WHERE t.execution_id = c.execution_id AND t.partition_key = c.partition_key), 1)
@@ -24,7 +26,7 @@ SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
   JOIN ff.edge e ON (e.partition_key, e.upstream_eid) = (c.partition_key, c.execution_id)
  WHERE c.partition_key = %(partition_key)s AND c.execution_id = ANY (%(child)s::uuid[])
    AND e.downstream_eid = %(wait)s
- ORDER BY c.execution_id FOR NO KEY UPDATE OF c
+ ORDER BY c.execution_id
 """
 
 
@@ -44,6 +46,7 @@ async def adopt_children(
     Needs a transaction. Raises `ExecutionNotInFlow` for one that does not belong to the flow.
     """
     home = flow.partition_key
+    await lock_executions(conn, found)
     rows = await fetch_all(
         conn,
         ADOPT_CHILDREN,

@@ -21,11 +21,14 @@ from flowfabric.states import GroupState, OnSatisfied, TerminalOutcome
 MAX_BATCH: Final = 256
 IMPOSSIBLE: Final = "dependency_impossible"
 
+# The order is that of an index which has nothing else: among many ends of executions without a flow
+# a planner that is free to choose would expect to come across one soon, and read them all.
 UNDISPATCHED: Final[LiteralString] = """
 -- flows.undispatched
 SELECT count(*) AS moved
   FROM (SELECT FROM ff.completion_event
-         WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL LIMIT 1) AS found
+         WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL
+         ORDER BY event_id LIMIT 1) AS found
 """
 
 PICK: Final[LiteralString] = """
@@ -256,8 +259,6 @@ async def act(conn: Connection, decisions: Sequence[Decision]) -> bool:
     queued now.
     """
     fed = list(_fed(decisions))
-    if fed:
-        await feed_results(conn, fed)
     fired = [each for each in decisions if each.decision != GroupState.PENDING]
     ready = [
         each.target
@@ -269,9 +270,12 @@ async def act(conn: Connection, decisions: Sequence[Decision]) -> bool:
         for each in fired
         if not each.owed and each.decision == GroupState.IMPOSSIBLE and each.wakes is None
     ]
-    if lost:
-        # In one order. Nobody is listed for a cancel while it is locked: who is by now stays so.
-        await lock_executions(conn, [*ready, *lost])
+    if fed or lost:
+        # In one order. Nobody is listed for a cancel while it is locked: who is by now stays so,
+        # and who has ended is fed nothing.
+        await lock_executions(conn, [*{*(target for _, target in fed), *ready, *lost}])
+    if fed:
+        await feed_results(conn, fed)
     if ready:
         await promote_dependents(conn, ready)
     if lost:

@@ -53,10 +53,12 @@ PICK: Final[LiteralString] = """
 -- flows.cancel_siblings: the groups that wait longest
 SELECT g.partition_key, g.flow_id, g.downstream_eid, g.cancel_siblings_reason AS reason,
        coalesce(g.cancel_siblings_pending_members, '{}') AS members
-  FROM ff.pending_cancel_groups p JOIN ff.edge_group g USING (partition_key, downstream_eid)
- WHERE g.cancel_siblings_pending_flag
+  FROM ff.pending_cancel_groups p CROSS JOIN LATERAL (  -- from the few that are listed
+       SELECT * FROM ff.edge_group g
+        WHERE (g.partition_key, g.downstream_eid) = (p.partition_key, p.downstream_eid)
+          AND g.cancel_siblings_pending_flag
+          FOR NO KEY UPDATE SKIP LOCKED) AS g
  ORDER BY p.enqueued_at_ms LIMIT %(limit)s
-   FOR NO KEY UPDATE OF g SKIP LOCKED
 """
 
 DRAINED: Final[LiteralString] = """

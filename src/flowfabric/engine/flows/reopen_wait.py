@@ -21,6 +21,20 @@ SELECT group_state FROM ff.edge_group
  WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(wait)s) FOR NO KEY UPDATE
 """
 
+# What others do to them meanwhile waits for this transaction: an end then finds its edge open.
+STILL: Final[LiteralString] = """
+-- flows.reopen_wait: its children and who waits for them, in one order
+SELECT m.execution_id FROM ff.exec_core m
+ WHERE m.partition_key = %(partition_key)s
+   AND m.execution_id IN (
+           SELECT e.upstream_eid FROM ff.edge e
+            WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+            UNION ALL
+           SELECT g.wakes FROM ff.edge_group g
+            WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s))
+ ORDER BY m.execution_id FOR NO KEY UPDATE OF m
+"""
+
 CANCELLED: Final[LiteralString] = """
 -- flows.reopen_wait: children that were cancelled only because the parent had ended
 SELECT c.execution_id
@@ -30,16 +44,6 @@ SELECT c.execution_id
    AND c.terminal_outcome = 'cancelled' AND c.cancellation_reason = 'parent_ended'
    AND c.cancelled_by = %(by)s
  ORDER BY c.execution_id
-"""
-
-# An end that comes meanwhile waits for this transaction, and then finds its edge open.
-STILL: Final[LiteralString] = """
--- flows.reopen_wait: its children, in one order
-SELECT c.execution_id
-  FROM ff.edge e
-  JOIN ff.exec_core c ON (c.partition_key, c.execution_id) = (e.partition_key, e.upstream_eid)
- WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
- ORDER BY c.execution_id FOR SHARE OF c
 """
 
 # The old end of a child that runs again is not used any more.
@@ -109,6 +113,7 @@ async def reopen_wait(conn: Connection, wait: ExecutionId) -> None:
     group = await fetch_maybe(conn, LOCK, _Group, **where)
     if group is None or group.group_state == GroupState.SATISFIED:
         return
+    await fetch_all(conn, STILL, _Child, **where)
     for child in await fetch_all(conn, CANCELLED, _Child, by=BY, **where):
         await replay_execution(
             conn,
@@ -116,7 +121,6 @@ async def reopen_wait(conn: Connection, wait: ExecutionId) -> None:
             actor=BY,
             reason="its parent runs again",
         )
-    await fetch_all(conn, STILL, _Child, **where)
     await execute(conn, REOPEN, **where)
     await execute(conn, RECOUNT, **where)
     await act(conn, await judge_group(conn, wait))

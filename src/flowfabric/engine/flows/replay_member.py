@@ -15,7 +15,7 @@ from flowfabric.engine.lifecycle.operator_event import SOMEBODY
 from flowfabric.engine.lifecycle.replay_execution import Replayed, replay_execution
 from flowfabric.errors import FlowAlreadyTerminal, NotFound
 from flowfabric.ids import ExecutionId
-from flowfabric.states import FlowState, PublicState, TerminalOutcome
+from flowfabric.states import FlowState, GroupState, PublicState, TerminalOutcome
 
 MEMBERSHIP: Final[LiteralString] = """
 -- flows.replay_member: whose member it is
@@ -30,7 +30,7 @@ SELECT public_flow_state FROM ff.flow_core
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR SHARE
 """
 
-# Group, then edges: the order in which everybody locks.
+# Group, then edges, then executions by id: the order in which everybody locks.
 LOCK: Final[LiteralString] = """
 -- flows.replay_member: its group and its edges
 WITH grouped AS (
@@ -41,16 +41,18 @@ WITH grouped AS (
      WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(execution_id)s)
        AND (SELECT count(*) FROM grouped) IS NOT NULL
        FOR UPDATE
-), upstreams AS (     -- an end that comes meanwhile waits, and then finds the edges open
-    SELECT FROM ff.exec_core u
-     WHERE u.partition_key = %(partition_key)s
-       AND u.execution_id IN (SELECT e.upstream_eid FROM ff.edge e
+), still AS (         -- an end that comes meanwhile waits, and then finds the edges open
+    SELECT FROM ff.exec_core m
+     WHERE m.partition_key = %(partition_key)s
+       AND m.execution_id IN (SELECT %(execution_id)s
+                               UNION ALL
+                              SELECT e.upstream_eid FROM ff.edge e
                                WHERE (e.partition_key, e.downstream_eid)
                                    = (%(partition_key)s, %(execution_id)s))
        AND (SELECT count(*) FROM edges) IS NOT NULL
-     ORDER BY u.execution_id FOR SHARE
+     ORDER BY m.execution_id FOR NO KEY UPDATE OF m
 )
-SELECT (SELECT count(*) FROM grouped) AS moved WHERE (SELECT count(*) FROM upstreams) IS NOT NULL
+SELECT (SELECT count(*) FROM grouped) AS moved WHERE (SELECT count(*) FROM still) IS NOT NULL
 """
 
 # An upstream that has succeeded since is satisfied; the old end of any other is not used again.
@@ -100,6 +102,13 @@ SELECT count(*) AS moved FROM reopened
 """
 
 
+STATE_AFTER: Final = {
+    GroupState.SATISFIED.value: PublicState.WAITING,
+    GroupState.IMPOSSIBLE.value: PublicState.SKIPPED,
+}
+"""Where a member stands whose only group was decided at once."""
+
+
 class _Membership(msgspec.Struct, frozen=True):
     flow_id: UUID | None
     terminal_outcome: str
@@ -122,8 +131,9 @@ async def replay_member(
 ) -> Replayed:
     """As `replay_execution`; a skipped member of a flow waits for its upstreams again.
 
-    If those have succeeded by now it is claimable at once. Replays top-down: what was skipped
-    because of it stays skipped. Raises also `FlowAlreadyTerminal` for a member of a cancelled flow.
+    If those have succeeded by now it is claimable at once; if they are too few, whatever they come
+    to, it is skipped again. Replays top-down: what was skipped because of it stays skipped. Raises
+    also `FlowAlreadyTerminal` for a member of a cancelled flow.
     """
     one = {"partition_key": execution_id.partition_key, "execution_id": execution_id.uuid}
     membership = await fetch_maybe(conn, MEMBERSHIP, _Membership, **one)
@@ -162,6 +172,7 @@ async def replay_member(
         )
     decisions = await judge_group(conn, execution_id)
     await act(conn, decisions)
-    if any(decision.decision == "satisfied" for decision in decisions):
-        return msgspec.structs.replace(replayed, public_state=PublicState.WAITING)
-    return replayed
+    if not decisions:
+        return replayed
+    came_to = STATE_AFTER[decisions[0].decision]
+    return msgspec.structs.replace(replayed, public_state=came_to)

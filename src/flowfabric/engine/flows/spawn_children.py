@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.faults import SerializationConflict
-from flowfabric.db.rows import Connection, Moved, fetch_maybe, fetch_one
+from flowfabric.db.rows import Connection, fetch_maybe, fetch_one
 from flowfabric.engine.flows.adopt_children import adopt_children
 from flowfabric.engine.flows.create_flow import create_flow
 from flowfabric.engine.flows.flow_row import FlowRow, grow, locked_flow
@@ -18,6 +18,7 @@ from flowfabric.engine.flows.reopen_wait import reopen_wait
 from flowfabric.engine.lifecycle.create_execution import Duplicate, NewExecution, create_execution
 from flowfabric.engine.lifecycle.join_family import Family, join_family
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.errors import NonDeterministicReplay, NotFound, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, family_id, new_uuid
 from flowfabric.joins import AllOf, JoinPolicy, policy_columns
@@ -53,8 +54,16 @@ WITH waited AS (
       FROM waited, unnest(%(edge_id)s::uuid[], %(child)s::uuid[]) AS given (edge_id, child)
  RETURNING 1
 )
-SELECT count(*) AS moved FROM linked
+SELECT (SELECT count(*) FROM linked) AS moved,
+       EXISTS (SELECT FROM ff.exec_core c
+                WHERE c.partition_key = %(partition_key)s
+                  AND c.execution_id = ANY (%(child)s::uuid[])) AS born_before
 """
+
+
+class _Added(msgspec.Struct, frozen=True):
+    moved: int
+    born_before: bool
 
 
 class _Parent(msgspec.Struct, frozen=True):
@@ -94,13 +103,19 @@ async def spawn_children(
         return None
     policy = AllOf() if policy is None else policy
     flow = None if known.waited else await _family(conn, parent, known, partitions)
-    if flow is None or not await _add_wait(conn, flow, parent, wait, policy, children):
+    if flow is None:
         return await _again(conn, lease, children, wait, policy, replayed=known.replayed)
-    if (await _held(conn, lease, flow.flow_id)).flow_id != flow.flow_id:
+    added = await _add_wait(conn, flow, parent, wait, policy, children)
+    if not added.moved:
+        return await _again(conn, lease, children, wait, policy, replayed=known.replayed)
+    if added.born_before:  # with their parent, in the order in which everybody locks
+        await lock_executions(conn, [parent, *(child.execution_id for child in children)])
+    family = await _held(conn, lease, flow.flow_id)
+    if family.flow_id != flow.flow_id:
         raise SerializationConflict(f"{parent} joined another flow meanwhile")
     answers = await create_execution(conn, _born(children, known, flow), partitions=partitions)
     found = [answer.execution_id for answer in answers if isinstance(answer, Duplicate)]
-    new = len(children) - len(found) + (known.flow_id is None)
+    new = len(children) - len(found) + family.joined
     await grow(conn, flow, nodes=new, edges=len(children))
     if found:
         await adopt_children(conn, flow, wait, found)
@@ -153,12 +168,12 @@ async def _add_wait(
     wait: UUID,
     policy: JoinPolicy,
     children: Sequence[NewExecution],
-) -> bool:
+) -> _Added:
     kind, k, on_satisfied = policy_columns(policy)
-    added = await fetch_one(
+    return await fetch_one(
         conn,
         ADD_WAIT,
-        Moved,
+        _Added,
         partition_key=flow.partition_key,
         flow_id=flow.flow_id,
         wait=wait,
@@ -169,7 +184,6 @@ async def _add_wait(
         edge_id=[new_uuid() for _ in children],
         child=[child.execution_id.uuid for child in children],
     )
-    return added.moved > 0
 
 
 async def _held(conn: Connection, lease: Lease, flow_id: UUID | None) -> Family:

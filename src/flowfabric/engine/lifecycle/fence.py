@@ -90,15 +90,33 @@ def verdicts(
         return [done(lease) for lease in leases]
     by_ordinal = {sighting.ordinal: sighting for sighting in refused}
     succeeded = {lease for number, lease in enumerate(leases, 1) if number not in by_ordinal}
+    holders = {lease.execution_id: lease for lease in succeeded}
     answers: list[D | Refusal] = []
     for number, lease in enumerate(leases, 1):
         if lease in succeeded:
             answers.append(done(lease))
         else:
             seen = by_ordinal[number]
+            holder = holders.get(lease.execution_id)
+            if holder is not None:  # a row that this statement has changed is not seen again
+                seen = _as_held(number, holder)
             before = None if seen.lifecycle_phase is None else done_before(lease, seen)
             answers.append(refusal(lease, seen) if before is None else before)
     return answers
+
+
+def _as_held(ordinal: int, holder: Lease) -> Sighting:
+    """The execution as it stood when `holder` was found to hold it."""
+    return Sighting(
+        ordinal=ordinal,
+        lifecycle_phase="active",
+        terminal_outcome="none",
+        attempt_state="running_attempt",
+        attempt_index=holder.attempt_index,
+        lease_epoch=holder.lease_epoch,
+        lease_id=holder.lease_id,
+        delay_until_ms=None,
+    )
 
 
 def refusal(lease: Lease, seen: Sighting) -> Refusal:

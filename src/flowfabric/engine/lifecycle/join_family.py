@@ -28,7 +28,8 @@ JOIN_FAMILY: Final[LiteralString] = (
 )
 SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
        seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms,
-       coalesce(seen.holds, false) AS holds, coalesce(seen.flow_id, joined.flow_id) AS flow_id
+       coalesce(seen.holds, false) AS holds, coalesce(seen.flow_id, joined.flow_id) AS flow_id,
+       joined.flow_id IS NOT NULL AS joined
   FROM held LEFT JOIN seen USING (ordinal) LEFT JOIN joined ON true
 """
 )
@@ -39,11 +40,14 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     flow_id: UUID | None
     """The flow that the execution belongs to now."""
+    joined: bool
+    """Since this call?"""
 
 
 class _Row(Sighting, frozen=True):
     holds: bool
     flow_id: UUID | None
+    joined: bool
 
 
 async def join_family(conn: Connection, lease: Lease, flow_id: UUID | None) -> Family | Refusal:
@@ -52,4 +56,6 @@ async def join_family(conn: Connection, lease: Lease, flow_id: UUID | None) -> F
     With None only the lease is looked at. Refused as every write of a holder is.
     """
     row = await fetch_one(conn, JOIN_FAMILY, _Row, flow_id=flow_id, **fence_columns([lease]))
-    return Family(flow_id=row.flow_id) if row.holds else refusal(lease, row)
+    if not row.holds:
+        return refusal(lease, row)
+    return Family(flow_id=row.flow_id, joined=row.joined)

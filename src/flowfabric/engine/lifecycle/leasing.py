@@ -3,6 +3,10 @@
 `LEASE` is the part that every such statement shares. It takes a CTE `found` (who is leased, whether
 as a reclaim, and how long the attempt may take if not as the policy says) and gives `leased`: the
 execution is active under a new epoch, and one lease event tells who holds it.
+
+`found` may have locked a row that this statement still sees as it was before, delayed or ended: its
+checks run on that first, and then again on the row as it stands. So every column that is bound to
+the phase is set, also where it has that value already.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ LEASE: Final[LiteralString] = """leased AS (
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'active', eligibility_state = 'not_applicable',
            blocking_reason = 'none', blocking_detail = NULL, attempt_state = 'running_attempt',
+           terminal_outcome = 'none', terminal_at_ms = NULL, delay_until_ms = NULL,
            resume_pending = false, lease_epoch = e.lease_epoch + 1, lease_id = %(lease_id)s,
            worker_id = %(worker_id)s, worker_instance_id = %(worker_instance_id)s,
            lease_expires_at_ms = ff.now_ms() + %(ttl_ms)s::bigint,

@@ -50,13 +50,15 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
            worker_id = EXCLUDED.worker_id, worker_instance_id = EXCLUDED.worker_instance_id,
            failure_reason = EXCLUDED.failure_reason, failure_category = EXCLUDED.failure_category,
            failure_detail = EXCLUDED.failure_detail, result = EXCLUDED.result
-), amended AS (       -- the attempt that was interrupted before
-    UPDATE ff.attempt a
-       SET outcome = ended.outcome, ended_at_ms = ff.now_ms()
-      FROM ended
-     WHERE NOT ended.leased AND ended.attempt_state = 'attempt_interrupted'
-       AND (a.partition_key, a.execution_id, a.attempt_index)
-         = (ended.partition_key, ended.execution_id, ended.attempt_index)
+), amended AS (       -- the attempt that was interrupted before, maybe while this waited
+    INSERT INTO ff.attempt AS a (
+           partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
+           ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id)
+    SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
+           attempt_started_at_ms, ff.now_ms(), attempt_type, outcome, '', ''
+      FROM ended WHERE NOT leased AND attempt_state = 'attempt_interrupted'
+        ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
+       SET outcome = EXCLUDED.outcome, ended_at_ms = EXCLUDED.ended_at_ms
 ), told_lease AS (
     INSERT INTO ff.lease_event (
            execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,

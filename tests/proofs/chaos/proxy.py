@@ -1,0 +1,147 @@
+"""A line to the database that is cut at will: between two statements, before one, or after it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import Literal, Self
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+import msgspec
+
+from tests.proofs.chaos.wire import Answers, Requests
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Trap(msgspec.Struct, frozen=True):
+    """Cut the line that runs `statement` next: before it is sent on, or after it was carried out
+    and before its answer is."""
+
+    statement: str
+    when: Literal["before", "after"]
+
+
+class Proxy:
+    """Forwards connections to the database of a DSN; `dsn` leads through it."""
+
+    def __init__(self, dsn: str) -> None:
+        self._parts = urlsplit(dsn)
+        self._lines: set[_Line] = set()
+        self._traps: list[Trap] = []
+        self.dsn = ""
+        self.sprung: Counter[str] = Counter()
+        """How many lines were cut, by how."""
+        self.cuts_ms: list[int] = []
+        """When, in milliseconds since the epoch."""
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, dsn: str) -> AsyncGenerator[Self]:
+        """A proxy to `dsn` for as long as the block lasts."""
+        proxy = cls(dsn)
+        server = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        user = proxy._parts.netloc.rpartition("@")[0] or "postgres"
+        proxy.dsn = urlunsplit(
+            proxy._parts._replace(netloc=f"{user}@127.0.0.1:{port}", query="sslmode=disable")
+        )
+        try:
+            yield proxy
+        finally:
+            server.close()
+            proxy.cut()
+
+    def cut(self) -> None:
+        """Cut every line as it is; new ones are forwarded again."""
+        for line in self._lines:
+            line.abort()
+            self.note("cut")
+
+    def set_trap(self, trap: Trap) -> None:
+        """It springs once, on whatever line comes by first."""
+        self._traps.append(trap)
+
+    def clear_traps(self) -> None:
+        self._traps.clear()
+
+    def note(self, how: str) -> None:
+        self.sprung[how] += 1
+        self.cuts_ms.append(time.time_ns() // 1_000_000)
+
+    def step_on(self, statements: list[str]) -> Trap | None:
+        """The trap that one of the statements sets off."""
+        for trap in self._traps:
+            if trap.statement in statements:
+                self._traps.remove(trap)
+                return trap
+        return None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await self._connect()
+        except OSError:
+            writer.transport.abort()
+            return
+        line = _Line(self, (reader, writer), there)
+        self._lines.add(line)
+        try:
+            await line.carry()
+        finally:
+            self._lines.discard(line)
+
+    async def _connect(self) -> Streams:
+        port = self._parts.port or 5432
+        [directory] = parse_qs(self._parts.query).get("host", [""])
+        if directory:
+            return await asyncio.open_unix_connection(f"{directory}/.s.PGSQL.{port}")
+        return await asyncio.open_connection(self._parts.hostname, port)
+
+
+class _Line:
+    """One connection, from the client to the server and back."""
+
+    def __init__(self, proxy: Proxy, client: Streams, server: Streams) -> None:
+        self._proxy, self._client, self._server = proxy, client, server
+        self._requests, self._answers = Requests(), Answers()
+        self._losing = False
+
+    async def carry(self) -> None:
+        """Until either side hangs up, or the line is cut."""
+        pumps = [asyncio.ensure_future(pump()) for pump in (self._ask, self._answer)]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.abort()
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    def abort(self) -> None:
+        for _, writer in (self._client, self._server):
+            writer.transport.abort()
+
+    async def _ask(self) -> None:
+        reader, writer = self._client[0], self._server[1]
+        while data := await reader.read(65536):
+            trap = self._proxy.step_on(self._requests.feed(data))
+            if trap is not None and trap.when == "before":
+                self._proxy.note("before")
+                return
+            self._losing |= trap is not None
+            writer.write(data)
+            await writer.drain()
+
+    async def _answer(self) -> None:
+        reader, writer = self._server[0], self._client[1]
+        while data := await reader.read(65536):
+            ready = self._answers.feed(data)
+            if self._losing and ready:
+                self._proxy.note("after" if ready.endswith(b"I") else "inside")
+                return
+            if not self._losing:
+                writer.write(data)
+                await writer.drain()

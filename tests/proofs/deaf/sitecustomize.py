@@ -1,0 +1,10 @@
+"""A process that finds this on its path is deaf: its listener never listens, waiters only poll."""
+
+from flowfabric.db.listen import Listener
+
+
+def _stays_deaf(_: Listener) -> None:
+    return
+
+
+Listener.start = _stays_deaf

@@ -1,0 +1,195 @@
+"""Every operation that changes a flow, its graph or its members, as one of two that meet."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from flowfabric.db.transaction import transact
+from flowfabric.engine.facade import Engine
+from flowfabric.engine.flows.dispatch_completions import dispatch_batch
+from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members, reconcile_cancels
+from flowfabric.engine.flows.queue_siblings import cancel_siblings, reconcile_siblings
+from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
+from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.wait_children import ChildWait
+from flowfabric.joins import AnyOf
+from flowfabric.states import CancellationPolicy
+from tests.proofs.interleave.families import born
+from tests.proofs.interleave.operations import (
+    CLAIM,
+    Operation,
+    cancel_execution,
+    change_priority,
+    complete,
+    fail,
+    holder,
+    release,
+    replay,
+    retry,
+    swept,
+)
+from tests.proofs.interleave.scene import Scene
+
+NOBODY = UUID(int=0)
+MEMBERS = ("a", "b", "c", "d", "e")
+
+# A batch that holds nothing changes nothing, but locks every row of it in the order of ids.
+EVERYBODY = Operation(
+    "renew everybody",
+    lambda engine, scene, _: engine.renew(
+        [scene.leases.get(name, Lease(each, 0, 0, NOBODY)) for name, each in scene.ids.items()],
+        ttl=3600,
+    ),
+    (),
+)
+
+
+def flow(scene: Scene) -> UUID:
+    assert scene.flow_id is not None
+    return scene.flow_id
+
+
+def stage_edge(arrow: str) -> Operation:
+    up, down = arrow.split(">")
+    return Operation(
+        f"stage {arrow}",
+        lambda engine, scene, side: engine.stage_dependency_edge(
+            flow(scene),
+            scene.uuid(1000 + side),
+            scene.id(up),
+            scene.id(down),
+            expected_graph_revision=scene.revision,
+        ),
+        ("flow", up, down),
+    )
+
+
+def apply_edge(arrow: str) -> Operation:
+    return Operation(
+        f"apply {arrow}",
+        lambda engine, scene, _: engine.apply_dependency_to_child(flow(scene), scene.edges[arrow]),
+        ("flow", f"edge {arrow}"),
+    )
+
+
+def cancel_header(policy: CancellationPolicy) -> Operation:
+    return Operation(
+        f"cancel_flow_header {policy}",
+        lambda engine, scene, side: engine.cancel_flow_header(
+            flow(scene), policy=policy, reason=f"side {side}", grace_ms=0
+        ),
+        ("flow",),
+    )
+
+
+async def _end_members(engine: Engine, scene: Scene, _side: int) -> Any:
+    return await transact(
+        engine.pool,
+        "end_cancelled_members",
+        lambda conn: end_cancelled_members(conn, flow(scene), partitions=engine.partitions),
+    )
+
+
+def spawn(name: str, wait: str) -> Operation:
+    return Operation(
+        name,
+        lambda engine, scene, _: engine.spawn_children(
+            scene.leases["x"], born(scene), wait=scene.waits[wait]
+        ),
+        ("x", "held x", f"wait {wait}"),
+    )
+
+
+FLOWS = (
+    EVERYBODY,
+    Operation(
+        "add_execution_to_flow n",
+        lambda engine, scene, _: engine.add_execution_to_flow(flow(scene), scene.id("n")),
+        ("flow", "n"),
+    ),
+    stage_edge("e>d"),
+    stage_edge("d>e"),
+    apply_edge("e>c"),
+    Operation(
+        "set_edge_group_policy e",
+        lambda engine, scene, side: engine.set_edge_group_policy(
+            flow(scene), scene.id("e"), AnyOf("let_run" if side else "cancel_remaining")
+        ),
+        ("flow", "e"),
+    ),
+    swept("dispatch", dispatch_batch, ("flow",)),
+    swept("cancel_siblings", cancel_siblings, ("flow",)),
+    swept("reconcile_siblings", reconcile_siblings, ("flow",)),
+    cancel_header(CancellationPolicy.CANCEL_ALL),
+    cancel_header(CancellationPolicy.CANCEL_PENDING),
+    Operation("end_cancelled_members", _end_members, ("flow",)),
+    swept("reconcile_cancels", reconcile_cancels, ("flow",)),
+    swept("end_parked_members", end_parked_members, ("flow",)),
+    Operation(
+        "cancel_flow",
+        lambda engine, scene, side: engine.cancel_flow(flow(scene), reason=f"side {side}"),
+        ("flow",),
+        ends=MEMBERS,
+        atomic=False,
+    ),
+    complete("a"),
+    fail("a"),
+    retry("a"),
+    release("a"),
+    cancel_execution("a"),
+    cancel_execution("c"),
+    cancel_execution("e"),
+    replay("a"),
+    replay("c"),
+    replay("d"),
+    change_priority("e"),
+    CLAIM,
+    swept("expire_leases", expire_leases, ("flow",)),
+    swept("expire_executions", expire_executions, ("flow",)),
+    Operation(
+        "project_flow_summary",
+        lambda engine, scene, _: engine.project_flow_summary(flow(scene)),
+        ("flow",),
+    ),
+    Operation(
+        "set_flow_tag",
+        lambda engine, scene, side: engine.set_flow_tag(flow(scene), "a.b", f"side {side}"),
+        ("flow",),
+    ),
+)
+
+FAMILIES = (
+    EVERYBODY,
+    spawn("spawn_children x", "x"),
+    spawn("spawn_children x once more", "x once more"),
+    holder(
+        "wait_children x",
+        "x",
+        lambda engine, scene, _: engine.wait_children(
+            [ChildWait(lease=scene.leases["x"], wait=scene.waits["x"])]
+        ),
+    ),
+    complete("x"),
+    fail("x"),
+    release("x"),
+    cancel_execution("x"),
+    replay("x"),
+    complete("kid a"),
+    fail("kid a"),
+    cancel_execution("kid b"),
+    replay("kid a"),
+    CLAIM,
+    swept("dispatch", dispatch_batch),
+    swept("cancel_siblings", cancel_siblings),
+    swept("expire_leases", expire_leases),
+    Operation(
+        "cancel_flow_header cancel_all",
+        lambda engine, scene, side: engine.cancel_flow_header(
+            flow(scene), policy=CancellationPolicy.CANCEL_ALL, reason=f"side {side}", grace_ms=0
+        ),
+        ("x", "flow"),
+    ),
+)

@@ -1,0 +1,103 @@
+"""Which operations meet in which situations: every pair, wherever one of the two does something."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import combinations, combinations_with_replacement
+
+import msgspec
+
+from tests.proofs.interleave.families import FAMILY_SITUATIONS, FLOW_SITUATIONS
+from tests.proofs.interleave.flow_operations import FAMILIES, FLOWS
+from tests.proofs.interleave.operations import EXECUTIONS, Operation
+from tests.proofs.interleave.scene import Scene
+from tests.proofs.interleave.situations import SITUATIONS, Situation
+from tests.proofs.interleave.stage import Stage
+
+HOTTEST = (
+    "claim",
+    "complete x",
+    "retry x",
+    "cancel_execution x",
+    "revoke_lease x",
+    "expire_leases",
+)
+HOT_SITUATIONS = ("waiting", "held", "lapsed", "interrupted")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Operations of one kind and the situations in which they meet."""
+
+    operations: tuple[Operation, ...]
+    situations: tuple[Situation, ...]
+    both_ways: bool = False
+    """Are there several executions, whose ids may ascend or descend?"""
+
+
+PARTS = (
+    Part(EXECUTIONS, SITUATIONS),
+    Part(FLOWS, FLOW_SITUATIONS, both_ways=True),
+    Part(FAMILIES, FAMILY_SITUATIONS, both_ways=True),
+)
+
+
+class Meeting(msgspec.Struct, frozen=True):
+    """Operations in a situation, and how many of them do something there on their own."""
+
+    situation: str
+    operations: tuple[Operation, ...]
+    effective: int = 0
+
+    @property
+    def pair(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.operations)
+
+
+async def meetings(stage: Stage, scene: Scene, operations: Sequence[Operation]) -> list[Meeting]:
+    """The pairs of which at least one does something in this scene."""
+    callable_here = [one for one in operations if scene.has(*one.needs)]
+    before = (await stage.play(scene, ())).state
+    effective = {
+        one.name: (await stage.play(scene, (one,))).state != before for one in callable_here
+    }
+    return [
+        Meeting(scene.name, pair, sum(effective[one.name] for one in pair))
+        for pair in combinations_with_replacement(callable_here, 2)
+        if any(effective[one.name] for one in pair)
+    ]
+
+
+def one_each(found: Sequence[Meeting], chance: random.Random) -> list[Meeting]:
+    """Each pair once, where both do something if there is such a situation."""
+    chosen: list[Meeting] = []
+    for here in pairs_of(found).values():
+        most = max(meeting.effective for meeting in here)
+        chosen.append(chance.choice([one for one in here if one.effective == most]))
+    return chosen
+
+
+def both_at_work(found: Sequence[Meeting], chance: random.Random) -> list[Meeting]:
+    """Each pair wherever both do something, and twice where only one of the two does."""
+    chosen: list[Meeting] = []
+    for here in pairs_of(found).values():
+        chosen += [one for one in here if one.effective == len(one.operations)]
+        rest = [one for one in here if one.effective < len(one.operations)]
+        chosen += chance.sample(rest, min(2, len(rest)))
+    return chosen
+
+
+def pairs_of(found: Sequence[Meeting]) -> dict[frozenset[str], list[Meeting]]:
+    """The meetings of each pair."""
+    pairs: dict[frozenset[str], list[Meeting]] = {}
+    for meeting in found:
+        pairs.setdefault(meeting.pair, []).append(meeting)
+    return pairs
+
+
+def triples() -> Iterator[Meeting]:
+    """Three of the hottest at once."""
+    hot = [one for one in EXECUTIONS if one.name in HOTTEST]
+    for name in HOT_SITUATIONS:
+        for three in combinations(hot, 3):
+            yield Meeting(name, three)

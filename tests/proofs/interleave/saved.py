@@ -1,0 +1,144 @@
+"""Situations kept in the database itself: put back in one call, and read as comparable text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from flowfabric.db.rows import Connection
+
+State: TypeAlias = tuple[str, ...]
+
+TABLES = (
+    "exec_core",
+    "exec_body",
+    "exec_tag",
+    "exec_idempotency",
+    "attempt",
+    "completion_event",
+    "lease_event",
+    "operator_event",
+    "claim_grant",
+    "flow_core",
+    "flow_summary",
+    "edge_group",
+    "edge",
+    "pending_cancel_groups",
+    "cancel_backlog",
+    "cancel_backlog_member",
+)
+CLOCK = "ff_testing.clock"
+
+COLUMNS = """
+SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+ WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+"""
+
+EVERYTHING = " UNION ALL ".join(
+    f"SELECT '{table}' AS place, to_jsonb(t)::text AS line FROM ff.{table} t" for table in TABLES
+)
+
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+
+class Known:
+    """The uuids that a situation has names for; any other one is new."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def text(self, value: str) -> str:
+        return _UUID.sub(lambda found: self._names.get(found[0], "new"), value)
+
+
+async def emptied(db: Connection) -> None:
+    """No rows, and the clock where it was when it was stopped."""
+    await db.execute(";".join(f"DELETE FROM ff.{table}" for table in TABLES))
+
+
+async def save(db: Connection, name: str) -> None:
+    """Keep everything that stands now as the situation of that name."""
+    await db.execute("CREATE SCHEMA IF NOT EXISTS ff_saved")
+    put_back = [f"DELETE FROM ff.{table};" for table in TABLES]
+    for table in (*(f"ff.{table}" for table in TABLES), CLOCK):
+        if not await db.fetchval(f"SELECT EXISTS (SELECT FROM {table})"):
+            continue
+        columns = await db.fetchval(COLUMNS, table)
+        kept = f'ff_saved."{name} {table}"'
+        await db.execute(f"CREATE TABLE {kept} AS SELECT {columns} FROM {table}")
+        if table == CLOCK:
+            put_back.append(f"UPDATE {CLOCK} SET now_ms = (SELECT now_ms FROM {kept});")
+        else:
+            put_back.append(
+                f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE"
+                f" SELECT {columns} FROM {kept};"
+            )
+    await db.execute(
+        f'CREATE FUNCTION ff_saved."{name}"() RETURNS void LANGUAGE plpgsql AS $put_back$'
+        f" BEGIN {' '.join(put_back)} END $put_back$"
+    )
+
+
+async def restore(db: Connection, name: str) -> None:
+    """Everything stands again as it was when it was kept."""
+    await db.fetch(f'SELECT ff_saved."{name}"()')
+
+
+async def tidy(db: Connection) -> None:
+    """Remove what was deleted: tables that are put back again and again grow."""
+    for table in (*(f"ff.{table}" for table in TABLES), CLOCK):
+        await db.execute(f"VACUUM {table}")
+
+
+async def state(db: Connection, known: Known) -> State:
+    """Every row, without what is drawn anew each time: fresh ids and the numbers of events."""
+    return comparable(
+        [(row["place"], msgspec.json.decode(row["line"])) for row in await db.fetch(EVERYTHING)],
+        known,
+    )
+
+
+def comparable(rows: Sequence[tuple[str, dict[str, Any]]], known: Known) -> State:
+    """The rows as sorted text. An event is named by its execution and its place among those."""
+    places: dict[tuple[str, int], str] = {}
+    counted: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    events = [(place, row) for place, row in rows if "event_id" in row]
+    for place, row in sorted(events, key=lambda one: one[1]["event_id"]):
+        of = str(row["execution_id"] or row["flow_id"])
+        counted[place][of] += 1
+        places[place, row["event_id"]] = f"{of}#{counted[place][of]}"
+    lines: list[str] = []
+    for place, row in rows:
+        if "event_id" in row:
+            row["event_id"] = places[place, row["event_id"]]
+        for column in ("min_event_id", "resolved_event_id"):
+            if row.get(column):
+                row[column] = places.get(("completion_event", row[column]), "gone")
+        row.pop("grant_id", None)
+        lines.append(known.text(f"{place} {msgspec.json.encode(row).decode()}"))
+    return tuple(sorted(lines))
+
+
+def outcomes_overwritten(found: State) -> int:
+    """Executions that were told more ends than they had, or another end than stands."""
+    executions = _rows(found, "exec_core")
+    told: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for event in _rows(found, "completion_event"):
+        told[event["execution_id"]].append((event["event_id"], event["outcome"]))
+    wrong = 0
+    for each in executions:
+        ends = [outcome for _, outcome in sorted(told[each["execution_id"]])]
+        ended = each["lifecycle_phase"] == "terminal"
+        stands = not ended or ends[-1:] == [each["terminal_outcome"]]
+        wrong += len(ends) != each["replay_count"] + ended or not stands
+    return wrong
+
+
+def _rows(found: State, place: str) -> list[dict[str, Any]]:
+    return [
+        msgspec.json.decode(line.split(" ", 1)[1]) for line in found if line.startswith(f"{place} ")
+    ]

@@ -1,0 +1,170 @@
+"""What the proof is worth: planted faults are found, and a schedule can be played again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import pytest
+
+from flowfabric.db.rows import Connection, execute, fetch_one
+from flowfabric.db.transaction import transact
+from flowfabric.engine.facade import Engine
+from tests.proofs.interleave.explore import Case, Found, explore
+from tests.proofs.interleave.operations import (
+    EXECUTIONS,
+    Operation,
+    cancel_execution,
+    complete,
+)
+from tests.proofs.interleave.scene import Scene
+from tests.proofs.interleave.setting import set_scenes
+from tests.proofs.interleave.situations import Situation, held, waiting
+from tests.proofs.interleave.stage import Stage
+
+CORE = """
+-- planted.core
+SELECT priority FROM ff.exec_core WHERE execution_id = %(x)s FOR UPDATE
+"""
+BODY = """
+-- planted.body
+SELECT 0 AS priority FROM ff.exec_body WHERE execution_id = %(x)s FOR UPDATE
+"""
+READ = """
+-- planted.read
+SELECT priority FROM ff.exec_core WHERE execution_id = %(x)s
+"""
+WRITE = """
+-- planted.write
+UPDATE ff.exec_core SET priority = %(priority)s WHERE execution_id = %(x)s
+"""
+SUCCEED = """
+-- planted.succeed
+INSERT INTO ff.completion_event (
+       execution_id, route_id, occurred_at_ms, partition_key, outcome)
+SELECT execution_id, route_id, 0, partition_key, 'success' FROM ff.exec_core
+ WHERE execution_id = %(x)s
+"""
+CREATE_TWICE = """
+-- planted.create_twice
+INSERT INTO ff.exec_body SELECT * FROM ff.exec_body WHERE execution_id = %(x)s
+"""
+
+
+class Row(msgspec.Struct, frozen=True):
+    priority: int
+
+
+def planted(name: str, body: Any, **flags: Any) -> Operation:
+    """An operation with a fault: a transaction of its own statements."""
+
+    async def call(engine: Engine, scene: Scene, side: int) -> Any:
+        return await transact(engine.pool, name, lambda conn: body(conn, scene.id("x").uuid, side))
+
+    return Operation(name, call, **flags)
+
+
+async def lose_updates(conn: Connection, x: Any, _side: int) -> None:
+    seen = await fetch_one(conn, READ, Row, x=x)
+    await execute(conn, WRITE, x=x, priority=seen.priority + 1)
+
+
+async def lock_crosswise(conn: Connection, x: Any, side: int) -> None:
+    for statement in (CORE, BODY) if side else (BODY, CORE):
+        await fetch_one(conn, statement, Row, x=x)
+
+
+async def succeed_unfenced(conn: Connection, x: Any, _side: int) -> None:
+    await execute(conn, SUCCEED, x=x)
+
+
+async def create_twice(conn: Connection, x: Any, _side: int) -> None:
+    await execute(conn, CREATE_TWICE, x=x)
+
+
+@pytest.fixture
+async def stage(ff_dsn: str) -> AsyncGenerator[Stage]:
+    stage = await Stage.open(ff_dsn, 3)
+    try:
+        yield stage
+    finally:
+        await stage.close()
+
+
+@pytest.fixture
+async def scenes(stage: Stage) -> dict[str, Scene]:
+    return await set_scenes(stage, [Situation("waiting", waiting), Situation("held", held)])
+
+
+async def explored(stage: Stage, scene: Scene, *operations: Operation) -> Found:
+    return await explore(stage, Case(scene, operations), random.Random(1), 100)
+
+
+async def test_operations_that_take_their_locks_equal_a_serial_order(
+    stage: Stage, scenes: dict[str, Scene]
+) -> None:
+    found = await explored(stage, scenes["held"], complete("x"), cancel_execution("x"))
+
+    assert (found.exhausted, found.equal == found.plays > 0, found.faults) == (1, True, [])
+    assert (found.deadlocks, found.raw, found.overwritten, found.successes_after) == (0, 0, 0, 0)
+    assert found.acked > 0
+
+
+async def test_a_lost_update_is_found_and_can_be_played_again(
+    stage: Stage, scenes: dict[str, Scene]
+) -> None:
+    scene, careless = scenes["waiting"], planted("careless", lose_updates)
+
+    found = await explored(stage, scene, careless, careless)
+
+    assert 0 < len(found.faults) == found.plays - found.equal
+    schedule = found.faults[0].split("steps ")[1].split(":")[0]
+    again = [await stage.play(scene, (careless, careless), [*map(int, schedule)]) for _ in "ab"]
+    assert again[0].outcome == again[1].outcome
+    assert "".join(map(str, again[0].trace)) == schedule
+    assert f"--steps {schedule}" in found.faults[0]
+
+
+async def test_locks_that_are_taken_crosswise_are_a_deadlock(
+    stage: Stage, scenes: dict[str, Scene]
+) -> None:
+    crosswise = planted("crosswise", lock_crosswise)
+
+    found = await explored(stage, scenes["waiting"], crosswise, crosswise)
+
+    assert found.deadlocks > 0
+    assert found.faults
+
+
+async def test_an_end_beside_another_one_is_an_overwritten_outcome(
+    stage: Stage, scenes: dict[str, Scene]
+) -> None:
+    unfenced = planted("unfenced", succeed_unfenced)
+
+    found = await explored(stage, scenes["held"], unfenced, cancel_execution("x"))
+
+    assert found.overwritten > 0
+    assert found.successes_after > 0
+    assert found.acked >= found.successes_after
+
+
+async def test_an_error_of_the_database_that_is_handed_on_is_counted(
+    stage: Stage, scenes: dict[str, Scene]
+) -> None:
+    found = await explored(stage, scenes["held"], planted("twice", create_twice), complete("x"))
+
+    assert found.raw == found.plays > 0
+    assert found.faults
+
+
+async def test_a_sweep_that_passes_over_a_row_in_use_has_another_turn(
+    stage: Stage, scenes: dict[str, Scene]
+) -> None:
+    claim = next(one for one in EXECUTIONS if one.name == "claim")
+    priority = next(one for one in EXECUTIONS if one.name == "change_priority x")
+
+    found = await explored(stage, scenes["waiting"], claim, priority)
+
+    assert 0 < found.next_turn < found.equal == found.plays

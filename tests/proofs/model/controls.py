@@ -1,0 +1,234 @@
+"""What operators do to executions and lanes, in the model."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from flowfabric.engine.lanes.set_lane_state import LaneChanged
+from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
+from flowfabric.engine.lifecycle.cancel import Cancelled
+from flowfabric.engine.lifecycle.change_priority import Changed
+from flowfabric.engine.lifecycle.issue_grant_and_claim import GrantedClaim
+from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
+    AlreadySatisfied,
+    MarkedExpired,
+    NotDue,
+)
+from flowfabric.engine.lifecycle.replay_execution import Replayed
+from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied as StillHeld
+from flowfabric.engine.lifecycle.revoke_lease import Kept, Revoked
+from flowfabric.errors import (
+    ExecutionNotActive,
+    ExecutionNotEligible,
+    ExecutionNotLeaseable,
+    ExecutionNotTerminal,
+    FlowAlreadyTerminal,
+    MaxReplaysExhausted,
+    NotFound,
+    StaleLease,
+    ValidationError,
+    invalid_input,
+)
+from flowfabric.ids import ExecutionId, attempt_id
+from flowfabric.states import EligibilityState, LaneState, PublicState
+from tests.proofs.model import sweeps
+from tests.proofs.model.dispatch import reopen
+from tests.proofs.model.moves import lease
+from tests.proofs.model.records import Execution, World
+
+OPERATOR = "operator_override"
+BLOCKS = {
+    "waiting_for_budget": "blocked_by_budget",
+    "waiting_for_quota": "blocked_by_quota",
+    "waiting_for_capable_worker": "blocked_by_route",
+    "paused_by_operator": "blocked_by_operator",
+    "paused_by_policy": "blocked_by_lane_state",
+}
+LIFTED = {"blocked_by_budget", "blocked_by_quota", "blocked_by_route", "blocked_by_operator"}
+
+
+def _found(world: World, execution_id: ExecutionId) -> Execution:
+    if execution_id not in world.executions:
+        raise NotFound("execution", execution_id)
+    return world.executions[execution_id]
+
+
+def _not_active(seen: Execution) -> ExecutionNotActive:
+    return ExecutionNotActive(
+        seen.execution_id,
+        lifecycle_phase=seen.lifecycle_phase,
+        terminal_outcome=seen.terminal_outcome,
+        lease_epoch=seen.lease_epoch,
+        attempt_id=attempt_id(seen.execution_id, seen.attempt_index),
+    )
+
+
+def cancel_execution(
+    world: World,
+    execution_id: ExecutionId,
+    *,
+    reason: str,
+    source: str = OPERATOR,
+    lease_epoch: int | None = None,
+) -> Cancelled:
+    seen = _found(world, execution_id)
+    if seen.terminal_outcome == "cancelled":
+        return Cancelled(execution_id=execution_id, repeated=True)
+    if seen.lifecycle_phase == "terminal":
+        raise ValidationError("invalid_input", "it has ended otherwise")
+    if source != OPERATOR and seen.lifecycle_phase == "active":
+        if lease_epoch is None:
+            raise invalid_input("lease_epoch", lease_epoch, "must be given")
+        if lease_epoch != seen.lease_epoch:
+            raise StaleLease(execution_id, held=lease_epoch, current=seen.lease_epoch)
+    world.terminalize([seen], "cancelled", reason=reason, by=source)
+    return Cancelled(execution_id=execution_id)
+
+
+def revoke_lease(
+    world: World,
+    execution_id: ExecutionId,
+    *,
+    worker_instance_id: str = "",
+    expected_lease_id: UUID | str = "",
+    expected_lease_epoch: int | None = None,
+) -> Revoked | StillHeld:
+    seen = _found(world, execution_id)
+    kept = None
+    if seen.lifecycle_phase != "active":
+        kept = Kept.NO_ACTIVE_LEASE
+    elif worker_instance_id not in ("", seen.worker_instance_id):
+        kept = Kept.DIFFERENT_WORKER_INSTANCE_ID
+    elif expected_lease_id not in ("", seen.lease_id):
+        kept = Kept.LEASE_ID_MISMATCH
+    elif expected_lease_epoch not in (None, seen.lease_epoch):
+        kept = Kept.EPOCH_MOVED
+    if kept is not None:
+        return StillHeld(execution_id=execution_id, reason=kept)
+    held, holder = seen.lease_id, seen.worker_instance_id
+    assert held is not None
+    assert holder is not None
+    world.relinquish(seen, rotates=True, loses=True)
+    return Revoked(
+        execution_id=execution_id,
+        lease_id=held,
+        lease_epoch=seen.lease_epoch,
+        worker_instance_id=holder,
+    )
+
+
+def change_priority(world: World, execution_id: ExecutionId, priority: int) -> Changed:
+    seen = _found(world, execution_id)
+    if seen.eligibility_state != "eligible_now":
+        raise ExecutionNotEligible(execution_id, seen.public_state)
+    seen.priority = max(0, min(9000, priority))
+    world.touch(seen)
+    return Changed(execution_id=execution_id, priority=seen.priority)
+
+
+def block_execution_for_admission(
+    world: World, execution_id: ExecutionId, reason: str, *, detail: str | None
+) -> Blocked:
+    if reason not in BLOCKS:
+        raise ValidationError("invalid_blocking_reason", reason)
+    seen = _found(world, execution_id)
+    if seen.lifecycle_phase == "terminal":
+        raise _not_active(seen)
+    if seen.eligibility_state != "eligible_now":
+        raise ExecutionNotEligible(execution_id, seen.public_state)
+    seen.waits(BLOCKS[reason], reason)
+    seen.blocking_detail = detail
+    world.touch(seen)
+    state = EligibilityState(seen.eligibility_state)
+    return Blocked(execution_id=execution_id, eligibility_state=state)
+
+
+def unblock_execution(
+    world: World, execution_id: ExecutionId, *, expected_blocking_reason: str | None
+) -> Unblocked:
+    seen = _found(world, execution_id)
+    if (
+        seen.eligibility_state not in LIFTED
+        or seen.blocking_reason == "paused_by_flow_cancel"
+        or expected_blocking_reason not in (None, seen.blocking_reason)
+    ):
+        raise ExecutionNotEligible(execution_id, seen.public_state)
+    seen.waits("eligible_now", "waiting_for_worker")
+    seen.blocking_detail = None
+    world.touch(seen)
+    return Unblocked(execution_id=execution_id)
+
+
+def replay_execution(world: World, execution_id: ExecutionId) -> Replayed:
+    """Rows 31 and 32; the state in the answer is the one that the execution then has."""
+    seen = _found(world, execution_id)
+    flow = world.flow_of(seen)
+    if flow is not None and flow.state == "cancelled":
+        raise FlowAlreadyTerminal(flow.flow_id)
+    if seen.lifecycle_phase != "terminal":
+        raise ExecutionNotTerminal(execution_id, seen.public_state)
+    if seen.replay_count >= (10 if seen.policy is None else seen.policy.max_replay_count):
+        raise MaxReplaysExhausted(execution_id, seen.replay_count)
+    was_skipped = seen.terminal_outcome == "skipped"
+    _begin_anew(world, seen)
+    if flow is not None:
+        flow.summary_state, flow.summary_at_ms = "open", world.now_ms
+        if was_skipped:
+            seen.waits("blocked_by_dependencies", "waiting_for_children")
+            reopen(world, flow, seen)
+    return Replayed(execution_id=execution_id, public_state=PublicState(seen.public_state))
+
+
+def _begin_anew(world: World, seen: Execution) -> None:
+    seen.lifecycle_phase, seen.terminal_outcome = "runnable", "none"
+    seen.waits("eligible_now", "waiting_for_worker")
+    seen.attempt_state, seen.terminal_at_ms = "pending_replay_attempt", None
+    seen.lease_epoch += 1
+    seen.replay_count += 1
+    seen.retry_count = seen.lease_reclaim_count = 0
+    seen.failure_reason = seen.failure_category = None
+    seen.cancellation_reason = seen.cancelled_by = None
+    seen.progress_pct = seen.progress_message = seen.result = None
+    if seen.deadline_at_ms is not None and seen.deadline_at_ms <= world.now_ms:
+        seen.deadline_at_ms += world.now_ms - seen.deadline_from_ms
+        seen.deadline_from_ms = world.now_ms
+    world.touch(seen)
+
+
+def issue_grant_and_claim(
+    world: World, execution_id: ExecutionId, *, lane_id: str, ttl_ms: int, lease_id: UUID
+) -> GrantedClaim:
+    seen = _found(world, execution_id)
+    if lane_id != seen.lane_id:
+        raise invalid_input("lane_id", lane_id, "is not the execution's")
+    if seen.lifecycle_phase != "runnable":
+        raise _not_active(seen)
+    if seen.eligibility_state != "eligible_now" or world.lanes[lane_id] != "active":
+        raise ExecutionNotLeaseable(execution_id, "it cannot be claimed now")
+    taken = lease(world, seen, "operator", "operator", ttl_ms=ttl_ms, lease_id=lease_id).lease
+    return GrantedClaim(
+        lease_id=lease_id, lease_epoch=taken.lease_epoch, attempt_index=taken.attempt_index
+    )
+
+
+def mark_lease_expired_if_due(world: World, execution_id: ExecutionId) -> Any:
+    seen = world.executions.get(execution_id)
+    why = None
+    if seen is None:
+        why = NotDue.EXECUTION_NOT_FOUND
+    elif seen.lifecycle_phase != "active":
+        why = NotDue.NOT_ACTIVE
+    elif not sweeps.has_lapsed(world, seen):
+        why = NotDue.NOT_YET_EXPIRED
+    if why is not None or seen is None:
+        return AlreadySatisfied(execution_id=execution_id, reason=NotDue(why))
+    sweeps.lapse(world, seen)
+    return MarkedExpired(execution_id=execution_id, public_state=seen.state)
+
+
+def set_lane_state(world: World, lane_id: str, state: str) -> LaneChanged:
+    if lane_id not in world.lanes:
+        raise NotFound("lane", lane_id)
+    old, world.lanes[lane_id] = world.lanes[lane_id], state
+    return LaneChanged(lane_id=lane_id, lane_state=LaneState(state), old_state=LaneState(old))

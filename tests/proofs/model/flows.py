@@ -1,0 +1,341 @@
+"""Flows are built, cancelled and read, in the model."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.engine.flows.add_execution_to_flow import Added, AlreadyMember
+from flowfabric.engine.flows.apply_dependency_to_child import AlreadyApplied, Applied
+from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
+from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
+from flowfabric.engine.flows.set_edge_group_policy import PolicySet
+from flowfabric.engine.flows.stage_dependency_edge import Staged
+from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewFlow
+from flowfabric.errors import (
+    CycleDetected,
+    DependencyAlreadyExists,
+    ExecutionAlreadyInFlow,
+    ExecutionNotInFlow,
+    FlowAlreadyTerminal,
+    LaneNotAccepting,
+    NotFound,
+    SelfReferencingEdge,
+    StaleGraphRevision,
+    ValidationError,
+    invalid_input,
+)
+from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.joins import AllOf, JoinPolicy, Quorum
+from flowfabric.states import CancellationPolicy
+from tests.proofs.model import dispatch
+from tests.proofs.model.moves import CLOSED, execution
+from tests.proofs.model.records import Edge, End, Execution, Flow, Group, World
+
+ENDS = ("completed", "failed", "cancelled", "expired", "skipped")
+EVERY_MS = 10_000
+
+
+def create_flow(world: World, flow_id: UUID) -> FlowCreated | FlowExists:
+    if flow_id in world.flows:
+        return FlowExists(flow_id=flow_id)
+    world.flows[flow_id] = Flow(
+        flow_id=flow_id,
+        partition_key=uuid_partition(flow_id),
+        created_at_ms=world.now_ms,
+        last_mutation_at_ms=world.now_ms,
+        summary_at_ms=world.now_ms,
+    )
+    return FlowCreated(flow_id=flow_id)
+
+
+def _open(world: World, flow_id: UUID) -> Flow:
+    if flow_id not in world.flows:
+        raise NotFound("flow", flow_id)
+    if world.flows[flow_id].state != "open":
+        raise FlowAlreadyTerminal(flow_id)
+    return world.flows[flow_id]
+
+
+def _grown(world: World, flow: Flow) -> None:
+    flow.last_mutation_at_ms = flow.summary_at_ms = world.now_ms
+    flow.summary_state = "open"
+
+
+def add_execution_to_flow(
+    world: World, flow_id: UUID, execution_id: ExecutionId
+) -> Added | AlreadyMember:
+    if execution_id.partition_key != uuid_partition(flow_id):
+        raise ValidationError("partition_mismatch", str(execution_id))
+    flow = _open(world, flow_id)
+    if execution_id not in world.executions:
+        raise NotFound("execution", execution_id)
+    member = world.executions[execution_id]
+    if member.flow_id == flow_id:
+        return AlreadyMember(execution_id=execution_id, node_count=flow.node_count)
+    if member.flow_id is not None:
+        raise ExecutionAlreadyInFlow(execution_id, member.flow_id)
+    member.flow_id = flow_id
+    world.touch(member)
+    flow.node_count += 1
+    _grown(world, flow)
+    return Added(execution_id=execution_id, new_node_count=flow.node_count)
+
+
+def _check_member(world: World, flow: Flow, *executions: ExecutionId) -> None:
+    for each in executions:
+        member = world.executions.get(each)
+        if member is None or member.flow_id != flow.flow_id:
+            raise ExecutionNotInFlow(each, flow.flow_id)
+
+
+def stage_dependency_edge(
+    world: World,
+    flow_id: UUID,
+    edge_id: UUID,
+    upstream: ExecutionId,
+    downstream: ExecutionId,
+    *,
+    expected_graph_revision: int,
+    data_passing_ref: str | None,
+) -> Staged:
+    if upstream == downstream:
+        raise SelfReferencingEdge(upstream)
+    flow = _open(world, flow_id)
+    if flow.revision != expected_graph_revision:
+        expected, current = expected_graph_revision, flow.revision
+        raise StaleGraphRevision(flow_id, expected=expected, current=current)
+    _check_member(world, flow, upstream, downstream)
+    if upstream in _reached(flow, downstream):
+        raise CycleDetected(flow_id, upstream)
+    for edge in flow.edges:
+        if edge.edge_id == edge_id or (edge.upstream, edge.downstream) == (upstream, downstream):
+            raise DependencyAlreadyExists(edge, edge_id)
+    group = flow.groups.get(downstream)
+    inbound = sum(edge.downstream == downstream for edge in flow.edges)
+    if group is not None and group.expected_n is not None and inbound >= group.expected_n:
+        raise invalid_input("downstream", str(downstream), "has its edges")
+    flow.edges.append(
+        Edge(
+            edge_id=edge_id,
+            upstream=upstream,
+            downstream=downstream,
+            data_passing_ref=data_passing_ref,
+        )
+    )
+    _grown(world, flow)
+    return Staged(edge_id=edge_id, new_graph_revision=flow.revision)
+
+
+def _reached(flow: Flow, start: ExecutionId) -> set[ExecutionId]:
+    reached, found = {start}, [start]
+    while found:
+        at = found.pop()
+        beyond = {edge.downstream for edge in flow.edges if edge.upstream == at} - reached
+        reached |= beyond
+        found.extend(beyond)
+    return reached
+
+
+def apply_dependency_to_child(
+    world: World, flow_id: UUID, edge_id: UUID, *, upstream: ExecutionId | None
+) -> Applied | AlreadyApplied:
+    flow = world.flows.get(flow_id)
+    edge = next((e for e in flow.edges if e.edge_id == edge_id), None) if flow else None
+    if flow is None or edge is None:
+        raise NotFound("edge", edge_id)
+    if upstream not in (None, edge.upstream):
+        raise ValidationError("invalid_dependency", "leads elsewhere")
+    if edge.applied:
+        return AlreadyApplied(edge_id=edge_id)
+    if flow.state != "open":
+        raise FlowAlreadyTerminal(flow_id)
+    above, below = world.executions[edge.upstream], world.executions[edge.downstream]
+    if below.lifecycle_phase == "terminal":
+        raise ValidationError("invalid_dependency", "downstream_terminal")
+    group = flow.groups.setdefault(edge.downstream, Group(downstream=edge.downstream))
+    waits = below.lifecycle_phase == "runnable"
+    if waits and isinstance(group.policy, AllOf) and group.state == "satisfied":
+        group.state = "pending"
+    edge.applied = True
+    if waits and group.state == "pending":
+        _hold(world, below)
+    if above.lifecycle_phase == "terminal":
+        last = world.last_end(edge.upstream)
+        end = End(last, edge.upstream, above.terminal_outcome, flow_id)
+        decides = group.expected_n is None
+        dispatch.act(world, dispatch.resolve(world, [end], only=edge, decides=decides))
+    dispatch.act(world, dispatch.judge(flow, group))
+    return Applied(edge_id=edge_id, unsatisfied_count=flow.counts(edge.downstream)[3])
+
+
+def _hold(world: World, member: Execution) -> None:
+    if member.eligibility_state == "blocked_by_dependencies":
+        return
+    member.waits("blocked_by_dependencies", "waiting_for_children")
+    member.blocking_detail = None
+    if member.delay_until_ms is not None:
+        member.not_before_ms, member.delay_until_ms = member.delay_until_ms, None
+    world.touch(member)
+
+
+def set_edge_group_policy(
+    world: World,
+    flow_id: UUID,
+    downstream: ExecutionId,
+    policy: JoinPolicy,
+    *,
+    expected_n: int | None,
+) -> PolicySet:
+    if expected_n is not None and isinstance(policy, Quorum) and policy.k > expected_n:
+        raise invalid_input("k", policy.k, "is more than expected")
+    flow = _open(world, flow_id)
+    _check_member(world, flow, downstream)
+    if any(edge.downstream == downstream for edge in flow.edges):
+        raise ValidationError("edge_group_policy_already_fixed", str(downstream))
+    group = flow.groups.get(downstream)
+    if group is not None and (group.policy, group.expected_n) == (policy, expected_n):
+        return PolicySet(downstream=downstream, repeated=True)
+    group = flow.groups.setdefault(downstream, Group(downstream=downstream))
+    group.policy, group.expected_n = policy, expected_n
+    return PolicySet(downstream=downstream)
+
+
+def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
+    """A graph that is sound in itself; what may be wrong is its id, its members' ids, its lanes."""
+    done = FlowSubmitted(flow_id=new.flow_id, members=len(new.members), edges=len(new.edges))
+    if new.flow_id in world.flows:
+        return msgspec.structs.replace(done, repeated=True)
+    taken = [each for each in new.members if each.execution_id in world.executions]
+    fresh = [each for each in new.members if each.execution_id not in world.executions]
+    if any(world.lanes.get(each.lane_id) in CLOSED for each in fresh):
+        raise LaneNotAccepting("closed")
+    if taken:
+        raise invalid_input("execution_id", str(taken[0].execution_id), "exists already")
+    create_flow(world, new.flow_id)
+    flow = world.flows[new.flow_id]
+    flow.node_count = len(new.members)
+    for edge in new.edges:
+        flow.edges.append(
+            Edge(
+                edge_id=None,
+                upstream=edge.upstream,
+                downstream=edge.downstream,
+                data_passing_ref=edge.data_passing_ref,
+                applied=True,
+            )
+        )
+    held = {edge.downstream for edge in new.edges}
+    for each in held:
+        flow.groups[each] = Group(downstream=each, policy=new.policies.get(each, AllOf()))
+    for each in new.members:
+        world.lanes.setdefault(each.lane_id, "active")
+        member = execution(world, each)
+        member.flow_id = new.flow_id
+        if each.execution_id in held:
+            _hold(world, member)
+        world.executions[each.execution_id] = member
+    return done
+
+
+def cancel_flow(
+    world: World, flow_id: UUID, *, reason: str, policy: str, grace_ms: int, waits: bool
+) -> FlowCancelled | AlreadyTerminal:
+    """The header, and unless it does not wait the ends that it owes."""
+    answer = _header(world, flow_id, reason or "flow_cancelled", policy, grace_ms)
+    if waits:
+        _end_owed(world, world.flows[flow_id])
+        if policy != "cancel_all":
+            dispatch.dispatch(world)
+    return answer
+
+
+def _header(
+    world: World, flow_id: UUID, reason: str, policy: str, grace_ms: int
+) -> FlowCancelled | AlreadyTerminal:
+    if policy not in list(CancellationPolicy):
+        raise invalid_input("cancellation_policy", policy, "is unknown")
+    if flow_id not in world.flows:
+        raise NotFound("flow", flow_id)
+    flow = world.flows[flow_id]
+    members = world.members(flow_id)
+    if flow.state != "open":
+        return AlreadyTerminal(
+            flow_id=flow_id,
+            stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
+            stored_cancel_reason=flow.cancel_reason or "",
+            member_execution_ids=sorted(flow.owed) or [each.execution_id for each in members],
+        )
+    flow.state, flow.cancel_reason, flow.cancellation_policy = "cancelled", reason, policy
+    flow.cancelled_at_ms = flow.last_mutation_at_ms = world.now_ms
+    targets: list[ExecutionId] = []
+    for each in members:
+        if policy == "cancel_flow_only" or each.lifecycle_phase == "terminal":
+            continue
+        each.flow_cancelled = True
+        if each.lifecycle_phase == "runnable":
+            each.waits("blocked_by_operator", "paused_by_flow_cancel")
+            each.blocking_detail = each.delay_until_ms = each.not_before_ms = None
+            world.touch(each)
+        if each.lifecycle_phase == "runnable" or policy == "cancel_all":
+            targets.append(each.execution_id)
+    flow.owed, flow.owed_after_ms = set(targets), world.now_ms + grace_ms
+    return FlowCancelled(
+        flow_id=flow_id,
+        cancellation_policy=CancellationPolicy(policy),
+        member_execution_ids=targets,
+    )
+
+
+def _end_owed(world: World, flow: Flow) -> None:
+    owed = [world.executions[each] for each in sorted(flow.owed)]
+    world.terminalize(owed, "cancelled", reason=flow.cancel_reason, by="cancel_flow")
+    flow.owed = set()
+
+
+def reconcile_cancels(world: World) -> int:
+    due = [
+        flow for flow in world.flows.values() if flow.owed and flow.owed_after_ms <= world.now_ms
+    ]
+    for flow in due:
+        _end_owed(world, flow)
+    return len(due)
+
+
+# Where a flow stands.
+
+
+def derived_state(world: World, flow: Flow) -> str:
+    """Section 9: from the members, a failure that was got over not counting."""
+    members = world.members(flow.flow_id)
+    states = [each.public_state for each in members]
+    if not states:
+        return flow.state
+    if all(state in ENDS for state in states):
+        if flow.state == "cancelled":
+            return "cancelled"
+        failures = [e for e in members if e.public_state in ("failed", "cancelled", "expired")]
+        absorbed = all(_is_absorbed(flow, each) for each in failures)
+        return "completed" if absorbed else "failed"
+    if "active" in states:
+        return "running"
+    waits = {"delayed", "rate_limited", "waiting_children"}
+    return "blocked" if waits & set(states) else "open"
+
+
+def _is_absorbed(flow: Flow, member: Execution) -> bool:
+    fed = [e for e in flow.edges if e.upstream == member.execution_id and e.applied]
+    return bool(fed) and all(flow.groups[each.downstream].state == "satisfied" for each in fed)
+
+
+def project_unsettled(world: World) -> int:
+    old = [
+        flow
+        for flow in world.flows.values()
+        if flow.summary_state in ("open", "running", "blocked")
+        and flow.summary_at_ms <= world.now_ms - EVERY_MS
+    ]
+    for flow in old:
+        flow.summary_state, flow.summary_at_ms = derived_state(world, flow), world.now_ms
+    return len(old)

@@ -1,0 +1,208 @@
+"""G16: NOTIFY is a hint. Without it everything happens, and where it is used it costs little."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from flowfabric import App, Client, Ctx
+from flowfabric.config import DatabaseConfig
+from flowfabric.db.embedded import EmbeddedPostgres
+from flowfabric.db.listen import CHANNEL, leave, wait_for
+from flowfabric.db.migrate import migrate
+from flowfabric.db.pool import connect
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.lease import Lease
+from tests import given
+from tests.proofs.arena import Arena
+from tests.proofs.figures import Figure
+from tests.proofs.proof import Proof
+
+TREE: Final = Path(__file__).parents[2]
+DEAF: Final = Path(__file__).parent / "deaf"
+STORIES: Final = ("tests/worker", "tests/client", "tests/stories")
+ABOUT_NOTIFICATIONS: Final = (
+    "tests/client/test_enqueue.py::test_a_commit_wakes_an_idle_worker",
+    "tests/client/test_results.py::test_a_cancelled_one_tells_why_also_to_those_who_wait_already",
+    "tests/client/test_results.py::test_a_client_that_is_gone_is_no_longer_listed_as_waiting",
+    "tests/client/test_results.py::test_a_notified_waiter_hears_of_it_at_once",
+    "tests/worker/test_database_trouble.py"
+    "::test_a_worker_survives_the_loss_of_any_statement_it_can_be_in",
+    "tests/worker/test_database_trouble.py"
+    "::test_an_idle_worker_whose_connections_were_cut_still_finds_work",
+    "tests/worker/test_wakeups.py::test_a_notification_wakes_an_idle_worker_long_before_its_next_poll",
+    "tests/worker/test_wakeups.py::test_a_single_outcome_does_not_wait_for_company",
+    "tests/worker/test_wakeups.py::test_a_worker_that_is_busy_asks_nobody_to_ring",
+    "tests/worker/test_wakeups.py::test_work_that_became_due_wakes_an_idle_worker",
+)
+"""They begin when somebody is listed to be notified; whoever is deaf never is."""
+
+WRITERS: Final = 16
+AT_LEAST: Final = 0.9
+_PASSED: Final = re.compile(r"(\d+) passed")
+
+
+app = App()
+
+
+@app.task("double")
+async def double(ctx: Ctx, number: int) -> int:
+    return 2 * number
+
+
+def quick(arena: Arena) -> Sequence[Figure]:
+    with arena.database() as dsn:
+        return [asyncio.run(_one_story(dsn, calls=20))]
+
+
+def full(arena: Arena) -> Sequence[Figure]:
+    cost = _cost(rounds=8, each=1600)
+    arena.say("measured; now the stories of deaf workers and clients")
+    return [_deaf_stories(), _pooled(), cost]
+
+
+# Nobody listens.
+
+
+async def _one_story(dsn: str, *, calls: int) -> Figure:
+    """A worker that serves, and a client that waits, both deaf."""
+    worker = app.worker(dsn=dsn, listen=False)
+    async with await Client.connect(dsn, listen=False) as client:
+        serving = asyncio.create_task(worker.run())
+        handles = [await client.submit(double.call(number)) for number in range(calls)]
+        results = [await handle.result(timeout=20) for handle in handles]
+        worker.stop()
+        await serving
+    right = sum(result == 2 * number for number, result in enumerate(results))
+    return Figure(
+        promise="G16",
+        what="with LISTEN off: calls that a client saw the result of",
+        reached=f"{right} of {calls}",
+        target="all",
+        held=right == calls,
+    )
+
+
+def _deaf_stories() -> Figure:
+    deselected = [part for each in ABOUT_NOTIFICATIONS for part in ("--deselect", each)]
+    options = ["-q", "--tb=line", "-rf", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
+    quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # deaf before pytest comes
+    path = os.pathsep.join([str(DEAF), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *quiet, *STORIES, *deselected],
+        cwd=TREE,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    passed = _PASSED.search(run.stdout)
+    failed = re.findall(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
+    return Figure(
+        promise="G16",
+        what=f"with LISTEN off: {', '.join(STORIES)}",
+        reached="; ".join(
+            [f"{passed[1] if passed else 0} passed, {len(failed)} failed", *failed[:3]]
+        ),
+        target="all green",
+        held=run.returncode == 0 and passed is not None,
+    )
+
+
+def _pooled() -> Figure:
+    there = shutil.which("pgbouncer")
+    return Figure(
+        promise="G16",
+        what="the same through PgBouncer in transaction mode",
+        reached="not run: no pgbouncer on this machine" if there is None else f"not run: {there}",
+        target="all green",
+        held=True,
+        skipped=True,
+    )
+
+
+# What notifying costs.
+
+
+def _cost(*, rounds: int, each: int) -> Figure:
+    """The server keeps what it acknowledges, as it does in earnest: commits wait for the disk."""
+    with EmbeddedPostgres.start() as server:
+        asyncio.run(migrate(server.dsn))
+        rates = asyncio.run(_measured(DatabaseConfig(dsn=server.dsn), rounds, each))
+    heard, unheard = (statistics.median(rates[which]) for which in (True, False))
+    ratio = heard / unheard
+    return Figure(
+        promise="G16",
+        what=f"complete() by {WRITERS} writers while somebody is notified, against nobody",
+        reached=f"{ratio:.0%} ({heard:,.0f}/s against {unheard:,.0f}/s)",
+        target=f">= {AT_LEAST:.0%}",
+        held=ratio >= AT_LEAST,
+    )
+
+
+async def _measured(config: DatabaseConfig, rounds: int, each: int) -> dict[bool, list[float]]:
+    """Rounds with and without a waiter, in turns, so that both meet the same moods of the disk."""
+    db = await connect(config, role="tests")
+    writers = [await connect(config, role="tests") for _ in range(WRITERS)]
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    rung = 0
+
+    def ring(*_: object) -> None:
+        nonlocal rung
+        rung += 1
+
+    try:
+        await db.add_listener(CHANNEL, ring)
+        for number in range(-2, 2 * rounds):  # the first two are to warm up
+            heard = number % 4 in (0, 3)
+            leases = await _claimed(db, each)
+            await (wait_for(db, "proof", ["completion"]) if heard else leave(db, "proof"))
+            before = rung
+            rate = await _rate(writers, leases)
+            await db.execute("SELECT 1")
+            assert (rung > before) == heard, "who listens hears, and nobody else"
+            if number >= 0:
+                rates[heard].append(rate)
+    finally:
+        for conn in (db, *writers):
+            await conn.close()
+    return rates
+
+
+async def _claimed(db: Connection, count: int) -> list[Lease]:
+    await create_execution(db, [given.new() for _ in range(count)])
+    tasks = [
+        task
+        for _ in range(0, count, 1000)
+        for task in await claim(db, given.WORKER, ttl=600, limit=min(count, 1000))
+    ]
+    return [task.lease for task in tasks]
+
+
+async def _rate(writers: Sequence[Connection], leases: Sequence[Lease]) -> float:
+    """Completions a second, one a call."""
+
+    async def write(conn: Connection, mine: Sequence[Lease]) -> None:
+        for lease in mine:
+            await complete(conn, [Completion(lease)])
+
+    begun = time.monotonic()
+    await asyncio.gather(
+        *(write(conn, leases[number::WRITERS]) for number, conn in enumerate(writers))
+    )
+    return len(leases) / (time.monotonic() - begun)
+
+
+NOTIFY: Final = Proof("notify", quick=quick, full=full)

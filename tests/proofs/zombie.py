@@ -1,0 +1,254 @@
+"""G3, S5: whoever lost its lease, or never had it, changes nothing, whatever it calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.config import DatabaseConfig
+from flowfabric.db.pool import connect
+from flowfabric.db.rows import Connection
+from flowfabric.engine.flows.spawn_children import spawn_children
+from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.lifecycle.claim import Claimant, claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
+from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
+from flowfabric.ids import child_id, wait_id
+from tests import given
+from tests.engine.lifecycle.fenced import OPERATIONS, Operation
+from tests.proofs.arena import Arena
+from tests.proofs.figures import Figure
+from tests.proofs.fingerprint import changed, fingerprint
+from tests.proofs.proof import Proof
+from tests.worker.facts import eventually
+
+ONE_CLAIM: Final = 20
+"""Executions that share a lease id, as those of one claim call do."""
+
+
+async def _refusal(db: Connection, call: Awaitable[Any]) -> Any:
+    """What a call that raises its refusal says; the transaction ends as the engine would end it."""
+    try:
+        async with db.transaction():
+            return await call
+    except FlowFabricError as error:
+        return error
+
+
+async def _spawn(db: Connection, leases: Sequence[Lease], *, waits: bool) -> list[Any]:
+    """A child each, with a wait of its own or without one."""
+    answers: list[Any] = []
+    for lease in leases:
+        parent = lease.execution_id
+        child = given.new(execution_id=child_id(parent, 1, int(waits), kind="job"))
+        wait = wait_id(parent, 1) if waits else None
+        answers.append(await _refusal(db, spawn_children(db, lease, [child], wait=wait)))
+    return answers
+
+
+async def _spawn_waited(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    return await _spawn(db, leases, waits=True)
+
+
+async def _spawn_detached(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    return await _spawn(db, leases, waits=False)
+
+
+async def _wait_children(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    """Every execution has such a wait, and it is open."""
+    return await wait_children(
+        db, [ChildWait(lease=lease, wait=wait_id(lease.execution_id, 0)) for lease in leases]
+    )
+
+
+async def _cancel_execution(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    answers: list[Any] = []
+    for lease in leases:
+        call = cancel_execution(
+            db,
+            lease.execution_id,
+            reason="mine",
+            source="lease_holder",
+            lease_epoch=lease.lease_epoch,
+            lease_id=lease.lease_id,
+        )
+        answers.append(await _refusal(db, call))
+    return answers
+
+
+CALLS: Final[dict[str, Operation]] = {
+    **OPERATIONS,
+    "wait_children": _wait_children,
+    "spawn_children": _spawn_waited,
+    "spawn_children, detached": _spawn_detached,
+}
+"""Every write that a holder makes with its lease."""
+
+WHILE_HELD: Final[dict[str, Operation]] = {**CALLS, "cancel_execution": _cancel_execution}
+"""Outsiders may cancel what nobody holds; as long as somebody does, they must show the lease."""
+
+IN_BATCHES: Final = [CALLS[name] for name in ("renew", "complete", "fail", "delay", "release")]
+
+
+class Tally:
+    """Calls that were made, those that were refused as they should be, and tables that changed."""
+
+    def __init__(self) -> None:
+        self.calls = self.refused = 0
+        self.changed: set[str] = set()
+        self.unexpected: Counter[str] = Counter()
+
+    async def replay(
+        self,
+        db: Connection,
+        calls: dict[str, Operation],
+        leases: Sequence[Lease],
+        error: type[FlowFabricError],
+    ) -> None:
+        """Make every call with every lease, and see whether anything was written."""
+        async with self.watching(db):
+            for name, call in calls.items():
+                self.judge(name, await call(db, leases), error)
+
+    @contextlib.asynccontextmanager
+    async def watching(self, db: Connection) -> AsyncGenerator[None]:
+        """Whatever changes within the block is held against it."""
+        before = await fingerprint(db)
+        yield
+        self.changed |= set(changed(before, await fingerprint(db)))
+
+    def judge(self, name: str, answers: Sequence[Any], error: type[FlowFabricError]) -> None:
+        """Every answer must be this very error."""
+        wrong = [type(answer).__name__ for answer in answers if type(answer) is not error]
+        self.calls += len(answers)
+        self.refused += len(answers) - len(wrong)
+        self.unexpected.update(f"{name}: {how}" for how in wrong)
+
+    def figures(self, promise: str, what: str) -> list[Figure]:
+        wrong = "".join(f", {number} x {how}" for how, number in self.unexpected.most_common(3))
+        return [
+            Figure(
+                promise,
+                what,
+                f"{self.refused:,} of {self.calls:,} refused{wrong}",
+                "all refused",
+                held=self.calls == self.refused,
+            ),
+            Figure(
+                promise,
+                f"{what}: tables of which a byte changed",
+                ", ".join(sorted(self.changed)) or "0",
+                "0",
+                held=not self.changed,
+            ),
+        ]
+
+
+async def _steal(dsn: str, chance: random.Random, *, leases: int, forged: int) -> list[Figure]:
+    db = await connect(DatabaseConfig(dsn=dsn), role="tests")
+    try:
+        asleep, stolen = Tally(), Tally()
+        await create_execution(db, [given.new() for _ in range(leases)])
+        old = await _claimed(db, leases, "sleeper", ttl=600)
+        await _with_an_open_wait(db, old)
+        await _fall_asleep(db, old)
+        await asleep.replay(db, CALLS, old, LeaseExpired)
+        while await expire_leases(db, limit=500):
+            pass
+        await asleep.replay(db, CALLS, old, ExecutionNotActive)
+        current = await _claimed(db, leases, "thief", ttl=600)
+        await stolen.replay(db, WHILE_HELD, old, StaleLease)
+        guesses = await _forge(db, chance, current, old, forged)
+        await complete(db, [Completion(lease, b"of the thief") for lease in current])
+        await asleep.replay(db, CALLS, old, ExecutionNotActive)
+        return [
+            *stolen.figures("G3", f"{leases:,} stolen leases, {len(WHILE_HELD)} calls each"),
+            *asleep.figures("G3", "the same when lapsed, swept, and ended by the thief"),
+            *guesses.figures("S5", "handles in which only the lease id is wrong"),
+        ]
+    finally:
+        await db.close()
+
+
+async def _claimed(db: Connection, number: int, instance: str, *, ttl: float) -> list[Lease]:
+    """All that is claimable, in claims of a few, each with a lease id of its own."""
+    claimant = Claimant(worker_id="w", worker_instance_id=instance, lanes=("default",))
+    leases: list[Lease] = []
+    while claimed := await claim(db, claimant, ttl=ttl, limit=ONE_CLAIM):
+        leases += [each.lease for each in claimed]
+    assert len(leases) == number, len(leases)
+    return leases
+
+
+async def _with_an_open_wait(db: Connection, leases: Sequence[Lease]) -> None:
+    """Each gets a child that nobody runs, and a wait for it."""
+    for lease in leases:
+        parent = lease.execution_id
+        child = given.new(execution_id=child_id(parent, 0, 0, kind="job"), lane_id="nobody")
+        async with db.transaction():
+            await spawn_children(db, lease, [child], wait=wait_id(parent, 0))
+
+
+async def _fall_asleep(db: Connection, leases: Sequence[Lease]) -> None:
+    """The holders renew for a moment, and then no more."""
+    await renew(db, leases, ttl=0.05)
+
+    async def lapsed() -> bool:
+        return not await db.fetchval(
+            "SELECT count(*) FROM ff.exec_core WHERE lease_expires_at_ms > ff.now_ms()"
+        )
+
+    await eventually(lapsed)
+
+
+async def _forge(
+    db: Connection, chance: random.Random, current: list[Lease], old: list[Lease], number: int
+) -> Tally:
+    """Handles with every field right but the lease id: drawn, borrowed, or one bit off."""
+    tally = Tally()
+    claims = list(dict.fromkeys(lease.lease_id for lease in current))
+    next_claim = dict(zip(claims, claims[1:] + claims[:1], strict=True))
+    of_old = {lease.execution_id: lease.lease_id for lease in old}
+    ways: list[Callable[[Lease], UUID]] = [
+        lambda lease: UUID(int=chance.getrandbits(128), version=4),
+        lambda lease: UUID(int=lease.lease_id.int ^ 1 << chance.randrange(128)),
+        lambda lease: of_old[lease.execution_id],
+        lambda lease: next_claim[lease.lease_id],
+        lambda lease: UUID(int=0),
+    ]
+    async with tally.watching(db):
+        for call in itertools.cycle(IN_BATCHES):
+            forged = [
+                msgspec.structs.replace(lease, lease_id=chance.choice(ways)(lease))
+                for lease in current[: number - tally.calls]
+            ]
+            if not forged:
+                break
+            tally.judge(call.__name__, await call(db, forged), StaleLease)
+    return tally
+
+
+def quick(arena: Arena) -> list[Figure]:
+    with arena.database() as dsn:
+        return asyncio.run(_steal(dsn, arena.chance("zombie"), leases=60, forged=600))
+
+
+def full(arena: Arena) -> list[Figure]:
+    with arena.database() as dsn:
+        return asyncio.run(_steal(dsn, arena.chance("zombie"), leases=1_000, forged=100_000))
+
+
+ZOMBIE: Final = Proof("zombie", quick, full)
