@@ -1,15 +1,18 @@
 """One database for a test process, not for each test: emptied after each, its clock restored."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from typing import Any, TypeVar
 
-import msgspec
 import pytest
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
+from flowfabric.db.rows import Connection
 from flowfabric.testing import TestServer
+
+T = TypeVar("T")
 
 EMPTY = """
 DO $$
@@ -26,32 +29,44 @@ DROP SCHEMA IF EXISTS ff_testing CASCADE;
 """
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """The database of this process, and its clock as the migrations made it."""
+class Kept:
+    """The database of this process, and whoever empties it: on a loop and a line of its own."""
 
-    dsn: str
-    now_ms: str
+    def __init__(self, server: TestServer) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.dsn = self._wait(server.create())
+        self._conn: Connection = self._wait(connect(DatabaseConfig(dsn=self.dsn), role="cleaner"))
+        self._empty = EMPTY + self._wait(
+            self._conn.fetchval("SELECT pg_get_functiondef('ff.now_ms()'::regprocedure)")
+        )
+
+    async def empty(self) -> None:
+        """Remove every row, and let the clock run as the migrations made it."""
+        emptied = asyncio.run_coroutine_threadsafe(self._conn.execute(self._empty), self._loop)
+        await asyncio.wrap_future(emptied)
+
+    def close(self) -> None:
+        self._wait(self._conn.close())
+        self._wait(self._server.drop(self.dsn))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 @pytest.fixture(scope="session")
 def kept(ff_server: TestServer) -> Generator[Kept]:
     """A migrated database that the tests of this process use one after the other."""
-
-    async def create() -> Kept:
-        dsn = await ff_server.create()
-        conn = await connect(DatabaseConfig(dsn=dsn), role="tests")
-        try:
-            clock = await conn.fetchval("SELECT pg_get_functiondef('ff.now_ms()'::regprocedure)")
-        finally:
-            await conn.close()
-        return Kept(dsn, clock)
-
-    with ThreadPoolExecutor(1) as elsewhere:  # away from the loop of the test that asks first
-        made = elsewhere.submit(asyncio.run, create()).result()
-        try:
-            yield made
-        finally:
-            elsewhere.submit(asyncio.run, ff_server.drop(made.dsn)).result()
+    made = Kept(ff_server)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture
@@ -60,8 +75,4 @@ async def ff_dsn(kept: Kept) -> AsyncGenerator[str]:
     try:
         yield kept.dsn
     finally:
-        conn = await connect(DatabaseConfig(dsn=kept.dsn), role="tests")
-        try:
-            await conn.execute(EMPTY + kept.now_ms)
-        finally:
-            await conn.close()
+        await kept.empty()

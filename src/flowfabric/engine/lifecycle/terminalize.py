@@ -41,7 +41,8 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id, failure_reason,
            failure_category, failure_detail, result)
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type, outcome, worker_id,
+           attempt_started_at_ms, ff.now_ms(), attempt_type,
+           CASE outcome WHEN 'skipped' THEN 'cancelled' ELSE outcome END, worker_id,
            worker_instance_id, failure_reason, failure_category, failure_detail, result
       FROM ended WHERE leased
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
@@ -52,7 +53,8 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
            failure_detail = EXCLUDED.failure_detail, result = EXCLUDED.result
 ), amended AS (       -- the attempt that was interrupted before
     UPDATE ff.attempt a
-       SET outcome = ended.outcome, ended_at_ms = ff.now_ms()
+       SET outcome = CASE ended.outcome WHEN 'skipped' THEN 'cancelled' ELSE ended.outcome END,
+           ended_at_ms = ff.now_ms()
       FROM ended
      WHERE NOT ended.leased AND ended.attempt_state = 'attempt_interrupted'
        AND (a.partition_key, a.execution_id, a.attempt_index)
