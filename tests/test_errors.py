@@ -52,6 +52,8 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.ExecutionNotInFlow(ID, ID.uuid), "state", "execution_not_in_flow", 409, False),
     (errors.DepsNotSatisfied(ID), "state", "deps_not_satisfied", 409, False),
     (errors.NotBlockedByDeps(ID, "active"), "state", "not_blocked_by_deps", 409, False),
+    (errors.ExecutionNotRunnable(ID, "active"), "state", "not_runnable", 409, False),
+    (errors.ExecutionTerminal(ID, "completed"), "state", "terminal", 409, False),
     (
         errors.ExecutionAlreadyInFlow(ID, ID.uuid),
         "conflict",

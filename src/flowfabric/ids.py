@@ -130,9 +130,10 @@ def child_id(parent: ExecutionId, position: int, index: int, *, kind: str) -> Ex
     return ExecutionId(parent.partition_key, _derived(parent, b"child", place))
 
 
-def wait_id(parent: ExecutionId, position: int) -> UUID:
-    """The name of the wait for the children of one call."""
-    return _derived(parent, b"wait", position.to_bytes(4, "big"))
+def wait_id(parent: ExecutionId, position: int, index: int | None = None) -> UUID:
+    """The name of the wait for the children of one call, or for its `index`-th child alone."""
+    place = position.to_bytes(4, "big")
+    return _derived(parent, b"wait", place if index is None else place + index.to_bytes(4, "big"))
 
 
 def family_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -> UUID:

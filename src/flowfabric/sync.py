@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
 
+from flowfabric.client.admin import Admin as AsyncAdmin
 from flowfabric.client.client import Client as AsyncClient
 from flowfabric.client.client import Options
-from flowfabric.client.enqueue import enqueue_blocking
+from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
+from flowfabric.client.flow import Flow
+from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
 from flowfabric.client.task import Call
-from flowfabric.engine.events.history import Occurrence
-from flowfabric.engine.executions.attempts import Attempt
-from flowfabric.engine.executions.describe import ExecutionSnapshot
-from flowfabric.engine.executions.explanation import Explanation
-from flowfabric.engine.executions.search import SearchPage
 from flowfabric.ids import ExecutionId
-from flowfabric.states import PublicState
 
+A = TypeVar("A")
+P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -44,48 +45,113 @@ class _Loop:
         self._loop.close()
 
 
-class Handle(Generic[R]):
-    """One execution: wait for it, look at it, cancel it."""
+class _Twin(Generic[A]):
+    """Something asynchronous, and the loop on which it is driven."""
+
+    def __init__(self, loop: _Loop, driven: A) -> None:
+        self._loop, self._driven = loop, driven
+
+    def __repr__(self) -> str:
+        return repr(self._driven)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.wait(work)
+
+    def _call(
+        self,
+        method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return self._wait(method(self._driven, *args, **kwargs))
+
+
+def _blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Twin[A], P], T]:
+    """The same method of the twin: same parameters, same words; it returns when it is done."""
+
+    @functools.wraps(method)
+    def call(self: _Twin[A], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(method, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  its own
+
+    return call
+
+
+class Handle(_Twin[AsyncHandle[R]]):
+    """One execution: wait for it, look at it, cancel it, run it again."""
 
     def __init__(self, loop: _Loop, handle: AsyncHandle[R]) -> None:
-        self._loop, self._handle = loop, handle
+        super().__init__(loop, handle)
         self.execution_id = handle.execution_id
         self.created = handle.created
+        """False when the idempotency key matched an earlier submit."""
 
     def result(self, timeout: float | timedelta | None = None) -> R:
-        """What it returned; blocks until it has ended."""
-        return self._loop.wait(self._handle.result(timeout))
+        """What it returned; blocks until it has ended. Raises as `flowfabric.Handle.result`."""
+        return self._wait(self._driven.result(timeout))
 
-    def state(self) -> PublicState:
-        return self._loop.wait(self._handle.state())
-
-    def describe(self) -> ExecutionSnapshot:
-        return self._loop.wait(self._handle.describe())
-
-    def attempts(self) -> list[Attempt]:
-        return self._loop.wait(self._handle.attempts())
-
-    def cancel(self, reason: str = "cancelled by its submitter") -> None:
-        self._loop.wait(self._handle.cancel(reason))
-
-    def replay(self, reason: str | None = None) -> None:
-        self._loop.wait(self._handle.replay(reason))
-
-    def explain(self) -> Explanation:
-        return self._loop.wait(self._handle.explain())
-
-    def history(self) -> list[Occurrence]:
-        return self._loop.wait(self._handle.history())
-
-    def set_tag(self, key: str, value: str) -> None:
-        self._loop.wait(self._handle.set_tag(key, value))
+    state = _blocking(AsyncHandle[Any].state)
+    describe = _blocking(AsyncHandle[Any].describe)
+    attempts = _blocking(AsyncHandle[Any].attempts)
+    cancel = _blocking(AsyncHandle[Any].cancel)
+    replay = _blocking(AsyncHandle[Any].replay)
+    explain = _blocking(AsyncHandle[Any].explain)
+    history = _blocking(AsyncHandle[Any].history)
+    set_tag = _blocking(AsyncHandle[Any].set_tag)
 
 
-class Client:
+class FlowHandle(_Twin[AsyncFlowHandle]):
+    """One flow: wait for it, look at it, cancel it."""
+
+    def __init__(self, loop: _Loop, handle: AsyncFlowHandle) -> None:
+        super().__init__(loop, handle)
+        self.flow_id = handle.flow_id
+        self.created = handle.created
+        """False when the idempotency key matched a flow that was started before."""
+
+    result = _blocking(AsyncFlowHandle.result)
+    describe = _blocking(AsyncFlowHandle.describe)
+    state = _blocking(AsyncFlowHandle.state)
+    members = _blocking(AsyncFlowHandle.members)
+    cancel = _blocking(AsyncFlowHandle.cancel)
+
+    def member(self, name: str) -> Handle[Any]:
+        """A handle on the member of that name; raises `NotFound`."""
+        return Handle(self._loop, self._wait(self._driven.member(name)))
+
+
+class Admin(_Twin[AsyncAdmin]):
+    """Operator controls of one client; `actor` is kept with every change."""
+
+    @property
+    def actor(self) -> str:
+        return self._driven.actor
+
+    @actor.setter
+    def actor(self, actor: str) -> None:
+        self._driven.actor = actor
+
+    revoke_lease = _blocking(AsyncAdmin.revoke_lease)
+    set_priority = _blocking(AsyncAdmin.set_priority)
+    lanes = _blocking(AsyncAdmin.lanes)
+    pause_lane = _blocking(AsyncAdmin.pause_lane)
+    resume_lane = _blocking(AsyncAdmin.resume_lane)
+    drain_lane = _blocking(AsyncAdmin.drain_lane)
+    disable_lane = _blocking(AsyncAdmin.disable_lane)
+    keep = _blocking(AsyncAdmin.keep)
+    trim = _blocking(AsyncAdmin.trim)
+    list_workers = _blocking(AsyncAdmin.list_workers)
+    expired_leases = _blocking(AsyncAdmin.expired_leases)
+    rotate_secret = _blocking(AsyncAdmin.rotate_secret)
+
+
+class Client(_Twin[AsyncClient]):
     """Blocking twin of `flowfabric.Client`; may be shared by threads."""
 
     def __init__(self, loop: _Loop, client: AsyncClient) -> None:
-        self._loop, self._client = loop, client
+        super().__init__(loop, client)
+        self.admin = Admin(loop, client.admin)
 
     @classmethod
     def connect(cls, dsn: str | None = None, **options: Any) -> Self:
@@ -98,7 +164,8 @@ class Client:
             raise
 
     def close(self) -> None:
-        self._loop.wait(self._client.close())
+        """Disconnect."""
+        self._wait(self._driven.close())
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -141,30 +208,37 @@ class Client:
         """Submit many calls in one statement, all or none."""
         return self._submit(calls, Options(**options), conn)
 
+    def start(
+        self, flow: Flow, *, idempotency_key: str | None = None, conn: Any = None
+    ) -> FlowHandle:
+        """Start a flow; with `conn`, a blocking connection, as part of its transaction."""
+        client = self._driven
+        if conn is None:
+            started = self._wait(client.start(flow, idempotency_key=idempotency_key))
+        else:
+            built = client.flow_of(flow, idempotency_key)
+            answer = enqueue_flow_blocking(conn, built, partitions=client.engine.partitions)
+            started = AsyncFlowHandle(client, built.flow_id, created=not answer.repeated)
+        return FlowHandle(self._loop, started)
+
+    def flow(self, flow_id: UUID | str) -> FlowHandle:
+        """A handle on a flow started elsewhere."""
+        return FlowHandle(self._loop, self._driven.flow(flow_id))
+
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution submitted elsewhere."""
-        return Handle(self._loop, self._client.handle(execution_id))
+        return Handle(self._loop, self._driven.handle(execution_id))
 
-    def describe(self, execution_id: ExecutionId | str) -> ExecutionSnapshot:
-        return self._loop.wait(self._client.describe(execution_id))
-
-    def cancel(self, execution_id: ExecutionId | str, reason: str) -> None:
-        self._loop.wait(self._client.cancel(execution_id, reason))
-
-    def explain(self, execution_id: ExecutionId | str) -> Explanation:
-        return self._loop.wait(self._client.explain(execution_id))
-
-    def replay(self, execution_id: ExecutionId | str, reason: str | None = None) -> None:
-        self._loop.wait(self._client.replay(execution_id, reason))
-
-    def search(self, **search: Any) -> SearchPage:
-        """As `flowfabric.Client.search`."""
-        return self._loop.wait(self._client.search(**search))
+    describe = _blocking(AsyncClient.describe)
+    cancel = _blocking(AsyncClient.cancel)
+    explain = _blocking(AsyncClient.explain)
+    replay = _blocking(AsyncClient.replay)
+    search = _blocking(AsyncClient.search)
 
     def _submit(self, calls: Sequence[Call[R]], options: Options, conn: Any) -> list[Handle[R]]:
-        client = self._client
+        client = self._driven
         if conn is None:
-            handles = self._loop.wait(client.submit_given(calls, options))
+            handles = self._wait(client.submit_given(calls, options))
         else:
             news = [client.execution_of(call, options) for call in calls]
             answers = enqueue_blocking(conn, news, partitions=client.engine.partitions)

@@ -212,7 +212,7 @@ async def test_block_and_unblock_for_programs(ff: Inside, db: Connection) -> Non
 
     state = "blocked_by_operator"
     assert blocked.json == {"execution_id": str(held), "eligibility_state": state}
-    assert unblocked.json == {"execution_id": str(held)}
+    assert unblocked.json == {"execution_id": str(held), "eligibility_state": "eligible_now"}
 
 
 async def test_what_cannot_be_held_back_or_let_go_is_named(ff: Inside, db: Connection) -> None:

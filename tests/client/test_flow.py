@@ -14,6 +14,7 @@ from flowfabric import (
     Client,
     Ctx,
     Fail,
+    Flow,
     FlowCancelled,
     FlowFailed,
     NotFound,
@@ -21,8 +22,10 @@ from flowfabric import (
     ResultTimeout,
     ValidationError,
 )
+from flowfabric.db.rows import Connection
 from flowfabric.errors import CycleDetected
 from flowfabric.states import DerivedFlowState, PublicState
+from tests.worker.facts import count, creating_transactions
 
 app = App()
 
@@ -310,3 +313,69 @@ async def test_a_flow_of_ten_thousand_is_submitted_in_one_call(client: Client) -
     described = await handle.describe()
     assert (described.node_count, described.edge_count) == (10_000, 2 * 9_998)
     assert described.members.waiting_children == 9_999
+
+
+# Starting many.
+
+
+def pair(kind: str = "pair", lane: str | None = None) -> Flow:
+    flow = app.flow(kind)
+    flow.add(nothing.call(), name="b", lane=lane).after(flow.add(nothing.call(), name="a"))
+    return flow
+
+
+async def test_starts_at_the_same_time_share_their_transactions(
+    client: Client, db: Connection
+) -> None:
+    handles = await asyncio.gather(*(client.start(pair()) for _ in range(32)))
+
+    assert len({handle.flow_id for handle in handles}) == 32
+    assert all(handle.created for handle in handles)
+    assert await count(db) == 64
+    assert await creating_transactions(db) <= 4
+
+
+async def test_a_start_that_is_refused_does_not_spoil_the_others_of_its_time(
+    client: Client, db: Connection
+) -> None:
+    await client.start(pair(lane="closed"))
+    await client.admin.drain_lane("closed")
+    circle = app.flow("circle")
+    one, other = circle.add(nothing.call(), name="a"), circle.add(nothing.call(), name="b")
+    other.after(one.after(other))
+    flows = [pair(), pair(), circle, pair(), pair(lane="closed"), pair(), app.flow("empty")]
+
+    answers = await asyncio.gather(*map(client.start, flows), return_exceptions=True)
+
+    assert [type(answer).__name__ for answer in answers] == [
+        "FlowHandle",
+        "FlowHandle",
+        "CycleDetected",
+        "FlowHandle",
+        "LaneNotAccepting",
+        "FlowHandle",
+        "ValidationError",
+    ]
+    assert await count(db) == 2 + 4 * 2
+
+
+async def test_a_large_flow_goes_alone(client: Client, db: Connection) -> None:
+    large = app.flow("large")
+    for _ in range(2_500):
+        large.add(nothing.call())
+
+    handles = await asyncio.gather(*map(client.start, [pair(), pair(), large, pair()]))
+
+    assert [len(await handle.members()) for handle in handles] == [2, 2, 2500, 2]
+
+
+async def test_the_same_key_at_the_same_time_is_the_same_flow(
+    client: Client, db: Connection
+) -> None:
+    handles = await asyncio.gather(
+        *(client.start(pair(), idempotency_key="night") for _ in range(10))
+    )
+
+    assert len({handle.flow_id for handle in handles}) == 1
+    assert sum(handle.created for handle in handles) == 1
+    assert await count(db) == 2

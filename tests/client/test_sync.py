@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from inspect import signature
 from typing import Any, TypeVar
 
 import asyncpg
@@ -19,14 +20,20 @@ from flowfabric import (
     Ctx,
     ExecutionCancelled,
     ExecutionFailed,
+    Flow,
+    FlowCancelled,
+    FlowFailed,
     NotFound,
     ResultTimeout,
     TransportError,
     ValidationError,
 )
+from flowfabric import FlowHandle as AsyncFlowHandle
+from flowfabric import Handle as AsyncHandle
+from flowfabric.client.admin import Admin as AsyncAdmin
 from flowfabric.db.rows import Connection
-from flowfabric.states import PublicState
-from flowfabric.sync import Client
+from flowfabric.states import DerivedFlowState, PublicState
+from flowfabric.sync import Admin, Client, FlowHandle, Handle
 from tests.worker.facts import count
 
 pytestmark = pytest.mark.timeout(30)
@@ -190,3 +197,117 @@ async def test_a_closed_client_leaves_no_thread_behind(ff_dsn: str) -> None:
     await blocking(script)
 
     assert not [thread for thread in threading.enumerate() if "sync client" in thread.name]
+
+
+# Flows and operators.
+
+
+def pair(number: int) -> Flow:
+    flow = app.flow("pair")
+    first = flow.add(double.call(number), name="first")
+    flow.add(double.call(7), name="second").after(first)
+    return flow
+
+
+async def test_a_script_starts_a_flow_waits_and_looks(ff_dsn: str) -> None:
+    def script() -> None:
+        with Client.connect(ff_dsn) as client:
+            started = client.start(pair(3), idempotency_key="k")
+            assert started.created
+            assert started.result(timeout=10) == {"first": 6, "second": 14}
+            assert started.state() is DerivedFlowState.COMPLETED
+            assert {member.name for member in started.members()} == {"first", "second"}
+            assert started.member("second").result(timeout=10) == 14
+            again = client.start(pair(3), idempotency_key="k")
+            assert (again.created, again.flow_id) == (False, started.flow_id)
+            found = client.flow(str(started.flow_id))
+            assert found.describe() == started.describe()
+            assert repr(found) == f"<handle of flow {started.flow_id}>"
+
+    async with app.worker(dsn=ff_dsn):
+        await blocking(script)
+
+
+async def test_every_other_end_of_a_flow_is_raised(ff_dsn: str) -> None:
+    def script() -> None:
+        with Client.connect(ff_dsn) as client:
+            with pytest.raises(FlowFailed, match="negative"):
+                client.start(pair(-1)).result(timeout=10)
+            stuck = app.flow("stuck")
+            stuck.add(double.call(1), lane="nobody's")
+            idle = client.start(stuck)
+            with pytest.raises(ResultTimeout):
+                idle.result(timeout=0.05)
+            idle.cancel("enough", policy="cancel_pending")
+            with pytest.raises(FlowCancelled, match="enough"):
+                idle.result(timeout=10)
+            with pytest.raises(ValidationError, match="members"):
+                client.start(app.flow("empty"))
+            with pytest.raises(NotFound):
+                idle.member("nobody")
+            with pytest.raises(ValidationError):
+                client.flow("nonsense")
+
+    async with app.worker(dsn=ff_dsn):
+        await blocking(script)
+
+
+@pytest.mark.parametrize(
+    "opened", [psycopg.connect, over_sqlalchemy], ids=["psycopg", "sqlalchemy"]
+)
+async def test_a_start_on_the_callers_connection_belongs_to_its_transaction(
+    ff_dsn: str, db: Connection, opened: Any
+) -> None:
+    def script() -> tuple[bool, str]:
+        with Client.connect(ff_dsn) as client:
+            with contextlib.suppress(Abandoned), opened(ff_dsn) as conn:
+                client.start(pair(1), conn=conn)
+                raise Abandoned
+            with opened(ff_dsn) as conn:
+                handle = client.start(pair(2), conn=conn)
+            return handle.created, handle.state()
+
+    assert await blocking(script) == (True, "blocked")
+    assert await db.fetchval("SELECT count(*) FROM ff.flow_core") == 1
+    assert await count(db) == 2
+
+
+async def test_a_start_on_a_connection_that_does_not_block_is_refused(ff_dsn: str) -> None:
+    conn = await asyncpg.connect(ff_dsn)
+
+    def script() -> None:
+        with Client.connect(ff_dsn) as client, pytest.raises(ConfigError, match="blocking"):
+            client.start(pair(1), conn=conn)
+
+    await blocking(script)
+    await conn.close()
+
+
+async def test_operators_have_their_controls_too(ff_dsn: str, db: Connection) -> None:
+    def script() -> None:
+        with Client.connect(ff_dsn) as client:
+            waiting = client.submit(double.call(1))
+            assert client.admin.actor == client.admin.actor.strip() != ""
+            client.admin.actor = "ann"
+            assert client.admin.set_priority(waiting.execution_id, 9, reason="urgent") == 9
+            assert client.admin.pause_lane("default", reason="night").lane_state == "paused"
+            [lane] = client.admin.lanes()
+            assert (lane.lane_id, lane.lane_state) == ("default", "paused")
+            client.admin.resume_lane("default")
+            assert client.admin.list_workers().workers == []
+            with pytest.raises(NotFound):
+                client.admin.drain_lane("nowhere")
+
+    await blocking(script)
+
+    actors = await db.fetch("SELECT DISTINCT actor FROM ff.operator_event")
+    assert [row["actor"] for row in actors] == ["ann"]
+
+
+def test_a_twin_has_the_parameters_and_the_words_of_its_original() -> None:
+    for ours, theirs in ((FlowHandle, AsyncFlowHandle), (Handle, AsyncHandle), (Admin, AsyncAdmin)):
+        for name in vars(theirs):
+            if not name.startswith("_"):
+                twin, original = getattr(ours, name), getattr(theirs, name)
+                assert twin.__doc__
+                assert list(signature(twin).parameters) == list(signature(original).parameters)

@@ -211,6 +211,33 @@ async def test_a_row_and_its_execution_are_one_transaction(
     assert await client.handle(found.execution_id).result(timeout=5) == f"welcomed {stored}"
 
 
+async def test_a_row_and_a_flow_are_one_transaction(
+    reader: Reader, signup: ModuleType, client: Client
+) -> None:
+    names = {"dsn": reader.dsn, "client": client, "psycopg": psycopg, **vars(signup)}
+
+    made = await reader.python("flow", **names)
+
+    await signup.app.worker().run_until_idle()
+    assert await made["handle"].result(timeout=5) == {
+        "hello": "welcomed fay@example.org",
+        "again": "welcomed fay@example.org",
+    }
+
+
+async def test_a_payment_is_written_with_the_result(reader: Reader, client: Client) -> None:
+    payments = opened(reader, "docs/guides/transactional-enqueue.md", "payments")
+    conn = await asyncpg.connect(reader.dsn)
+    await conn.execute("CREATE TABLE payments (order_id text PRIMARY KEY, cents integer)")
+
+    handle = await client.submit(payments.pay.call("o-1", 4200))
+    await payments.app.worker().run_until_idle()
+
+    assert await handle.result(timeout=5) == 4200
+    assert await conn.fetchval("SELECT cents FROM payments") == 4200
+    await conn.close()
+
+
 # Running workers.
 
 

@@ -117,7 +117,7 @@ def listed_errors() -> dict[str, list[str]]:
     return {quoted(cells[0])[0]: cells for cells in listed if len(cells) == 5}
 
 
-ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge")
+ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge", "wait")
 CODES_OF_INSTANCES = {"NotFound", "ValidationError", "InvalidGrant", "Unavailable"}
 
 
@@ -244,7 +244,7 @@ def test_every_member_is_on_the_page(title: str, kind: type) -> None:
     named = {word.split("(")[0].removeprefix("await ") for word in quoted(text)}
     public = {name for name, value in vars(kind).items() if not name.startswith("_") and value}
 
-    assert public - {"submit_given", "execution_of", "handles"} <= named
+    assert public - {"submit_given", "execution_of", "flow_of", "handles"} <= named
 
 
 def test_every_operation_of_the_engine_is_named() -> None:
@@ -270,10 +270,15 @@ def test_the_blocking_client_has_the_same_methods() -> None:
     def methods(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
 
-    inner = {"submit_given", "execution_of", "handles", "parse"}
+    inner = {"submit_given", "execution_of", "flow_of", "handles", "parse"}
     subscriptions = {name for name in methods(Client) if name.startswith("subscribe_")}
-    assert methods(Client) - methods(sync.Client) == inner | subscriptions | {"start", "flow"}
-    assert methods(Handle) == methods(sync.Handle)
+    assert methods(Client) - methods(sync.Client) == inner | subscriptions
+    for ours, theirs in (
+        (sync.Handle, Handle),
+        (sync.FlowHandle, FlowHandle),
+        (sync.Admin, Admin),
+    ):
+        assert methods(ours) - {"actor"} == methods(theirs)
 
 
 # Tables and sweeps.

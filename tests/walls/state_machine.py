@@ -1,5 +1,7 @@
 """The state machine as it is drawn in executions.md section 6: one entry per row of the drawing.
 
+The rows from 34 on are what flows add.
+
 A vector is phase / eligibility / blocking_reason / outcome / attempt_state. An entry says from
 where (what is not named may be anything) and to where (what is not named stays as it was).
 """
@@ -68,21 +70,41 @@ SUSPENDED = {
     "attempt": "attempt_interrupted",
 }
 FIRST = {"attempt": "pending_first_attempt"}
+PARKED = {
+    "phase": "runnable",
+    "eligibility": "blocked_by_operator",
+    "blocking": "paused_by_flow_cancel",
+    "outcome": "none",
+}
+
+PAUSED = {"eligibility": "blocked_by_operator", "blocking": "paused_by_operator"}
+NOT_PAUSED = (
+    "eligible_now",
+    "not_eligible_until_time",
+    "blocked_by_budget",
+    "blocked_by_quota",
+    "blocked_by_route",
+    "blocked_by_lane_state",
+)
 
 CREATIONS: Final = (
     Arrow(1, "create", {}, WAITING | FIRST),
     Arrow(2, "create with a delay", {}, DELAYED | {"blocking": "waiting_for_delay"} | FIRST),
+    Arrow(34, "create held", {}, CHILDREN | FIRST),
 )
 
 ARROWS: Final = (
-    Arrow(3, "dependency applied", {"phase": "runnable"}, CHILDREN),
+    Arrow(3, "dependency applied", {"eligibility": NOT_PAUSED}, CHILDREN),
+    Arrow(3, "dependency applied under an operator's block", PAUSED, {}),
     Arrow(4, "dependencies satisfied", {"eligibility": "blocked_by_dependencies"}, WAITING),
     Arrow(
-        5,
-        "dependency impossible",
-        {"phase": ("runnable", "suspended")},
-        OVER | {"outcome": "skipped", "attempt": ENDED},
+        4,
+        "dependencies satisfied before its time",
+        {"eligibility": "blocked_by_dependencies"},
+        DELAYED | {"blocking": "waiting_for_delay"},
     ),
+    Arrow(4, "dependencies satisfied under an operator's block", PAUSED, {}),
+    Arrow(5, "dependency impossible", ALIVE, OVER | {"outcome": "skipped", "attempt": ENDED}),
     *(
         Arrow(6, "block for admission", ELIGIBLE, {"eligibility": held, "blocking": reason})
         for held, reason in (
@@ -96,16 +118,11 @@ ARROWS: Final = (
     Arrow(
         7,
         "unblock",
-        {
-            "eligibility": (
-                "blocked_by_budget",
-                "blocked_by_quota",
-                "blocked_by_route",
-                "blocked_by_operator",
-            )
-        },
+        {"eligibility": ("blocked_by_budget", "blocked_by_quota", "blocked_by_route")},
         WAITING,
     ),
+    Arrow(7, "unblock by an operator", PAUSED, WAITING),
+    Arrow(7, "unblock of one that waits for others besides", PAUSED, CHILDREN),
     Arrow(8, "grant issued", ELIGIBLE, {}),
     Arrow(9, "claim", ELIGIBLE | {"attempt": PENDING}, RUNNING),
     Arrow(10, "claim what was interrupted", ELIGIBLE | INTERRUPTED, RUNNING),
@@ -168,6 +185,10 @@ ARROWS: Final = (
         {"phase": "terminal", "outcome": "skipped"},
         CHILDREN | {"attempt": "pending_replay_attempt"},
     ),
+    Arrow(35, "join a flow", ALIVE, {}),
+    Arrow(36, "park for the cancel of its flow", {"phase": "runnable"}, PARKED),
+    Arrow(37, "come back to a cancelled flow", ACTIVE, PARKED | INTERRUPTED),
+    Arrow(37, "come back to a cancelled flow, to be retried", ACTIVE, PARKED | RETRY),
 )
 REMOVAL: Final = (33, "trim retention")
 

@@ -163,13 +163,24 @@ def is_constant(node: ast.expr, known: set[str]) -> bool:
 
 
 def constant_names(module: Module) -> set[str]:
-    """Names that stand for constant text: upper-case ones, and what `positional` made of one."""
+    """Names that stand for constant text.
+
+    Upper-case ones, parameters that the type checker lets only constant text into, and what
+    `positional` made of one.
+    """
     known = {
         alias.asname or alias.name
         for node in ast.walk(module.tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name.isupper()
+    }
+    known |= {
+        node.arg
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.arg)
+        and isinstance(node.annotation, ast.Name)
+        and node.annotation.id == "LiteralString"
     }
     for node in module.tree.body:
         match node:

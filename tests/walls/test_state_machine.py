@@ -31,7 +31,7 @@ from flowfabric.states import AttemptState, EligibilityState, LifecyclePhase, Te
 from flowfabric.testing import Clock
 from tests import given
 from tests.test_states import legal
-from tests.walls.state_machine import ABSENT, ARROWS, CREATIONS, drawn, vectors
+from tests.walls.state_machine import ABSENT, ARROWS, CREATIONS, REMOVAL, drawn, vectors
 
 INSTALL = """
 CREATE SCHEMA ff_walls;
@@ -93,8 +93,20 @@ def test_every_drawn_vector_is_one_that_the_schema_allows() -> None:
 
 
 def test_every_row_of_the_drawing_can_be_walked() -> None:
-    assert {number for number, _, _ in drawn()} == set(range(1, 34))
-    assert {arrow.number for arrow in (*CREATIONS, *ARROWS)} == set(range(1, 33))
+    rows = set(range(1, 38))
+    assert {number for number, _, _ in drawn()} == rows
+    assert {arrow.number for arrow in (*CREATIONS, *ARROWS)} == rows - {REMOVAL[0]}
+
+
+def test_whom_a_cancelled_flow_has_parked_is_left_only_its_end() -> None:
+    parked = "runnable/blocked_by_operator/paused_by_flow_cancel/"
+    left_to = {
+        (number, end.split("/")[0])
+        for number, start, end in drawn()
+        if start.startswith(parked) and end != start
+    }
+
+    assert left_to == {(5, "terminal"), (28, "terminal"), (29, "terminal")}
 
 
 def test_an_end_is_left_only_by_replay_and_retention() -> None:

@@ -1,6 +1,7 @@
 """Children of a handler: gather, race, quorum, spawn."""
 
 import asyncio
+import logging
 import threading
 from typing import Any
 
@@ -367,6 +368,36 @@ async def test_the_first_to_succeed_wins_and_the_others_are_cancelled(
 
     stored = await given.row(db, stuck)
     assert stored["cancellation_reason"] == "sibling_quorum_satisfied"
+
+
+async def test_a_loser_of_a_race_is_no_matter_for_a_warning(
+    client: Client, ff_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, stopped = App(), asyncio.Event()
+    site = Site(app)
+
+    @app.task("slow")
+    async def slow(ctx: Ctx) -> int:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            stopped.set()
+        return 0
+
+    @app.task("parent")
+    async def parent(ctx: Ctx) -> int:
+        return await ctx.race(slow.call(), site.square.call(4))
+
+    with caplog.at_level(logging.INFO, "flowfabric.worker"):
+        handle = await client.submit(parent.call())
+        async with app.worker(dsn=ff_dsn, lease_ttl=1.5):
+            assert await handle.result(timeout=20) == 16
+            await stopped.wait()
+
+    loser = child_id(handle.execution_id, 0, 0, kind="slow")
+    said = {(each.levelname, each.getMessage()) for each in caplog.records}
+    assert ("INFO", f"{loser} was cancelled while it ran") in said
+    assert not [message for level, message in said if level == "WARNING"]
 
 
 async def test_a_race_that_all_lose_fails(client: Client, ff_dsn: str) -> None:

@@ -33,7 +33,7 @@ from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.revoke_lease import Revoked
 from flowfabric.errors import FlowFabricError, invalid_input
 from flowfabric.ids import ExecutionId
-from flowfabric.states import BlockingReason
+from flowfabric.states import BlockingReason, EligibilityState
 
 Work = Callable[[Engine, ExecutionId], Awaitable[object]]
 Ids = Annotated[
@@ -178,7 +178,9 @@ def unblock(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
     """Let an execution go that was held back."""
     wanted = ExecutionId.parse(execution_id)
     answer = ask(database_url, lambda engine: engine.unblock_execution(wanted, actor=who()))
-    _say(answer, f"unblocked {wanted}", as_json)
+    claimable = answer.eligibility_state is EligibilityState.ELIGIBLE_NOW
+    also = "" if claimable else ", which waits for others of its flow"
+    _say(answer, f"unblocked {wanted}{also}", as_json)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
 import typer
@@ -27,6 +27,7 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.cli.pictures import Picture, dot, mermaid
+from flowfabric.client.every_member import every_member
 from flowfabric.client.identity import who
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
@@ -42,6 +43,7 @@ app = typer.Typer(help="Flows: graphs of executions.", no_args_is_help=True)
 FlowArgument = Annotated[str, typer.Argument(metavar="FLOW", help="The flow id, a uuid.")]
 
 _SHOWN: Final = 200
+_DEEPEST: Final = 8
 
 
 class Language(StrEnum):
@@ -167,15 +169,8 @@ async def _look(engine: Engine, flow_id: UUID) -> Picture:
     flow = await engine.describe_flow(flow_id)
     if flow is None:
         raise NotFound("flow", flow_id)
-    members: list[FlowMember] = []
-    cursor: ExecutionId | None = None
-    while True:
-        page = await engine.list_flow_members(flow_id, cursor=cursor)
-        members += page.members
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return Picture(flow=flow, members=members, edges=await engine.list_edges(flow_id))
+    members = await every_member(engine, flow_id)
+    return Picture(flow, members, await engine.list_edges(flow_id))
 
 
 async def _follow(engine: Engine, flow_id: UUID) -> None:
@@ -195,22 +190,45 @@ def _drawn(picture: Picture) -> Group:
         if number and name != "total"
     )
     tree = Tree(f"{escape(flow.flow_kind)} [b]{flow.derived_state.value}[/b]  {counts}")
-    branches: dict[ExecutionId, Tree] = {}
+    places: dict[ExecutionId, _Place] = {}
     for member in picture.ordered()[:_SHOWN]:
-        upstreams = picture.upstreams(member.execution_id)
-        above = branches.get(upstreams[-1].execution_id, tree) if upstreams else tree
-        branches[member.execution_id] = above.add(_line(picture, member, upstreams))
+        places[member.execution_id] = _placed(picture, member, places, tree)
     if len(picture.members) > _SHOWN:
         tree.add(f"… and {len(picture.members) - _SHOWN} more")
     return Group(tree, *_cancel_note(flow))
 
 
-def _line(picture: Picture, member: FlowMember, upstreams: list[FlowMember]) -> str:
+class _Place(NamedTuple):
+    """Where a member stands in the tree; those that simply follow one another share a place."""
+
+    branch: Tree
+    under: Tree
+    depth: int
+
+
+def _placed(
+    picture: Picture, member: FlowMember, places: dict[ExecutionId, _Place], tree: Tree
+) -> _Place:
+    before = picture.continues(member.execution_id)
+    if before is not None:
+        place = places[before.execution_id]
+        place.branch.label = f"{place.branch.label}\n↳ {_line(picture, member, [])}"
+        return place
+    above = picture.above(member.execution_id)
+    place = places[above[-1].execution_id] if above else _Place(tree, tree, 0)
+    if place.depth < _DEEPEST:
+        branch = place.branch.add(_line(picture, member, above[:-1], "also "))
+        return _Place(branch, place.branch, place.depth + 1)
+    # No room is left to stand under the last of them: it stands beside it and names them all.
+    return place._replace(branch=place.under.add(_line(picture, member, above)))
+
+
+def _line(picture: Picture, member: FlowMember, after: list[FlowMember], also: str = "") -> str:
     name = escape(member.name or member.execution_kind)
     why = f" [dim]{escape(member.reason[:80])}[/dim]" if member.reason else ""
     waits = "" if member.public_state.is_terminal else picture.waits_for(member.execution_id)
-    also = [escape(each.name or str(each.execution_id)) for each in upstreams[:-1]]
-    more = f" [dim](also after {', '.join(also)})[/dim]" if also else ""
+    others = ", ".join(escape(each.name or str(each.execution_id)) for each in after)
+    more = f" [dim]({also}after {others})[/dim]" if after else ""
     return f"{name} {coloured(member.public_state)}{waits}{more}{why}"
 
 

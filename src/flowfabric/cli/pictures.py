@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from graphlib import TopologicalSorter
+from typing import NamedTuple
 
-import msgspec
-
-from flowfabric.engine.flows.describe_flow import FlowSnapshot
+from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot
 from flowfabric.engine.flows.edges import EdgeSnapshot
 from flowfabric.engine.flows.list_flows import FlowMember
 from flowfabric.ids import ExecutionId
@@ -23,40 +23,70 @@ _FILL = {
 }
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A flow with its members and edges."""
+class Link(NamedTuple):
+    """An arrow of the picture: `downstream` waits for `upstream`."""
 
-    flow: FlowSnapshot
-    members: list[FlowMember]
-    edges: list[EdgeSnapshot]
+    upstream: ExecutionId
+    downstream: ExecutionId
+    policy: JoinPolicy
+
+
+class Picture:
+    """A flow with its members, and who waits for whom; children are waited for by their parent."""
+
+    def __init__(
+        self, flow: FlowSnapshot, members: list[FlowMember], edges: list[EdgeSnapshot]
+    ) -> None:
+        self.flow, self.members, self.edges = flow, members, edges
+        self.by_id = {member.execution_id: member for member in members}
+        groups = {group.downstream_execution_id: group for group in flow.edge_groups}
+        self.links: list[Link] = []
+        self._above: dict[ExecutionId, list[FlowMember]] = {each: [] for each in self.by_id}
+        self._below: Counter[ExecutionId] = Counter()
+        self._parents: dict[ExecutionId, FlowMember] = {}
+        for edge in edges:
+            group = groups.get(edge.downstream)
+            waits = edge.downstream if group is None else group.waits
+            if edge.upstream not in self.by_id or waits not in self.by_id:
+                continue
+            policy = AllOf() if group is None else group.policy
+            self.links.append(Link(edge.upstream, waits, policy))
+            if waits == edge.downstream:
+                self._above[waits].append(self.by_id[edge.upstream])
+                self._below[edge.upstream] += 1
+            else:
+                self._parents[edge.upstream] = self.by_id[waits]
+                self._below[waits] += 1
+        self._pending: dict[ExecutionId, list[EdgeGroupSnapshot]] = {}
+        for group in flow.edge_groups:
+            if group.group_state is GroupState.PENDING:
+                self._pending.setdefault(group.waits, []).append(group)
 
     def ordered(self) -> list[FlowMember]:
-        """The members, each after those that it waits for."""
-        by_id = {member.execution_id: member for member in self.members}
-        graph: dict[ExecutionId, list[ExecutionId]] = {each: [] for each in by_id}
-        for edge in self.edges:
-            if edge.downstream in by_id and edge.upstream in by_id:
-                graph[edge.downstream].append(edge.upstream)
-        return [by_id[each] for each in TopologicalSorter(graph).static_order()]
+        """The members, each after those that it waits for; children after their parent."""
+        graph = {each: [above.execution_id for above in self.above(each)] for each in self.by_id}
+        return [self.by_id[each] for each in TopologicalSorter(graph).static_order()]
 
-    def upstreams(self, downstream: ExecutionId) -> list[FlowMember]:
-        """Those that a member waits for."""
-        by_id = {member.execution_id: member for member in self.members}
-        return [
-            by_id[edge.upstream]
-            for edge in self.edges
-            if edge.downstream == downstream and edge.upstream in by_id
-        ]
+    def above(self, execution_id: ExecutionId) -> list[FlowMember]:
+        """After whom a member comes: those that it waits for, or the parent of a child."""
+        parent = self._parents.get(execution_id)
+        return [*self._above[execution_id], *([] if parent is None else [parent])]
 
-    def waits_for(self, downstream: ExecutionId) -> str:
-        """How far the group of a member has come, in words."""
-        for group in self.flow.edge_groups:
-            if group.downstream_execution_id == downstream:
-                if group.group_state is not GroupState.PENDING:
-                    return ""
-                required = group.policy.required(group.total_deps)
-                return f" ({group.satisfied_count} of {required} done, {spoken(group.policy)})"
-        return ""
+    def continues(self, execution_id: ExecutionId) -> FlowMember | None:
+        """The one whom a member simply follows: its only upstream, which nobody else follows."""
+        match self.above(execution_id):
+            case [only] if self._below[only.execution_id] == 1:
+                return None if execution_id in self._parents else only
+            case _:
+                return None
+
+    def waits_for(self, execution_id: ExecutionId) -> str:
+        """How far what a member waits for has come, in words."""
+        return "".join(
+            f" ({group.satisfied_count} of {group.policy.required(group.total_deps)} done,"
+            f" {spoken(group.policy)})"
+            for group in self._pending.get(execution_id, [])
+        )
 
 
 def spoken(policy: JoinPolicy) -> str:
@@ -77,16 +107,9 @@ def mermaid(picture: Picture) -> str:
     for member in picture.ordered():
         label = f"{_label(member)}<br/>{member.public_state.value}"
         lines.append(f'  {number[member.execution_id]}["{label}"]')
-    policies = {
-        group.downstream_execution_id: group.policy
-        for group in picture.flow.edge_groups
-        if not isinstance(group.policy, AllOf)
-    }
-    for edge in picture.edges:
-        if edge.upstream in number and edge.downstream in number:
-            policy = policies.get(edge.downstream)
-            arrow = "-->" if policy is None else f"-- {spoken(policy)} -->"
-            lines.append(f"  {number[edge.upstream]} {arrow} {number[edge.downstream]}")
+    for link in picture.links:
+        label = "" if isinstance(link.policy, AllOf) else f"-- {spoken(link.policy)} "
+        lines.append(f"  {number[link.upstream]} {label}--> {number[link.downstream]}")
     for member in picture.members:
         fill = _FILL.get(member.public_state)
         if fill:
@@ -102,9 +125,7 @@ def dot(picture: Picture) -> str:
         fill = _FILL.get(member.public_state, "white")
         label = f"{_label(member)}\\n{member.public_state.value}"
         lines.append(f'  {number[member.execution_id]} [label="{label}", fillcolor="{fill}"];')
-    for edge in picture.edges:
-        if edge.upstream in number and edge.downstream in number:
-            lines.append(f"  {number[edge.upstream]} -> {number[edge.downstream]};")
+    lines += [f"  {number[link.upstream]} -> {number[link.downstream]};" for link in picture.links]
     return "\n".join([*lines, "}"])
 
 

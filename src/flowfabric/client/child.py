@@ -20,7 +20,9 @@ from flowfabric.worker.handler import failure_of
 from flowfabric.worker.held import Held
 
 if TYPE_CHECKING:
+    from flowfabric.db.rows import Connection
     from flowfabric.engine.facade import Engine
+    from flowfabric.worker.transaction import OwnTransaction
 
 
 class _Pipe:
@@ -41,11 +43,14 @@ class _ChildCtx(Ctx):
     __slots__ = ("_pipe",)
 
     def __init__(self, held: Held, state: SimpleNamespace, pipe: _Pipe) -> None:
-        super().__init__(held, cast("Engine", None), state)
+        super().__init__(held, cast("Engine", None), state, cast("OwnTransaction", None))
         self._pipe = pipe
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._pipe.write(Progressed(percent, message))
+
+    async def transaction(self) -> Connection:
+        raise Fail("a task with executor='process' cannot have a transaction", retryable=False)
 
     def _family(self) -> Children:
         raise Fail("a task with executor='process' cannot have children", retryable=False)

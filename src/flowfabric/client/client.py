@@ -10,10 +10,10 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.client.admin import Admin
-from flowfabric.client.enqueue import enqueue
+from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow import Flow
 from flowfabric.client.flow_handle import FlowHandle
-from flowfabric.client.gather import CHUNK, Gatherer, create_together
+from flowfabric.client.gather import BATCH, CHUNK, FLOW, MEMBERS, Gatherer, create_together
 from flowfabric.client.handle import Handle
 from flowfabric.client.identity import who
 from flowfabric.client.task import Call
@@ -30,6 +30,7 @@ from flowfabric.engine.executions.describe import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.search import Search, SearchPage
 from flowfabric.engine.facade import Engine
+from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, parse_uuid
@@ -59,7 +60,12 @@ class Client:
         self.engine = engine
         self.namespace = namespace
         self.identity = who()
-        self._gatherer = Gatherer(engine)
+        self._submits = Gatherer(engine.create_execution, at_most=BATCH)
+        self._starts = Gatherer(
+            engine.submit_flows,
+            at_most=MEMBERS,
+            weight=lambda flow: max(FLOW, len(flow.members)),
+        )
         self.waits = Waits(engine, engine.listener)
         self.admin = Admin(self, self.identity)
 
@@ -125,7 +131,7 @@ class Client:
         )
         new = self.execution_of(call, options)
         if conn is None:
-            answer = await self._gatherer.create(new)
+            answer = await self._submits.ask(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
         [handle] = self.handles([call], [new], [answer], certain=conn is None)
@@ -165,19 +171,30 @@ class Client:
             answers = await create_together(self.engine, chunks)
         return self.handles(calls, news, answers, certain=conn is None)
 
-    async def start(self, flow: Flow, *, idempotency_key: str | None = None) -> FlowHandle:
+    async def start(
+        self, flow: Flow, *, idempotency_key: str | None = None, conn: Any = None
+    ) -> FlowHandle:
         """Start a flow: all its members and edges exist when this returns, or none.
 
-        The same `idempotency_key` gives the flow that was started with it before.
+        With `conn` (psycopg 3, asyncpg or SQLAlchemy) it belongs to the transaction of that
+        connection and starts when that commits. The same `idempotency_key` gives the flow that was
+        started with it before.
         """
-        built = flow.build(
+        built = self.flow_of(flow, idempotency_key)
+        if conn is None:
+            answer = await self._starts.ask(built)
+        else:
+            answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
+        return FlowHandle(self, built.flow_id, created=not answer.repeated)
+
+    def flow_of(self, flow: Flow, idempotency_key: str | None) -> NewFlow:
+        """The flow as this client submits it; raises `ValidationError`."""
+        return flow.build(
             namespace=self.namespace,
             creator=self.identity,
             partitions=self.engine.partitions,
             key=idempotency_key,
         )
-        answer = await repeated(lambda: self.engine.submit_flow(built))
-        return FlowHandle(self, built.flow_id, created=not answer.repeated)
 
     def flow(self, flow_id: UUID | str) -> FlowHandle:
         """A handle on a flow started elsewhere."""

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, LiteralString, cast
 
 from flowfabric.db.rows import positional
+from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.flows.submit_flow import (
+    SUBMIT_FLOWS,
+    FlowSubmitted,
+    Submission,
+    SubmissionRow,
+)
 from flowfabric.engine.lifecycle.create_execution import (
     CREATE_EXECUTION,
     Created,
@@ -17,7 +24,7 @@ from flowfabric.engine.lifecycle.create_execution import (
     creation_columns,
     distinct,
 )
-from flowfabric.errors import ConfigError
+from flowfabric.errors import ConfigError, EngineError
 
 _CONNECTIONS: Final = ("Connection", "PoolConnectionProxy", "AsyncConnection")
 _SUPPORTED: Final = "psycopg 3 (sync and async), asyncpg, SQLAlchemy over either"
@@ -28,22 +35,7 @@ async def enqueue(
 ) -> list[Created | Duplicate]:
     """Create on `conn`; nothing is committed here, and a rollback leaves nothing."""
     parameters = _parameters(distinct(executions), partitions)
-    match driver_of(conn):
-        case "asyncpg":
-            text, names = positional(CREATE_EXECUTION)
-            rows = await conn.fetch(text, *[parameters[name] for name in names])
-        case "psycopg":
-            cursor = _plain_cursor(conn)
-            executed = cursor.execute(CREATE_EXECUTION, parameters)
-            if inspect.isawaitable(executed):
-                await executed
-            fetched = cursor.fetchall()
-            rows = await fetched if inspect.isawaitable(fetched) else fetched
-        case _:
-            result = conn.exec_driver_sql(*_for_sqlalchemy(conn, parameters))
-            result = await result if inspect.isawaitable(result) else result
-            rows = result.fetchall()
-    return _answers(executions, rows)
+    return _answers(executions, await _fetch(conn, CREATE_EXECUTION, parameters))
 
 
 def enqueue_blocking(
@@ -51,17 +43,53 @@ def enqueue_blocking(
 ) -> list[Created | Duplicate]:
     """The same on a blocking connection, without an event loop."""
     parameters = _parameters(distinct(executions), partitions)
+    return _answers(executions, _fetch_blocking(conn, CREATE_EXECUTION, parameters))
+
+
+async def enqueue_flow(conn: Any, flow: NewFlow, *, partitions: int) -> FlowSubmitted:
+    """Submit a flow on `conn`; it is there when that commits, and as a whole."""
+    flow.check(partitions=partitions)
+    submission = Submission([flow], partitions=partitions)
+    return _submitted(submission, await _fetch(conn, SUBMIT_FLOWS, submission.columns()))
+
+
+def enqueue_flow_blocking(conn: Any, flow: NewFlow, *, partitions: int) -> FlowSubmitted:
+    """The same on a blocking connection, without an event loop."""
+    flow.check(partitions=partitions)
+    submission = Submission([flow], partitions=partitions)
+    return _submitted(submission, _fetch_blocking(conn, SUBMIT_FLOWS, submission.columns()))
+
+
+async def _fetch(conn: Any, sql: LiteralString, parameters: Mapping[str, Any]) -> Sequence[Any]:
+    """The rows of a statement on whatever connection this is."""
+    match driver_of(conn):
+        case "asyncpg":
+            text, names = positional(sql)
+            return await conn.fetch(text, *[parameters[name] for name in names])
+        case "psycopg":
+            cursor = _plain_cursor(conn)
+            executed = cursor.execute(sql, parameters)
+            if inspect.isawaitable(executed):
+                await executed
+            fetched = cursor.fetchall()
+            return await fetched if inspect.isawaitable(fetched) else fetched
+        case _:
+            result = conn.exec_driver_sql(*_for_sqlalchemy(conn, sql, parameters))
+            result = await result if inspect.isawaitable(result) else result
+            return result.fetchall()
+
+
+def _fetch_blocking(conn: Any, sql: LiteralString, parameters: Mapping[str, Any]) -> Sequence[Any]:
     execute = getattr(conn, "exec_driver_sql", None) or getattr(conn, "execute", None)
     if inspect.iscoroutinefunction(execute):
         raise ConfigError("submit", "conn", "must be a blocking connection here")
     match driver_of(conn):
         case "psycopg":
-            rows = _plain_cursor(conn).execute(CREATE_EXECUTION, parameters).fetchall()
+            return _plain_cursor(conn).execute(sql, parameters).fetchall()
         case "sqlalchemy":
-            rows = conn.exec_driver_sql(*_for_sqlalchemy(conn, parameters)).fetchall()
+            return conn.exec_driver_sql(*_for_sqlalchemy(conn, sql, parameters)).fetchall()
         case _:
             raise ConfigError("submit", "conn", "must be a blocking connection here")
-    return _answers(executions, rows)
 
 
 def driver_of(conn: Any) -> str:
@@ -82,12 +110,14 @@ def _plain_cursor(conn: Any) -> Any:
     return conn.cursor(row_factory=tuple_row)
 
 
-def _for_sqlalchemy(conn: Any, parameters: dict[str, Any]) -> tuple[str, Any]:
+def _for_sqlalchemy(
+    conn: Any, sql: LiteralString, parameters: Mapping[str, Any]
+) -> tuple[str, Any]:
     if conn.dialect.driver == "asyncpg":
-        text, names = positional(CREATE_EXECUTION)
+        text, names = positional(sql)
         return text, tuple(parameters[name] for name in names)
     if conn.dialect.driver.startswith("psycopg") and conn.dialect.driver != "psycopg2":
-        return CREATE_EXECUTION, parameters
+        return sql, parameters
     raise ConfigError("submit", "conn", f"SQLAlchemy over {conn.dialect.driver} is not supported")
 
 
@@ -97,6 +127,13 @@ def _parameters(executions: Sequence[NewExecution], partitions: int) -> dict[str
 
 def _answers(executions: Sequence[NewExecution], rows: Sequence[Any]) -> list[Created | Duplicate]:
     return creation_answers(executions, [CreationRow(*_values(row)) for row in rows])
+
+
+def _submitted(submission: Submission, rows: Sequence[Any]) -> FlowSubmitted:
+    [answer] = submission.answers([SubmissionRow(*_values(row)) for row in rows])
+    if isinstance(answer, EngineError):
+        raise answer
+    return answer
 
 
 def _values(row: Any) -> Sequence[Any]:

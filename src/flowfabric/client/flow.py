@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
 from flowfabric.client.task import Call
-from flowfabric.engine.flows.submit_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_text, uuid_partition

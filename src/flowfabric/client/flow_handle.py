@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flowfabric.client.every_member import every_member
 from flowfabric.client.handle import Handle
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flows import FlowMember
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
-from flowfabric.ids import ExecutionId
 from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
 from flowfabric.wire import read_untyped
 
@@ -70,14 +70,7 @@ class FlowHandle:
 
     async def members(self) -> list[FlowMember]:
         """Every member with its state."""
-        members: list[FlowMember] = []
-        cursor: ExecutionId | None = None
-        while True:
-            page = await self._client.engine.list_flow_members(self.flow_id, cursor=cursor)
-            members += page.members
-            cursor = page.next_cursor
-            if cursor is None:
-                return members
+        return await every_member(self._client.engine, self.flow_id)
 
     async def member(self, name: str) -> Handle[Any]:
         """A handle on the member of that name; raises `NotFound`."""

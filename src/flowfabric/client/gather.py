@@ -1,10 +1,10 @@
-"""Concurrent submits become one statement while the previous one is in flight."""
+"""Concurrent submits, and starts, become one statement while the previous one is in flight."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final, Generic, TypeVar
 
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import repeated, transact
@@ -15,8 +15,16 @@ from flowfabric.engine.lifecycle.create_execution import (
     NewExecution,
     create_execution,
 )
+from flowfabric.errors import EngineError, StateError, ValidationError
+
+N = TypeVar("N")
+A = TypeVar("A")
 
 BATCH: Final = 500
+MEMBERS: Final = 2000
+"""Members of flows that are started in one statement, unless a single flow has more."""
+FLOW: Final = 20
+"""What a flow weighs at least, in members: at most a hundred small ones go together."""
 CHUNK: Final = 1000
 _SENDING: Final = 4
 """Turns of the loop that it takes to hand a chunk over to the socket."""
@@ -49,17 +57,26 @@ async def create_together(
     return await repeated(lambda: transact(engine.pool, "create_execution", body))
 
 
-class Gatherer:
-    """Takes executions one by one, creates them in batches; nobody waits for a full batch."""
+class Gatherer(Generic[N, A]):
+    """Takes requests one by one, sends them in batches; nobody waits for a full batch.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._waiting: list[tuple[NewExecution, asyncio.Future[Answer]]] = []
+    What is asked for while a batch is in flight goes into the next, up to `at_most` by `weight`.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[N]], Awaitable[Sequence[A | EngineError]]],
+        *,
+        at_most: int,
+        weight: Callable[[N], int] = lambda _: 1,
+    ) -> None:
+        self._send, self._at_most, self._weight = send, at_most, weight
+        self._waiting: list[tuple[N, asyncio.Future[A]]] = []
         self._in_flight: set[asyncio.Task[None]] = set()
 
-    async def create(self, new: NewExecution) -> Answer:
-        """Create one, together with whatever else is asked for meanwhile."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    async def ask(self, new: N) -> A:
+        """The answer for one, sent together with whatever else is asked for meanwhile."""
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((new, answer))
         if len(self._in_flight) < _IN_FLIGHT:
             flight = asyncio.create_task(self._fly())
@@ -69,16 +86,41 @@ class Gatherer:
 
     async def _fly(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            news = [new for new, _ in batch]
-            try:
-                # The ids are ours: a repeat after a lost answer finds what it created itself.
-                answers = await repeated(lambda news=news: self._engine.create_execution(news))
-            except Exception as error:
-                for _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(error)
+            await self._answer(self._next())
+
+    def _next(self) -> list[tuple[N, asyncio.Future[A]]]:
+        """As many of those that wait as go into one batch, at least one."""
+        many, weight = 0, 0
+        for new, _ in self._waiting:
+            weight += self._weight(new)
+            if many and weight > self._at_most:
+                break
+            many += 1
+        batch, self._waiting = self._waiting[:many], self._waiting[many:]
+        return batch
+
+    async def _answer(self, batch: list[tuple[N, asyncio.Future[A]]]) -> None:
+        news = [new for new, _ in batch]
+        try:
+            # The ids are ours: a repeat after a lost answer finds what it created itself.
+            answers = await repeated(lambda: self._send(news))
+        except (ValidationError, StateError) as refusal:
+            # One of them is refused, and with it the batch: halve it until that one stands alone.
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                await self._answer(batch[:middle])
+                await self._answer(batch[middle:])
+                return
+            answers = [refusal]
+        except Exception as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
                 continue
-            for (_, answer), given in zip(batch, answers, strict=True):
-                if not answer.done():
-                    answer.set_result(given)
+            if isinstance(answer, EngineError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

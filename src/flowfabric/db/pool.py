@@ -23,6 +23,10 @@ from flowfabric.errors import (
 _CONNECT_ERRORS: Final = (*DRIVER_ERRORS, ValueError, OverflowError)
 _CLOSE_WITHIN: Final = 5.0
 
+# Every statement of ours starts from few rows and follows indexes. A plan made while a table was
+# small must not read the whole of it once it has grown.
+OWN_PLANS: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+
 if TYPE_CHECKING:
     _Base = asyncpg.Connection[asyncpg.Record]
 else:
@@ -57,8 +61,13 @@ class Pool:
         self._pool = pool
 
     @classmethod
-    async def open(cls, config: DatabaseConfig, *, role: str = "client") -> Pool:
-        """Open the pool and prove that the database answers."""
+    async def open(
+        cls, config: DatabaseConfig, *, role: str = "client", own_plans: bool = True
+    ) -> Pool:
+        """Open the pool and prove that the database answers.
+
+        Without `own_plans` statements are planned as Postgres likes: they are not ours.
+        """
         try:
             pool = await asyncpg.create_pool(
                 config.dsn,
@@ -67,7 +76,7 @@ class Pool:
                 max_inactive_connection_lifetime=0,
                 timeout=config.connect_timeout,
                 connection_class=_Connection,
-                **_settings(config, role),
+                **_settings(config, role, own_plans=own_plans),
             )
         except _CONNECT_ERRORS as error:
             raise _unreachable(config, error) from error
@@ -100,7 +109,7 @@ class Pool:
                 await self._pool.release(conn)
 
 
-def _settings(config: DatabaseConfig, role: str) -> dict[str, Any]:
+def _settings(config: DatabaseConfig, role: str, *, own_plans: bool = True) -> dict[str, Any]:
     # The server ends a statement in its time; the client's own limit is for a line that is dead.
     patience = config.statement_timeout + 5.0
     if config.pooler:
@@ -115,11 +124,7 @@ def _settings(config: DatabaseConfig, role: str) -> dict[str, Any]:
             "lock_timeout": f"{round(config.lock_timeout * 1000)}",
             "idle_in_transaction_session_timeout": "60000",
             "jit": "off",
-            # Every statement of ours starts from few rows and follows indexes. A plan made while
-            # a table was small must not read the whole of it once it has grown.
-            "enable_seqscan": "off",
-            "enable_hashjoin": "off",
-            "enable_mergejoin": "off",
+            **(OWN_PLANS if own_plans else {}),
         },
     }
 

@@ -253,6 +253,7 @@ CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (route_id) WHERE ((
 CREATE INDEX exec_core_leased ON ff.exec_core USING btree (attempt_started_at_ms) WHERE (lifecycle_phase = 'active'::text);
 CREATE INDEX exec_core_not_success ON ff.exec_core USING btree (terminal_outcome, created_at_ms, execution_id) WHERE (terminal_outcome = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (blocking_reason = 'paused_by_flow_cancel'::text);
+CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (eligibility_state = 'blocked_by_dependencies'::text);
 
 CREATE TABLE ff.exec_idempotency (
     partition_key smallint NOT NULL,
@@ -295,6 +296,7 @@ CREATE TABLE ff.flow_core (
     CONSTRAINT flow_core_public_flow_state CHECK ((public_flow_state = ANY (ARRAY['open'::text, 'cancelled'::text]))),
     CONSTRAINT flow_core_revision CHECK ((graph_revision = (node_count + edge_count)))
 );
+CREATE INDEX flow_core_empty ON ff.flow_core USING btree (last_mutation_at_ms) WHERE (node_count = 0);
 
 CREATE TABLE ff.flow_summary (
     partition_key smallint NOT NULL,

@@ -93,6 +93,7 @@ class ValidationError(EngineError):
             "invalid_kid",
             "invalid_policy_json",
             "invalid_secret_hex",
+            "invalid_tag_key",
             "partition_mismatch",
             "payload_too_large",
         }

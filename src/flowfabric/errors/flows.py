@@ -99,7 +99,27 @@ class NotBlockedByDeps(StateError):
 
     def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
         super().__init__(f"execution {execution_id} is {public_state}, not waiting_children")
-        self.execution_id = execution_id
+        self.execution_id, self.public_state = execution_id, public_state
+
+
+class ExecutionNotRunnable(StateError):
+    """The execution runs or is suspended; it does not wait for anything to let it begin."""
+
+    code = "not_runnable"
+
+    def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
+        super().__init__(f"execution {execution_id} is {public_state}, not runnable")
+        self.execution_id, self.public_state = execution_id, public_state
+
+
+class ExecutionTerminal(StateError):
+    """The execution has ended."""
+
+    code = "terminal"
+
+    def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
+        super().__init__(f"execution {execution_id} has ended: {public_state}")
+        self.execution_id, self.public_state = execution_id, public_state
 
 
 class FlowFailed(FlowFabricError):

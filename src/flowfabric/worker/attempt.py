@@ -5,38 +5,54 @@ from __future__ import annotations
 import asyncio
 import logging
 from types import SimpleNamespace
-from typing import Final
+from typing import Final, TypeAlias
+
+import msgspec
 
 from flowfabric.db.transaction import run
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.fail import Failure
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import FlowFabricError, LeaseLost
 from flowfabric.worker.children import Parked
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.handler import Handler, failure_of
 from flowfabric.worker.held import Held
+from flowfabric.worker.transaction import OwnTransaction, Transactions, Unsure
 
 log: Final = logging.getLogger("flowfabric.worker")
 
 
-async def run_attempt(
-    held: Held, handler: Handler, engine: Engine, state: SimpleNamespace
-) -> Completion | Failure | None:
-    """Run the handler to its outcome; None when the attempt is no longer ours to end.
+class Recorded(msgspec.Struct, frozen=True):
+    """The outcome is in the database already, with what the handler did in its transaction."""
 
-    One that was put down is not, however the handler went on.
-    """
-    outcome = await _outcome(held, handler, engine, state)
+
+Ending: TypeAlias = Completion | Failure | Lease | Recorded | None
+"""How an attempt ends: a bare lease is handed back, None is no longer ours to end."""
+
+
+async def run_attempt(
+    held: Held,
+    handler: Handler,
+    engine: Engine,
+    state: SimpleNamespace,
+    transactions: Transactions,
+) -> Ending:
+    """Run the handler to its outcome; one that was put down has none, however it went on."""
+    own = OwnTransaction(transactions)
+    try:
+        outcome = await _outcome(held, handler, Ctx(held, engine, state, own), own, engine)
+    finally:
+        await own.close()
     return None if held.parked else outcome
 
 
 async def _outcome(
-    held: Held, handler: Handler, engine: Engine, state: SimpleNamespace
-) -> Completion | Failure | None:
+    held: Held, handler: Handler, ctx: Ctx, own: OwnTransaction, engine: Engine
+) -> Ending:
     claimed = held.claimed
-    ctx = Ctx(held, engine, state)
     limit: asyncio.Timeout | None = None
     try:
         if claimed.attempt_timeout is None:
@@ -44,6 +60,15 @@ async def _outcome(
         else:
             async with asyncio.timeout(claimed.attempt_timeout) as limit:
                 result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
+        completion = Completion(claimed.lease, result)
+        if not own.begun or held.parked:
+            return completion
+        await own.complete(completion)
+        return Recorded()
+    except Unsure as error:
+        # If it was committed, this is refused: a success is never handed back.
+        log.warning("%s is handed back, its commit got no answer: %s", ctx.execution_id, error)
+        return claimed.lease
     except asyncio.CancelledError as error:
         if held.lost or held.finished:
             return None
@@ -67,7 +92,6 @@ async def _outcome(
         if not isinstance(error, FlowFabricError):
             log.debug("%s failed", claimed.lease.execution_id, exc_info=True)
         return failure_of(error, claimed.lease, handler)
-    return Completion(claimed.lease, result)
 
 
 async def _end_overdue(held: Held, engine: Engine) -> None:

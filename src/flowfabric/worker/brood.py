@@ -72,23 +72,29 @@ class Brood(Generic[R]):
             child_id(parent, position, index, kind=call.task.kind): call
             for index, call in enumerate(calls)
         }
-        self._creator = f"parent {parent}"
+        self._parent, self._position = parent, position
 
-    def executions(self) -> list[NewExecution]:
-        return [
-            NewExecution(
-                execution_id=execution_id,
-                execution_kind=call.task.kind,
-                lane_id=call.task.lane,
-                input_payload=call.payload,
-                payload_encoding=call.task.encoding,
-                priority=call.task.priority,
-                creator_identity=self._creator,
-                required_capabilities=call.task.requires,
-                policy=call.task.policy,
-            )
-            for execution_id, call in self.calls.items()
-        ]
+    def waits(self) -> dict[UUID, ExecutionId]:
+        """Every child by a wait of its own."""
+        return {
+            wait_id(self._parent, self._position, index): child
+            for index, child in enumerate(self.calls)
+        }
+
+    def execution(self, child: ExecutionId) -> NewExecution:
+        """A child, to be spawned."""
+        call = self.calls[child]
+        return NewExecution(
+            execution_id=child,
+            execution_kind=call.task.kind,
+            lane_id=call.task.lane,
+            input_payload=call.payload,
+            payload_encoding=call.task.encoding,
+            priority=call.task.priority,
+            creator_identity=f"parent {self._parent}",
+            required_capabilities=call.task.requires,
+            policy=call.task.policy,
+        )
 
     def value(self, outcome: Outcome) -> R:
         """What a child returned; raises `ChildFailed`."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 from uuid import UUID
 
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     from flowfabric.engine.executions.outcomes import Outcome
     from flowfabric.engine.facade import Engine
     from flowfabric.engine.flows.read_wait import Wait
+    from flowfabric.engine.flows.read_window import Window
     from flowfabric.worker.held import Held
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 _LOOK_AGAIN: Final = 1.0
 
@@ -48,18 +52,28 @@ class Children:
         self._position = 0
         self._turn = asyncio.Lock()
 
-    async def gather(self, calls: Iterable[ChildCall[R]]) -> list[R]:
+    async def gather(
+        self, calls: Iterable[ChildCall[R]], concurrency: int | None = None
+    ) -> list[R]:
         """What all of them returned; raises `ChildFailed` as soon as one has failed."""
         brood = self._next(calls)
-        return await self._all(brood) if brood.calls else []
+        if concurrency is None:
+            return await self._all(brood) if brood.calls else []
+        window = await self._in_turn(brood, concurrency, until_lost=True)
+        if window.lost:
+            raise await self._failed(window.lost[0])
+        return [brood.value(end) for end in await self._ends(brood.calls)]
 
-    async def gather_ends(self, calls: Iterable[ChildCall[R]]) -> list[R | ChildFailed]:
+    async def gather_ends(
+        self, calls: Iterable[ChildCall[R]], concurrency: int | None = None
+    ) -> list[R | ChildFailed]:
         """What each returned or failed with, once all have ended."""
         brood = self._next(calls)
-        if not brood.calls:
-            return []
-        # More successes than there are children: decided when none of them runs any more.
-        await self._decided(brood, Quorum(len(brood.calls) + 1, "let_run"))
+        if concurrency is not None:
+            await self._in_turn(brood, concurrency, until_lost=False)
+        elif brood.calls:
+            # More successes than there are children: decided when none of them runs any more.
+            await self._decided(brood, Quorum(len(brood.calls) + 1, "let_run"))
         ends = await self._ends(brood.calls)
         return [
             brood.value(end) if end.public_state is PublicState.COMPLETED else child_failed(end)
@@ -121,20 +135,52 @@ class Children:
 
     async def _spawned(self, brood: Brood[R], policy: JoinPolicy | None) -> Wait | None:
         """The children exist; without a policy they are nobody's."""
-        executions, wait = brood.executions(), None if policy is None else brood.wait
+        executions = [brood.execution(child) for child in brood.calls]
+        wait = None if policy is None else brood.wait
         async with self._turn:
-            self._check()
-            try:
-                found = await repeated(
-                    lambda: self._engine.spawn_children(
-                        self._lease, executions, wait=wait, policy=policy
-                    )
+            found = await self._fenced(
+                lambda: self._engine.spawn_children(
+                    self._lease, executions, wait=wait, policy=policy
                 )
-            except (NotFound, ExecutionNotActive, StaleLease, LeaseExpired) as refusal:
-                self._lose(refusal)
+            )
             if policy is not None:
                 self._held.joined = True
             return found
+
+    async def _in_turn(self, brood: Brood[R], concurrency: int, *, until_lost: bool) -> Window:
+        """The children once all have ended, or `until_lost` one was; a few at a time.
+
+        Whenever some have ended the attempt goes on, starts as many others, and is put down again.
+        """
+        _check_concurrency(concurrency)
+        waits = brood.waits()
+        while True:
+            async with self._turn:
+                window = await self._fenced(lambda: self._engine.read_window(self._lease, waits))
+                ended = len(window.succeeded) + len(window.lost)
+                if ended == len(waits) or (until_lost and window.lost):
+                    return window
+                known = {*window.running, *window.succeeded, *window.lost}
+                missing = (
+                    (wait, brood.execution(child))
+                    for wait, child in waits.items()
+                    if child not in known
+                )
+                new = dict(islice(missing, max(0, concurrency - len(window.running))))
+                if new:
+                    await self._fenced(partial(self._engine.spawn_apart, self._lease, new))
+                    self._held.joined = True
+            open_waits = [wait for wait, child in waits.items() if child in window.running]
+            async with self._turn:
+                await self._park(*open_waits, *new)
+
+    async def _fenced(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The answer of a call that only the holder of the lease may make."""
+        self._check()
+        try:
+            return await repeated(attempt)
+        except (NotFound, ExecutionNotActive, StaleLease, LeaseExpired) as refusal:
+            self._lose(refusal)
 
     async def _decided(self, brood: Brood[R], policy: JoinPolicy) -> Wait:
         """The wait once it is decided; until then the attempt is put down."""
@@ -157,16 +203,18 @@ class Children:
 
     async def _failure(self, brood: Brood[R], wait: Wait) -> ChildFailed:
         """The first, in the order of the calls, of those that made the wait impossible."""
-        first = next(each for each in brood.calls if each in wait.lost)
+        return await self._failed(next(each for each in brood.calls if each in wait.lost))
+
+    async def _failed(self, first: ExecutionId) -> ChildFailed:
         end = (await repeated(lambda: self._engine.read_outcomes([first]))).get(first)
         if end is None or end.public_state is PublicState.COMPLETED:
             return ChildFailed(first, "failed", "it was replayed since")
         return child_failed(end)
 
-    async def _park(self, wait: UUID) -> None:
-        """Let go of the attempt until the wait is decided; returns if it is by now."""
+    async def _park(self, *waits: UUID) -> None:
+        """Let go of the attempt until one of the waits is decided; returns if one is by now."""
         self._check()
-        ask = ChildWait(lease=self._lease, wait=wait)
+        ask = ChildWait(lease=self._lease, waits=waits)
         [answer] = await repeated(lambda: self._engine.wait_children([ask]))
         match answer:
             case NothingToWaitFor():
@@ -200,3 +248,8 @@ class Children:
         if self._held.on_lost is not None:
             self._held.on_lost.set()
         raise LeaseLost(str(refusal)) from refusal
+
+
+def _check_concurrency(concurrency: object) -> None:
+    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+        raise invalid_input("concurrency", concurrency, "must be a whole number of at least 1")

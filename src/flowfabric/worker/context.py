@@ -19,9 +19,11 @@ from flowfabric.worker.brood import Child, ChildCall
 from flowfabric.worker.children import Children
 
 if TYPE_CHECKING:
+    from flowfabric.db.rows import Connection
     from flowfabric.engine.facade import Engine
     from flowfabric.engine.lifecycle.claim import Claimed
     from flowfabric.worker.held import Held
+    from flowfabric.worker.transaction import OwnTransaction
 
 T = TypeVar("T")
 
@@ -62,10 +64,13 @@ class LeaseHealth:
 class Ctx:
     """The running attempt: who it is, how to report progress, whether its lease still holds."""
 
-    __slots__ = ("_children", "_engine", "_held", "_loop", "state")
+    __slots__ = ("_children", "_engine", "_held", "_loop", "_own", "state")
 
-    def __init__(self, held: Held, engine: Engine, state: SimpleNamespace) -> None:
+    def __init__(
+        self, held: Held, engine: Engine, state: SimpleNamespace, own: OwnTransaction
+    ) -> None:
         self._held = held
+        self._own = own
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._children: Children | None = None
@@ -150,6 +155,16 @@ class Ctx:
             if each.public_state == PublicState.COMPLETED
         }
 
+    async def transaction(self) -> Connection:
+        """A connection to FlowFabric's database, in a transaction that ends with this attempt.
+
+        What is written on it is committed together with what the handler returns: both happen,
+        once, or neither does. It is rolled back when the handler raises, loses its lease or puts
+        itself down to wait for children. Nobody else may commit it, and it should be short.
+        """
+        self.check()
+        return await self._own.begin()
+
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is gone."""
         if self._held.lost:
@@ -160,22 +175,37 @@ class Ctx:
 
     @overload
     async def gather(
-        self, calls: Iterable[ChildCall[T]], *, return_exceptions: Literal[False] = False
+        self,
+        calls: Iterable[ChildCall[T]],
+        *,
+        concurrency: int | None = None,
+        return_exceptions: Literal[False] = False,
     ) -> list[T]: ...
     @overload
     async def gather(
-        self, calls: Iterable[ChildCall[T]], *, return_exceptions: bool
+        self,
+        calls: Iterable[ChildCall[T]],
+        *,
+        concurrency: int | None = None,
+        return_exceptions: bool,
     ) -> list[T | ChildFailed]: ...
     async def gather(
-        self, calls: Iterable[ChildCall[Any]], *, return_exceptions: bool = False
+        self,
+        calls: Iterable[ChildCall[Any]],
+        *,
+        concurrency: int | None = None,
+        return_exceptions: bool = False,
     ) -> list[Any]:
         """Run the calls as children; what they returned, in the order given.
 
         The first that fails raises `ChildFailed` at once, while the others run on; with
-        `return_exceptions` all are waited for, and the errors stand among the results.
+        `return_exceptions` all are waited for, and the errors stand among the results. With
+        `concurrency` at most that many are there at a time that have not ended: the next ones are
+        started as others end, and none any more once one has failed.
         """
         family = self._family()
-        return await (family.gather_ends(calls) if return_exceptions else family.gather(calls))
+        gather = family.gather_ends if return_exceptions else family.gather
+        return await gather(calls, concurrency)
 
     async def race(self, *calls: ChildCall[T]) -> T:
         """What the first child that succeeds returned; the others are cancelled.
@@ -229,16 +259,31 @@ class SyncCtx:
 
     @overload
     def gather(
-        self, calls: Iterable[ChildCall[T]], *, return_exceptions: Literal[False] = False
+        self,
+        calls: Iterable[ChildCall[T]],
+        *,
+        concurrency: int | None = None,
+        return_exceptions: Literal[False] = False,
     ) -> list[T]: ...
     @overload
     def gather(
-        self, calls: Iterable[ChildCall[T]], *, return_exceptions: bool
+        self,
+        calls: Iterable[ChildCall[T]],
+        *,
+        concurrency: int | None = None,
+        return_exceptions: bool,
     ) -> list[T | ChildFailed]: ...
     def gather(
-        self, calls: Iterable[ChildCall[Any]], *, return_exceptions: bool = False
+        self,
+        calls: Iterable[ChildCall[Any]],
+        *,
+        concurrency: int | None = None,
+        return_exceptions: bool = False,
     ) -> list[Any]:
-        return self._wait(self._ctx.gather(calls, return_exceptions=return_exceptions))
+        gather = self._ctx.gather(
+            calls, concurrency=concurrency, return_exceptions=return_exceptions
+        )
+        return self._wait(gather)
 
     def race(self, *calls: ChildCall[T]) -> T:
         return self._wait(self._ctx.race(*calls))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from flowfabric.engine.lifecycle.claim import Claimed
+from flowfabric.errors import ExecutionNotActive
+from flowfabric.states import TerminalOutcome
 
 
 class Held:
@@ -47,6 +49,11 @@ class Held:
     def is_member(self) -> bool:
         """Does anybody in a flow hear of its end?"""
         return self.joined or self.claimed.flow_id is not None
+
+
+def was_cancelled(why: Exception) -> bool:
+    """Is a lease gone because somebody wanted the execution to end, and not by any mishap?"""
+    return isinstance(why, ExecutionNotActive) and why.terminal_outcome == TerminalOutcome.CANCELLED
 
 
 class Holdings:

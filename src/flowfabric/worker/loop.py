@@ -20,14 +20,15 @@ from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH, Claimed
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
-from flowfabric.worker.attempt import run_attempt
+from flowfabric.worker.attempt import Recorded, run_attempt
 from flowfabric.worker.doorbell import Doorbell
 from flowfabric.worker.handler import Handler
-from flowfabric.worker.held import Held, Holdings
+from flowfabric.worker.held import Held, Holdings, was_cancelled
 from flowfabric.worker.outbox import Outbox
 from flowfabric.worker.renewer import Renewer, register
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.task import ClaimedTask
+from flowfabric.worker.transaction import Transactions
 
 log: Final = logging.getLogger("flowfabric.worker")
 _STOP_WITHIN: Final = 2.0
@@ -54,6 +55,9 @@ class Worker:
         self._database = database
         self._on_close = on_close
         self._claimant = settings.claimant(kinds=tuple(self.handlers), instance=self.instance)
+        self._transactions = Transactions(
+            database, at_once=settings.transactions, role=f"handlers of {self.instance}"[:60]
+        )
         self._holdings = Holdings()
         self._buffer: deque[Held] = deque()
         self._slots: set[asyncio.Task[None]] = set()
@@ -136,6 +140,7 @@ class Worker:
         listener = Listener(self._database)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
+            stack.push_async_callback(self._transactions.close)
             if self._on_close is not None:
                 stack.push_async_callback(self._on_close)
             await engine.register_lanes(
@@ -287,7 +292,11 @@ class Worker:
             held.slot = this
             began = time.monotonic()
             outcome = await run_attempt(
-                held, self.handlers[held.claimed.execution_kind], engine, self.state
+                held,
+                self.handlers[held.claimed.execution_kind],
+                engine,
+                self.state,
+                self._transactions,
             )
             held.slot = None
             if held.lost:
@@ -296,17 +305,23 @@ class Worker:
                 self._holdings.discard(held)
                 return
             self._run_seconds += 0.02 * (time.monotonic() - began - self._run_seconds)
-            if outcome is not None:
+            if isinstance(outcome, Recorded):
+                outbox.recorded_elsewhere(held)
+            elif outcome is not None:
                 outbox.put(held, outcome)
             else:
                 self._holdings.discard(held)
             self._room_made.set()
 
-    def _lose(self, held: Held, why: str) -> None:
+    def _lose(self, held: Held, why: Exception) -> None:
         """The renewer found a lease gone."""
         if held.finished:
             return
-        log.warning("lost the lease of %s: %s", held.claimed.lease.execution_id, why)
+        execution_id = held.claimed.lease.execution_id
+        if was_cancelled(why):
+            log.info("%s was cancelled while it ran", execution_id)
+        else:
+            log.warning("lost the lease of %s: %s", execution_id, why)
         if held.on_lost is not None:
             held.on_lost.set()
         if held.slot is not None and self.settings.on_lease_lost == "cancel":

@@ -16,7 +16,7 @@ from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, OperationTimeout
-from flowfabric.worker.held import Held, Holdings
+from flowfabric.worker.held import Held, Holdings, was_cancelled
 
 log: Final = logging.getLogger("flowfabric.worker")
 BATCH: Final = 500
@@ -57,10 +57,21 @@ class Outbox:
         self._filled.set()
         self._empty.clear()
 
+    def recorded_elsewhere(self, held: Held) -> None:
+        """The outcome was committed by the handler; whoever waits for the member hears of it."""
+        self.forget(held)
+        self.recorded += 1
+        if held.is_member:
+            self._carry()
+
     def forget(self, held: Held) -> None:
         """Let go of an execution whose lease is gone; there is nothing to record."""
         held.finished = True
         self._holdings.discard(held)
+
+    def _carry(self) -> None:
+        self._carried.clear()
+        self._ended.set()
 
     async def drained(self) -> bool:
         """Wait until everything put so far is recorded; was there something since the last time?"""
@@ -82,8 +93,7 @@ class Outbox:
             for kind, entries in by_kind.items():
                 await self._record(self._ways[kind], entries)
             if any(held.is_member for held, _, _ in batch):
-                self._carried.clear()
-                self._ended.set()
+                self._carry()
             if not self._waiting:
                 self._empty.set()
 
@@ -144,8 +154,9 @@ class Outbox:
         if future is not None and not future.done():
             future.set_result(answer)
         elif isinstance(answer, Exception):
-            lease = held.claimed.lease
-            log.warning("outcome of %s was not recorded: %s", lease.execution_id, answer)
+            level = logging.INFO if was_cancelled(answer) else logging.WARNING
+            execution_id = held.claimed.lease.execution_id
+            log.log(level, "outcome of %s was not recorded: %s", execution_id, answer)
 
     def _dropped(self, entry: Entry) -> bool:
         """An outcome whose lease is certainly gone is no longer worth a try."""

@@ -21,7 +21,7 @@ from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
 from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
 from flowfabric.engine.workers.register_worker import register_worker
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, LeaseLost
 from flowfabric.worker.held import Held, Holdings
 from flowfabric.worker.settings import WorkerSettings
 
@@ -40,7 +40,7 @@ class Renewer:
         instance: str,
         kinds: tuple[str, ...],
         holdings: Holdings,
-        on_lost: Callable[[Held, str], None],
+        on_lost: Callable[[Held, Exception], None],
     ) -> None:
         self._database, self._settings = database, settings
         self._instance, self._kinds = instance, kinds
@@ -118,7 +118,7 @@ class Renewer:
             if refusal is None:
                 held.renewed_at, held.failures = sent_at, 0
             else:
-                self._lose(held, str(refusal))
+                self._lose(held, refusal)
 
     def _count_failures(self) -> None:
         for held in self._holdings:
@@ -130,7 +130,7 @@ class Renewer:
         before = time.monotonic() - _LOST_AFTER * self._settings.lease_ttl
         for held in self._holdings:
             if held.renewed_at <= before and not held.lost:
-                self._lose(held, "no renewal succeeded in time")
+                self._lose(held, LeaseLost("no renewal succeeded in time"))
 
     def _until_loss(self) -> float:
         """Seconds until the first lease counts as lost, unless it is renewed."""
@@ -139,7 +139,7 @@ class Renewer:
             return HEARTBEAT
         return min(renewed) + _LOST_AFTER * self._settings.lease_ttl - time.monotonic()
 
-    def _lose(self, held: Held, why: str) -> None:
+    def _lose(self, held: Held, why: Exception) -> None:
         if not held.finished:
             held.lost = True
             self._home.call_soon_threadsafe(self._on_lost, held, why)

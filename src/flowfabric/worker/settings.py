@@ -28,6 +28,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain: float = 30.0
     prefetch: int = 512
     """How many may be claimed ahead of free slots; few are, unless handlers are quick."""
+    transactions: int = 4
+    """How many handlers may have a transaction of their own at a time; each is a connection."""
     on_lease_lost: Literal["cancel", "ignore"] = "cancel"
     lease_history: Literal["brief", "full"] = "brief"
     reconcile: bool = True
@@ -37,6 +39,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("worker", "concurrency", f"{self.concurrency} is not at least 1")
         if self.sync_workers < 1:
             raise ConfigError("worker", "sync_workers", f"{self.sync_workers} is not at least 1")
+        if self.transactions < 1:
+            raise ConfigError("worker", "transactions", f"{self.transactions} is not at least 1")
         if self.lease_ttl < 1:
             raise ConfigError("worker", "lease_ttl", f"{self.lease_ttl} is not at least 1 second")
         if self.drain < 0 or self.prefetch < 0:

@@ -59,7 +59,7 @@ class Family(Graph):
 
     async def put_down(self, position: int = 0) -> None:
         """The parent waits for the children of one call."""
-        ask = ChildWait(lease=self.lease, wait=self.wait(position).uuid)
+        ask = ChildWait(lease=self.lease, waits=(self.wait(position).uuid,))
         [answer] = await self.engine.wait_children([ask])
         assert answer == WaitingChildren(execution_id=self.parent)
         del self.leases["p"]

@@ -13,8 +13,8 @@ from flowfabric.db.transaction import transact
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.flows.apply_dependency_to_child import AlreadyApplied, Applied
 from flowfabric.engine.flows.dispatch_completions import dispatch_completions
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.flows.queue_siblings import cancel_siblings
-from flowfabric.engine.flows.submit_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, TerminalFailed, fail

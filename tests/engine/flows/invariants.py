@@ -70,13 +70,17 @@ BROKEN = {
         SELECT d.execution_id, g.* FROM ff.exec_core d
           JOIN ff.edge_group g
             ON (g.partition_key, g.downstream_eid) = (d.partition_key, d.execution_id)
-         WHERE d.eligibility_state = 'blocked_by_dependencies' AND g.group_state <> 'pending'""",
+         WHERE d.eligibility_state = 'blocked_by_dependencies' AND g.group_state <> 'pending'
+           AND NOT EXISTS (SELECT FROM ff.edge_group w  -- it has let go for children of its own
+                            WHERE (w.partition_key, w.wakes) = (d.partition_key, d.execution_id)
+                              AND w.group_state = 'pending')""",
     "nobody begins before its group is decided": """
         SELECT d.execution_id, d.public_state, g.* FROM ff.exec_core d
           JOIN ff.edge_group g
             ON (g.partition_key, g.downstream_eid) = (d.partition_key, d.execution_id)
          WHERE d.eligibility_state IN ('eligible_now', 'not_eligible_until_time')
            AND d.total_attempt_count = 0 AND g.group_state = 'pending'
+           AND d.replay_count = 0  -- whoever replays one that was cancelled has it run at once
            AND g.success_count + g.fail_count + g.skip_count + g.running_count > 0""",
     "every end is told once": """
         SELECT e.execution_id, e.public_state, e.replay_count FROM ff.exec_core e

@@ -263,7 +263,7 @@ async def test_when_the_time_is_up_the_flow_stays_cancelled(ff_engine: Engine) -
     flow = await submitted(ff_engine, "a>b")
 
     with pytest.raises(OperationTimeout) as timeout:
-        await ff_engine.cancel_flow(flow.flow_id, wait=0)
+        await ff_engine.cancel_flow(flow.flow_id, policy="cancel_pending", wait=0)
 
     assert (timeout.value.operation, timeout.value.seconds) == ("cancel_flow", 0)
     assert (timeout.value.code, timeout.value.http_status) == ("timeout", 504)

@@ -18,6 +18,7 @@ from flowfabric.engine.lifecycle.block_execution import (
     unblock_execution,
 )
 from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.errors import EngineError, ExecutionNotEligible, NotFound, ValidationError
@@ -303,3 +304,56 @@ async def test_any_grace_up_to_that_can_be_stored(
 
     until = await db.fetchval("SELECT grace_until_ms FROM ff.cancel_backlog")
     assert until == await clock.now_ms() + grace_ms
+
+
+async def test_a_small_flow_ends_in_the_transaction_that_cancels_it(
+    ff_engine: Engine, db: Connection
+) -> None:
+    flow = await motley(ff_engine, db)
+    before = {name: await flow.row(name) for name in ENDED}
+
+    answer = await ff_engine.cancel_flow_header(flow.flow_id, reason="enough", end_at_once=1000)
+
+    assert isinstance(answer, FlowCancelled)
+    assert flow.named(answer.member_execution_ids) == list(TARGETS["cancel_all"])
+    assert answer.owed == 0
+    assert {await flow.state(name) for name in TARGETS["cancel_all"]} == {"cancelled"}
+    assert {name: await flow.row(name) for name in ENDED} == before
+    assert await flow.count("cancel_backlog") == 0
+    assert (await flow.row("active"))["cancelled_by"] == "cancel_flow"
+    [refused] = await ff_engine.complete([Completion(flow.leases["active"])])
+    assert "ended as cancelled" in str(refused)
+
+
+async def test_what_is_too_large_to_end_at_once_is_owed(ff_engine: Engine) -> None:
+    flow = await submitted(ff_engine, "a>b c")
+
+    answer = await ff_engine.cancel_flow_header(flow.flow_id, end_at_once=2)
+
+    assert isinstance(answer, FlowCancelled)
+    assert answer.owed == 3
+    assert await flow.count("cancel_backlog_member") == 3
+
+
+async def test_where_what_runs_goes_on_nobody_ends_at_once(ff_engine: Engine) -> None:
+    flow = await submitted(ff_engine, "a b")
+    await flow.claim("a")
+
+    answer = await ff_engine.cancel_flow_header(
+        flow.flow_id, policy="cancel_pending", end_at_once=1000
+    )
+
+    assert isinstance(answer, FlowCancelled)
+    assert answer.owed == 1
+    assert await flow.state("a") == "active"
+    await flow.complete("a")
+
+
+async def test_a_repeated_cancel_names_at_most_a_thousand(ff_engine: Engine) -> None:
+    flow = await submitted(ff_engine, " ".join(f"m{number}" for number in range(1001)))
+    await ff_engine.cancel_flow_header(flow.flow_id)
+
+    again = await ff_engine.cancel_flow_header(flow.flow_id)
+
+    assert isinstance(again, AlreadyTerminal)
+    assert len(again.member_execution_ids) == 1000

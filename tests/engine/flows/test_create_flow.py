@@ -106,7 +106,6 @@ async def test_of_two_at_once_one_creates(db: Connection, another: Another) -> N
         {"flow_kind": "x" * 257},
         {"namespace": ""},
         {"namespace": "\ud800"},
-        {"tags": {"Tenant": "t"}},
         {"tags": {"shop.tenant": "x" * 1025}},
         {"tags": {"shop.tenant": "a\x00"}},
     ],
@@ -116,3 +115,10 @@ async def test_what_cannot_be_stored_is_refused_before_any_sql(fields: dict[str,
         await create_flow(NO_DATABASE, uuid4(), **{"flow_kind": "order", **fields})  # type: ignore[arg-type]
 
     assert refused.value.code == "invalid_input"
+
+
+async def test_a_key_that_is_no_tag_key_is_refused_as_such() -> None:
+    with pytest.raises(ValidationError) as refused:
+        await create_flow(NO_DATABASE, uuid4(), flow_kind="order", tags={"Tenant": "t"})
+
+    assert refused.value.code == "invalid_tag_key"

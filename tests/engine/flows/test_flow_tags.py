@@ -59,8 +59,10 @@ async def test_a_key_looks_like_area_and_name(db: Connection, ff_engine: Engine,
         ff_engine.set_flow_tag(flow.flow_id, key, "x"),
         ff_engine.get_flow_tag(flow.flow_id, key),
     ):
-        with pytest.raises(ValidationError):
+        with pytest.raises(ValidationError) as error:
             await call
+        assert error.value.code == "invalid_tag_key"
+        assert repr(key) in str(error.value)
     assert await given.everything(db) == before
 
 

@@ -4,10 +4,13 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.facade import Engine
+from flowfabric.engine.flows.reopen_wait import reopen_wait
 from flowfabric.engine.flows.replay_member import replay_member
+from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
 from tests import given
 from tests.engine.flows import families
+from tests.engine.flows.graphs import done_or_waiting
 from tests.engine.operators import Another, waiting
 
 
@@ -151,3 +154,65 @@ async def test_a_child_that_an_operator_replays_meanwhile_counts_as_running(
     assert (await spawning).group_state == "pending"
     assert await family.waited() == "0/0/0/2 pending"
     assert (await family.row("a"))["replay_count"] == 1
+
+
+# Beside a child that ends.
+
+
+async def running_again(engine: Engine, db: Connection) -> families.Family:
+    """Parent and child failed, and run again; the parent's wait still counts the failure."""
+    family = await families.parent(engine, db)
+    await family.spawn("a")
+    await family.fail("a")
+    await family.settle()
+    await family.fail("p")
+    await family.settle()
+    await family.replay("a")
+    await family.claim("a")
+    await family.replay("p")
+    await family.take_up()
+    return family
+
+
+@pytest.mark.parametrize("letter", ["S", "F"])
+async def test_a_child_that_ends_before_the_reopening_is_committed_wakes_its_parent(
+    db: Connection, ff_engine: Engine, another: Another, letter: str
+) -> None:
+    """Were its end committed and carried meanwhile, the wait would open behind it."""
+    family = await running_again(ff_engine, db)
+    worker = await another()
+    async with worker.transaction():
+        await reopen_wait(worker, family.wait())
+        ending = await done_or_waiting(db, family.end("a", letter))
+        await family.carry_all()
+        early = ending.done()
+    await ending
+    assert not early
+    await family.put_down()
+    assert await family.waited() == "0/0/0/1 pending"
+
+    await family.settle()
+
+    assert await family.state("p") == "waiting"
+    assert (await family.read())[0] == ("satisfied" if letter == "S" else "impossible")
+
+
+async def test_a_child_whose_end_comes_first_counts_as_it_ended(
+    db: Connection, ff_engine: Engine, another: Another
+) -> None:
+    family = await running_again(ff_engine, db)
+    lease = family.leases.pop("a")
+    child, worker = await another(), await another()
+
+    async def reopen() -> None:
+        async with worker.transaction():
+            await reopen_wait(worker, family.wait())
+
+    async with child.transaction():
+        await complete(child, [Completion(lease)])
+        reopening = await given.blocked(db, worker, reopen())
+    await reopening
+
+    assert await family.waited() == "1/0/0/0 satisfied"
+    await family.settle()
+    assert await family.waited() == "1/0/0/0 satisfied"

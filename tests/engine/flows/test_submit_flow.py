@@ -1,5 +1,6 @@
 """A whole graph at once: everything is there and gated from the first moment, or nothing is."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -8,7 +9,8 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewEdge, NewFlow
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.submit_flow import FlowSubmitted, submit_flow
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.errors import (
@@ -24,6 +26,8 @@ from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.flows.graphs import Graph, flow_elsewhere, member, minted, submitted
+
+Another = Callable[[], Awaitable[Connection]]
 
 
 def new_flow(names: str = "ab", edges: str = "a>b", **fields: Any) -> NewFlow:
@@ -195,7 +199,8 @@ async def test_the_same_edge_twice(db: Connection, ff_engine: Engine) -> None:
     error = await refused(db, ff_engine, flow)
 
     assert isinstance(error, DependencyAlreadyExists)
-    assert error.existing == flow.edges[0]
+    assert error.existing == flow.edges[0] != flow.edges[1]
+    assert error.edge_id == flow.edges[0].edge_id
 
 
 @pytest.mark.parametrize("edges", ["a>b b>a", "a>b b>c c>d d>b", "d>c c>b b>a a>d"])
@@ -257,11 +262,18 @@ async def test_a_quorum_of_more_than_there_are(db: Connection, ff_engine: Engine
     await ff_engine.submit_flow(changed(flow, policies={d: Quorum(2)}))
 
 
-@pytest.mark.parametrize("fields", [{"flow_kind": ""}, {"tags": {"Bad": "x"}}])
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"flow_kind": ""}, "invalid_input"),
+        ({"tags": {"Bad": "x"}}, "invalid_tag_key"),
+        ({"tags": {"a.b": "x\x00"}}, "invalid_input"),
+    ],
+)
 async def test_a_flow_that_cannot_be_stored(
-    db: Connection, ff_engine: Engine, fields: dict[str, Any]
+    db: Connection, ff_engine: Engine, fields: dict[str, Any], code: str
 ) -> None:
-    assert (await refused(db, ff_engine, changed(new_flow(), **fields))).code == "invalid_input"
+    assert (await refused(db, ff_engine, changed(new_flow(), **fields))).code == code
 
 
 async def test_a_member_whose_id_is_taken_leaves_nothing_behind(
@@ -296,3 +308,109 @@ async def test_a_thousand_members_take_no_time(ff_engine: Engine) -> None:
     flow = await submitted(ff_engine, arrows, policies={"end": Quorum(500, "let_run")})
 
     assert await flow.group("end") == "0/0/0/1000 pending"
+
+
+# Several at once.
+
+
+async def test_several_are_answered_in_order_and_a_bad_one_does_not_spoil_its_neighbours(
+    db: Connection, ff_engine: Engine
+) -> None:
+    earlier, first, last = new_flow("ab"), new_flow("abc", "a>b a>c"), new_flow("a", "")
+    await ff_engine.submit_flow(earlier)
+    circle, taken = new_flow("ab", "a>b b>a"), new_flow("ab")
+    stranger = taken.members[1].execution_id
+    await given.created(db, execution_id=stranger)
+
+    answers = await ff_engine.submit_flows([first, circle, earlier, taken, last, first])
+
+    assert [type(each).__name__ for each in answers] == [
+        "FlowSubmitted",
+        "CycleDetected",
+        "FlowSubmitted",
+        "ValidationError",
+        "FlowSubmitted",
+        "FlowSubmitted",
+    ]
+    done = [each for each in answers if isinstance(each, FlowSubmitted)]
+    assert [(each.flow_id, each.members, each.repeated) for each in done] == [
+        (first.flow_id, 3, False),
+        (earlier.flow_id, 2, True),
+        (last.flow_id, 1, False),
+        (first.flow_id, 3, True),
+    ]
+    assert str(stranger) in str(answers[3])
+    assert await db.fetchval("SELECT count(*) FROM ff.flow_core") == 3
+    assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 2 + 3 + 1 + 1
+    flow = Graph(
+        ff_engine, first.flow_id, {m.member_name or "": m.execution_id for m in first.members}
+    )
+    assert await flow.states() == "a:w b:wc c:wc"
+    assert await flow.group("b") == await flow.group("c") == "0/0/0/1 pending"
+
+
+async def test_several_at_once_are_as_if_one_by_one(db: Connection, ff_engine: Engine) -> None:
+    def flows() -> list[NewFlow]:
+        return [
+            new_flow("abd", "a>d b>d", tags={"a.b": "1"}),
+            changed(new_flow("ab"), members=[]),
+            new_flow("xyz", "x>z"),
+        ]
+
+    async def stored() -> list[Any]:
+        rows = await db.fetch(
+            "SELECT f.flow_kind, f.tags, f.node_count, f.edge_count, f.graph_revision,"
+            " array_agg(b.member_name || e.public_state ORDER BY b.member_name) AS members"
+            " FROM ff.flow_core f JOIN ff.exec_core e USING (partition_key, flow_id)"
+            " JOIN ff.exec_body b USING (partition_key, execution_id)"
+            " GROUP BY f.flow_id, 1, 2, 3, 4, 5 ORDER BY members"
+        )
+        return [dict(row) for row in rows]
+
+    one_by_one = flows()
+    for flow in (one_by_one[0], one_by_one[2]):
+        await ff_engine.submit_flow(flow)
+    alone = await stored()
+    await ff_engine.submit_flows(flows())
+
+    assert await stored() == [each for row in alone for each in (row, row)]
+
+
+async def test_a_lane_that_takes_nothing_refuses_all_of_them(
+    db: Connection, ff_engine: Engine
+) -> None:
+    await given.created(db, lane_id="slow")
+    await set_lane_state(db, "slow", "draining")
+    flow = new_flow("ab")
+    slow = changed(flow, members=[*flow.members, member(flow.flow_id, "c", lane_id="slow")])
+    before = await given.everything(db)
+
+    with pytest.raises(LaneNotAccepting):
+        await ff_engine.submit_flows([new_flow(), slow])
+
+    assert await given.everything(db) == before
+
+
+async def test_a_flow_that_is_there_does_not_mind_a_lane_that_takes_nothing(
+    db: Connection, ff_engine: Engine
+) -> None:
+    flow = new_flow("ab")
+    slow = changed(flow, members=[*flow.members, member(flow.flow_id, "c", lane_id="slow")])
+    await ff_engine.submit_flow(slow)
+    await set_lane_state(db, "slow", "draining")
+
+    assert (await ff_engine.submit_flow(slow)).repeated
+
+
+async def test_of_two_at_once_one_submits_and_the_other_finds(
+    db: Connection, another: Another
+) -> None:
+    flow, (first, second) = new_flow("abc", "a>b b>c"), (await another(), await another())
+    async with first.transaction():
+        created = await submit_flow(first, flow)
+        waiting = await given.blocked(db, second, submit_flow(second, flow))
+    found = await waiting
+
+    assert (created.repeated, found.repeated) == (False, True)
+    assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 3
+    assert await db.fetchval("SELECT count(*) FROM ff.edge") == 2

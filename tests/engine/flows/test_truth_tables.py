@@ -12,7 +12,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.flows.dispatch_completions import dispatch_completions
-from flowfabric.engine.flows.submit_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.testing import Clock

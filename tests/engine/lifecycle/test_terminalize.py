@@ -73,7 +73,28 @@ async def test_each_outcome_is_told_by_its_name(
     assert await given.completion_events(db, lease.execution_id) == [outcome.value]
     assert await given.lease_events(db, lease.execution_id) == [("acquired", None), lease_event]
     [attempt] = await given.attempts(db, lease.execution_id)
-    assert attempt["outcome"] == outcome.value
+    skipped = outcome is TerminalOutcome.SKIPPED
+    assert attempt["outcome"] == ("cancelled" if skipped else outcome.value)
+
+
+@pytest.mark.parametrize("state", ["active", "released"])
+async def test_the_attempt_of_one_that_is_skipped_ends_as_cancelled(
+    db: Connection, state: str
+) -> None:
+    lease = await given.claimed(db)
+    if state == "released":
+        await release(db, [lease])
+
+    await terminalize(
+        db, [lease.execution_id], outcome=TerminalOutcome.SKIPPED, reason="dependency_impossible"
+    )
+
+    assert await given.public_state(db, lease.execution_id) == "skipped"
+    assert (await given.row(db, lease.execution_id))["failure_reason"] == "dependency_impossible"
+    [attempt] = await given.attempts(db, lease.execution_id)
+    assert attempt["outcome"] == "cancelled"
+    if state == "active":
+        assert attempt["failure_reason"] == "dependency_impossible"
 
 
 async def test_one_named_twice_ends_once(db: Connection) -> None:

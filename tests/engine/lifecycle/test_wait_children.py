@@ -39,7 +39,7 @@ WAITING = (
 
 
 def ask(family: Family, position: int = 0) -> ChildWait:
-    return ChildWait(lease=family.lease, wait=family.wait(position).uuid)
+    return ChildWait(lease=family.lease, waits=(family.wait(position).uuid,))
 
 
 # Row 17.
@@ -157,8 +157,8 @@ async def test_a_wait_of_nobody_or_of_another_is_not_waited_for(
     answers = await wait_children(
         db,
         [
-            ChildWait(lease=family.lease, wait=uuid4()),
-            ChildWait(lease=lease, wait=family.wait().uuid),
+            ChildWait(lease=family.lease, waits=(uuid4(),)),
+            ChildWait(lease=lease, waits=(family.wait().uuid,)),
         ],
     )
 
@@ -178,7 +178,7 @@ async def test_the_fence_comes_first(ff_engine: Engine, db: Connection, clock: C
     forged = msgspec.structs.replace(family.lease, lease_id=uuid4())
 
     answers = await wait_children(
-        db, [ChildWait(lease=each, wait=family.wait().uuid) for each in (elsewhere, forged)]
+        db, [ChildWait(lease=each, waits=(family.wait().uuid,)) for each in (elsewhere, forged)]
     )
     assert [type(answer) for answer in answers] == [NotFound, StaleLease]
     await clock.advance(30)
@@ -324,3 +324,27 @@ async def test_a_parent_that_is_cancelled_meanwhile_does_not_wait(
     [answer] = await waiting
     assert isinstance(answer, ExecutionNotActive)
     assert await family.state("p") == "cancelled"
+
+
+# Several waits.
+
+
+async def test_of_several_waits_the_first_to_be_decided_counts(
+    ff_engine: Engine, db: Connection
+) -> None:
+    family = await parent(ff_engine, db)
+    await family.spawn("a")
+    await family.spawn("b", position=1)
+    waits = (family.wait(0).uuid, family.wait(1).uuid)
+    both = ChildWait(lease=family.lease, waits=waits)
+
+    [put_down] = await wait_children(db, [both])
+    assert put_down == WaitingChildren(execution_id=family.parent)
+    await family.end("b", "F")
+    await family.settle()
+    family.lease = await family.take_up()
+    [again] = await wait_children(db, [ChildWait(lease=family.lease, waits=waits)])
+
+    assert again == NothingToWaitFor(execution_id=family.parent, group_state=GroupState.IMPOSSIBLE)
+    [still] = await wait_children(db, [ChildWait(lease=family.lease, waits=waits[:1])])
+    assert still == WaitingChildren(execution_id=family.parent)

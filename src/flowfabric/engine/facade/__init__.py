@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.config import DatabaseConfig
 from flowfabric.db import boot
 from flowfabric.db.pool import Pool
+from flowfabric.engine.facade.children import Children
 from flowfabric.engine.facade.controls import Controls
 from flowfabric.engine.facade.flows import Flows
 from flowfabric.engine.facade.grants import Grants
@@ -15,7 +16,7 @@ from flowfabric.engine.facade.secrets import Secrets
 from flowfabric.engine.facade.subscriptions import Subscriptions
 
 
-class Engine(Moves, Flows, Grants, Controls, Reads, Registries, Secrets, Subscriptions):
+class Engine(Moves, Flows, Children, Grants, Controls, Reads, Registries, Secrets, Subscriptions):
     """The engine on one database. Many callers may share it; each call takes one connection."""
 
     @classmethod

@@ -30,8 +30,13 @@ from flowfabric.engine.flows.describe_flow import FlowSnapshot, describe_flow
 from flowfabric.engine.flows.dispatch_completions import dispatch_batch
 from flowfabric.engine.flows.edges import EdgeSnapshot, describe_edge, list_edges
 from flowfabric.engine.flows.end_cancelled_members import (
+    AT_ONCE,
     ack_cancel_member,
     end_cancelled_members,
+)
+from flowfabric.engine.flows.evaluate_flow_eligibility import (
+    FlowEligibility,
+    evaluate_flow_eligibility,
 )
 from flowfabric.engine.flows.flow_tags import get_flow_tag, set_flow_tag
 from flowfabric.engine.flows.list_flows import (
@@ -40,25 +45,28 @@ from flowfabric.engine.flows.list_flows import (
     list_flow_members,
     list_flows,
 )
+from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.project_flow_summary import project_flow_summary
+from flowfabric.engine.flows.promote_blocked_to_eligible import (
+    Promoted,
+    promote_blocked_to_eligible,
+)
 from flowfabric.engine.flows.queue_siblings import GROUPS_AT_ONCE, cancel_siblings
 from flowfabric.engine.flows.read_upstream_results import (
     UpstreamResult,
     read_upstream_results,
 )
-from flowfabric.engine.flows.read_wait import Wait, read_wait
 from flowfabric.engine.flows.set_edge_group_policy import PolicySet, set_edge_group_policy
-from flowfabric.engine.flows.spawn_children import spawn_children
 from flowfabric.engine.flows.stage_dependency_edge import KIND, Staged, stage_dependency_edge
-from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewFlow, submit_flow
-from flowfabric.engine.lifecycle.create_execution import NewExecution
-from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import OperationTimeout
+from flowfabric.engine.flows.submit_flow import FlowSubmitted, submit_flow, submit_flows
+from flowfabric.errors import EngineError, OperationTimeout
 from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.joins import JoinPolicy
 from flowfabric.states import CancellationPolicy
 
 MAX_WAIT: Final = 300.0
+END_AT_ONCE: Final = 1000
+"""Members that end in the transaction which cancels their flow."""
 
 
 class Flows(Base):
@@ -160,28 +168,21 @@ class Flows(Base):
             ),
         )
 
+    async def promote_blocked_to_eligible(self, execution_id: ExecutionId) -> Promoted:
+        return await self._transact(
+            "promote_blocked_to_eligible",
+            lambda conn: promote_blocked_to_eligible(conn, execution_id),
+        )
+
     async def submit_flow(self, flow: NewFlow) -> FlowSubmitted:
         return await self._transact(
             "submit_flow", lambda conn: submit_flow(conn, flow, partitions=self.partitions)
         )
 
-    async def spawn_children(
-        self,
-        lease: Lease,
-        children: Sequence[NewExecution],
-        *,
-        wait: UUID | None,
-        policy: JoinPolicy | None = None,
-    ) -> Wait | None:
+    async def submit_flows(self, flows: Sequence[NewFlow]) -> list[FlowSubmitted | EngineError]:
         return await self._transact(
-            "spawn_children",
-            lambda conn: spawn_children(
-                conn, lease, children, wait=wait, policy=policy, partitions=self.partitions
-            ),
+            "submit_flows", lambda conn: submit_flows(conn, flows, partitions=self.partitions)
         )
-
-    async def read_wait(self, wait: ExecutionId) -> Wait:
-        return await self._run("read_wait", lambda conn: read_wait(conn, wait))
 
     async def dispatch(self) -> int:
         """Carry every end of a member across its edges, and cancel who is not needed any more.
@@ -214,17 +215,25 @@ class Flows(Base):
         the sweeps settle the counters.
         """
         header = await self.cancel_flow_header(
-            flow_id, reason=reason, policy=policy, grace_ms=grace_ms, requester=requester
+            flow_id,
+            reason=reason,
+            policy=policy,
+            grace_ms=grace_ms,
+            requester=requester,
+            end_at_once=0 if wait is None else END_AT_ONCE,
         )
-        if wait is None:
+        if wait is None or (isinstance(header, FlowCancelled) and not header.owed):
             return header
         try:
             async with asyncio.timeout(min(wait, MAX_WAIT)):
-                while await self._transact(
-                    "end_cancelled_members",
-                    lambda conn: end_cancelled_members(conn, flow_id, partitions=self.partitions),
-                ):
-                    pass
+                ended = AT_ONCE
+                while ended == AT_ONCE:
+                    ended = await self._transact(
+                        "end_cancelled_members",
+                        lambda conn: end_cancelled_members(
+                            conn, flow_id, partitions=self.partitions
+                        ),
+                    )
                 if policy != CancellationPolicy.CANCEL_ALL:
                     await self.dispatch()
         except TimeoutError:
@@ -239,6 +248,7 @@ class Flows(Base):
         policy: CancellationPolicy | str = CancellationPolicy.CANCEL_ALL,
         grace_ms: int = DEFAULT_GRACE_MS,
         requester: str = "operator",
+        end_at_once: int = 0,
     ) -> FlowCancelled | AlreadyTerminal:
         return await self._transact(
             "cancel_flow_header",
@@ -249,6 +259,7 @@ class Flows(Base):
                 policy=policy,
                 grace_ms=grace_ms,
                 requester=requester,
+                end_at_once=end_at_once,
                 partitions=self.partitions,
             ),
         )
@@ -321,6 +332,11 @@ class Flows(Base):
         return await self._run(
             "describe_edge",
             lambda conn: describe_edge(conn, flow_id, edge_id, partitions=self.partitions),
+        )
+
+    async def evaluate_flow_eligibility(self, execution_id: ExecutionId) -> FlowEligibility:
+        return await self._run(
+            "evaluate_flow_eligibility", lambda conn: evaluate_flow_eligibility(conn, execution_id)
         )
 
     async def read_upstream_results(self, execution_id: ExecutionId) -> list[UpstreamResult]:

@@ -17,7 +17,7 @@ from flowfabric.ids import ExecutionId
 
 # They are locked by a statement of its own: an end may have come while that waited.
 ADOPT_CHILDREN: Final[LiteralString] = """
--- flows.adopt_children: each with its edge to the wait
+-- flows.adopt_children: each with its edge to a wait
 SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
        coalesce((SELECT max(t.event_id) FROM ff.completion_event t
                   WHERE t.execution_id = c.execution_id AND t.partition_key = c.partition_key), 1)
@@ -25,7 +25,7 @@ SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
   FROM ff.exec_core c
   JOIN ff.edge e ON (e.partition_key, e.upstream_eid) = (c.partition_key, c.execution_id)
  WHERE c.partition_key = %(partition_key)s AND c.execution_id = ANY (%(child)s::uuid[])
-   AND e.downstream_eid = %(wait)s
+   AND e.downstream_eid = ANY (%(wait)s::uuid[])
  ORDER BY c.execution_id
 """
 
@@ -39,9 +39,9 @@ class _Child(msgspec.Struct, frozen=True):
 
 
 async def adopt_children(
-    conn: Connection, flow: FlowRow, wait: UUID, found: Sequence[ExecutionId]
+    conn: Connection, flow: FlowRow, waits: Sequence[UUID], found: Sequence[ExecutionId]
 ) -> None:
-    """These children count for the wait that their edges lead to; if they have ended, at once.
+    """These children count for the waits that their edges lead to; if they have ended, at once.
 
     Needs a transaction. Raises `ExecutionNotInFlow` for one that does not belong to the flow.
     """
@@ -52,7 +52,7 @@ async def adopt_children(
         ADOPT_CHILDREN,
         _Child,
         partition_key=home,
-        wait=wait,
+        wait=list(waits),
         child=[each.uuid for each in found],
     )
     for row in rows:

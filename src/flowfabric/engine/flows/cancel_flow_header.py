@@ -9,14 +9,18 @@ import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
 from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
-from flowfabric.engine.lifecycle.park_members import park_members
+from flowfabric.engine.lifecycle.park_members import lock_members, park_members
+from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.errors import NotFound, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_text, uuid_partition
-from flowfabric.states import CancellationPolicy, FlowState, OperatorEventType
+from flowfabric.states import CancellationPolicy, FlowState, OperatorEventType, TerminalOutcome
 
 MAX_GRACE_MS: Final = 2**53 - 1
 DEFAULT_GRACE_MS: Final = 30_000
 DEFAULT_REASON: Final = "flow_cancelled"
+BY: Final = "cancel_flow"
+MAX_TOLD: Final = 1000
+"""Members that a repeated cancel names."""
 
 LOCK: Final[LiteralString] = """
 -- flows.cancel_flow_header: the flow
@@ -33,7 +37,7 @@ SELECT execution_id FROM ff.exec_core
  WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
    AND NOT EXISTS (SELECT FROM ff.cancel_backlog_member m
                     WHERE (m.partition_key, m.flow_id) = (%(partition_key)s, %(flow_id)s))
- ORDER BY execution_id
+ ORDER BY execution_id LIMIT %(limit)s
 """
 
 CLOSE: Final[LiteralString] = """
@@ -61,11 +65,13 @@ SELECT %(partition_key)s, %(flow_id)s, execution_id
 
 
 class FlowCancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """The flow is cancelled since this call; these members are to end."""
+    """The flow is cancelled since this call; these members are to end, or have ended by it."""
 
     flow_id: UUID
     cancellation_policy: CancellationPolicy
     member_execution_ids: list[ExecutionId]
+    owed: int
+    """How many of them are left to the backlog."""
 
 
 class AlreadyTerminal(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,11 +101,13 @@ async def cancel_flow_header(
     policy: CancellationPolicy | str = CancellationPolicy.CANCEL_ALL,
     grace_ms: int = DEFAULT_GRACE_MS,
     requester: str = "operator",
+    end_at_once: int = 0,
     partitions: int = 256,
 ) -> FlowCancelled | AlreadyTerminal:
     """The flow is cancelled; members that are to end cannot be claimed any more.
 
-    Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
+    A flow that is to end as a whole and has at most `end_at_once` members left ends here, without
+    a backlog. Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
     `NotFound(flow)`.
     """
     wanted = check_policy(policy)
@@ -113,7 +121,7 @@ async def cancel_flow_header(
     if flow is None:
         raise NotFound("flow", flow_id)
     if flow.public_flow_state != FlowState.OPEN:
-        owed = await fetch_all(conn, OWED, _Member, **where)
+        owed = await fetch_all(conn, OWED, _Member, limit=MAX_TOLD, **where)
         return AlreadyTerminal(
             flow_id=flow_id,
             stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
@@ -121,12 +129,8 @@ async def cancel_flow_header(
             member_execution_ids=[ExecutionId(home, each.execution_id) for each in owed],
         )
     await execute(conn, CLOSE, policy=wanted.value, reason=why, **where)
-    targets: list[ExecutionId] = []
-    if wanted is not CancellationPolicy.CANCEL_FLOW_ONLY:
-        targets = await park_members(
-            conn, home, flow_id, also_running=wanted is CancellationPolicy.CANCEL_ALL
-        )
-    if targets:
+    targets, owed = await _settle(conn, home, flow_id, wanted, why, end_at_once)
+    if owed:
         await execute(
             conn,
             LIST,
@@ -147,7 +151,35 @@ async def cancel_flow_header(
         cancellation_policy=wanted,
         member_count=len(targets),
     )
-    return FlowCancelled(flow_id=flow_id, cancellation_policy=wanted, member_execution_ids=targets)
+    return FlowCancelled(
+        flow_id=flow_id,
+        cancellation_policy=wanted,
+        member_execution_ids=targets,
+        owed=len(targets) if owed else 0,
+    )
+
+
+async def _settle(
+    conn: Connection,
+    home: int,
+    flow_id: UUID,
+    policy: CancellationPolicy,
+    reason: str,
+    end_at_once: int,
+) -> tuple[list[ExecutionId], bool]:
+    """The members that the policy ends, by id, and whether they are still owed their end."""
+    if policy is CancellationPolicy.CANCEL_FLOW_ONLY:
+        return [], False
+    left = await lock_members(conn, home, flow_id)
+    if policy is CancellationPolicy.CANCEL_ALL and len(left) <= end_at_once:
+        ended = await terminalize(
+            conn, left, outcome=TerminalOutcome.CANCELLED, reason=reason, by=BY
+        )
+        return sorted(ended, key=lambda each: each.uuid), False
+    parked = await park_members(
+        conn, home, flow_id, also_running=policy is CancellationPolicy.CANCEL_ALL
+    )
+    return parked, bool(parked)
 
 
 def check_policy(policy: str) -> CancellationPolicy:

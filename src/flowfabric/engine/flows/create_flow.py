@@ -9,20 +9,10 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
-from flowfabric.ids import check_tag_key, check_tag_value, check_text, uuid_partition
+from flowfabric.engine.flows.flow_tags import check_flow_tags
+from flowfabric.ids import check_text, uuid_partition
 
-CREATE_FLOW: Final[LiteralString] = """
--- flows.create_flow
-WITH created AS (
-    INSERT INTO ff.flow_core (
-           partition_key, flow_id, flow_kind, namespace, graph_revision, node_count, edge_count,
-           created_at_ms, last_mutation_at_ms, tags)
-    VALUES (%(partition_key)s, %(flow_id)s, %(flow_kind)s, %(namespace)s,
-            %(node_count)s::integer + %(edge_count)s::integer, %(node_count)s, %(edge_count)s,
-            ff.now_ms(), ff.now_ms(), %(tags)s::jsonb)
-        ON CONFLICT DO NOTHING
- RETURNING partition_key, flow_id
-), unsettled AS (     -- where the projector looks
+UNSETTLED: Final[LiteralString] = """unsettled AS (        -- where the projector looks
     INSERT INTO ff.flow_summary (
            partition_key, flow_id, total_members, sampled_members, members_completed,
            members_failed, members_cancelled, members_expired, members_skipped, members_active,
@@ -30,9 +20,24 @@ WITH created AS (
            members_waiting_children, public_flow_state, last_summary_update_at_ms)
     SELECT partition_key, flow_id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'open', ff.now_ms()
       FROM created
-)
+)"""
+
+CREATE_FLOW: Final[LiteralString] = (
+    """
+-- flows.create_flow
+WITH created AS (
+    INSERT INTO ff.flow_core (
+           partition_key, flow_id, flow_kind, namespace, created_at_ms, last_mutation_at_ms, tags)
+    VALUES (%(partition_key)s, %(flow_id)s, %(flow_kind)s, %(namespace)s, ff.now_ms(),
+            ff.now_ms(), %(tags)s::jsonb)
+        ON CONFLICT DO NOTHING
+ RETURNING partition_key, flow_id
+), """
+    + UNSETTLED
+    + """
 SELECT count(*) AS moved FROM created
 """
+)
 
 
 class FlowCreated(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,18 +60,14 @@ async def create_flow(
     namespace: str = "default",
     tags: Mapping[str, str] | None = None,
     partitions: int = 256,
-    node_count: int = 0,
-    edge_count: int = 0,
 ) -> FlowCreated | FlowExists:
     """The flow is there, open; the same id again changes nothing, whatever else is given.
 
-    The counts are for a caller who adds that many members and edges in the same transaction.
+    Raises `ValidationError` (`invalid_input`, `invalid_tag_key`).
     """
     check_text(flow_kind, field="flow_kind")
     check_text(namespace, field="namespace")
-    for key, value in (tags or {}).items():
-        check_tag_key(key)
-        check_tag_value(value, key=key)
+    check_flow_tags(tags or {})
     created = await fetch_one(
         conn,
         CREATE_FLOW,
@@ -75,8 +76,6 @@ async def create_flow(
         flow_id=flow_id,
         flow_kind=flow_kind,
         namespace=namespace,
-        node_count=node_count,
-        edge_count=edge_count,
         tags=msgspec.json.encode(tags or {}).decode(),
     )
     return FlowCreated(flow_id=flow_id) if created.moved else FlowExists(flow_id=flow_id)

@@ -30,14 +30,18 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
 GROUPS: Final[LiteralString] = """
 -- flows.describe_flow: what its members wait for
 SELECT downstream_eid, policy_kind, k, on_satisfied, success_count, fail_count, skip_count,
-       running_count, group_state
+       running_count, group_state, wakes
   FROM ff.edge_group WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
  ORDER BY downstream_eid
 """
 
 
 class EdgeGroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What one member waits for, and how far that has come."""
+    """What one member waits for, and how far that has come.
+
+    Where it waits for children of its own, `wakes` is the member, and `downstream_execution_id` is
+    the name of the wait.
+    """
 
     downstream_execution_id: ExecutionId
     policy: JoinPolicy
@@ -47,6 +51,12 @@ class EdgeGroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     skipped_count: int
     running_count: int
     group_state: GroupState
+    wakes: ExecutionId | None = None
+
+    @property
+    def waits(self) -> ExecutionId:
+        """The member that waits."""
+        return self.wakes or self.downstream_execution_id
 
 
 class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +135,7 @@ class _Group(msgspec.Struct, frozen=True):
     skip_count: int
     running_count: int
     group_state: str
+    wakes: UUID | None
 
 
 async def describe_flow(
@@ -185,4 +196,5 @@ def _snapshot(home: int, group: _Group) -> EdgeGroupSnapshot:
         skipped_count=group.skip_count,
         running_count=group.running_count,
         group_state=GroupState(group.group_state),
+        wakes=None if group.wakes is None else ExecutionId(home, group.wakes),
     )

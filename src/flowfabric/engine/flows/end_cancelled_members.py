@@ -8,11 +8,11 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, Moved, execute, fetch_all, fetch_one
+from flowfabric.engine.flows.cancel_flow_header import BY
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.states import TerminalOutcome
 
-BY: Final = "cancel_flow"
 AT_ONCE: Final = 500
 
 BACKLOG: Final[LiteralString] = """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.faults import SerializationConflict
-from flowfabric.db.rows import Connection, fetch_maybe, fetch_one
+from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
 from flowfabric.engine.flows.adopt_children import adopt_children
 from flowfabric.engine.flows.create_flow import create_flow
 from flowfabric.engine.flows.flow_row import FlowRow, grow, locked_flow
@@ -35,14 +35,18 @@ SELECT e.flow_id, r.namespace, e.replay_count > 0 AS replayed,
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 
-ADD_WAIT: Final[LiteralString] = """
--- flows.spawn_children: the wait and its edges, unless somebody was faster
-WITH waited AS (
+ADD_WAITS: Final[LiteralString] = """
+-- flows.spawn_children: waits and their edges, unless somebody was faster
+WITH given AS (       -- each child with the wait that hears of it
+    SELECT * FROM unnest(%(wait)s::uuid[], %(edge_id)s::uuid[], %(child)s::uuid[])
+        AS given (wait, edge_id, child)
+), waited AS (
     INSERT INTO ff.edge_group (
            partition_key, flow_id, downstream_eid, policy_kind, k, on_satisfied, running_count,
            wakes)
-    VALUES (%(partition_key)s, %(flow_id)s, %(wait)s, %(policy_kind)s, %(k)s, %(on_satisfied)s,
-            cardinality(%(child)s::uuid[]), %(execution_id)s)
+    SELECT %(partition_key)s, %(flow_id)s, given.wait, %(policy_kind)s, %(k)s, %(on_satisfied)s,
+           count(*), %(execution_id)s
+      FROM given GROUP BY given.wait ORDER BY given.wait
         ON CONFLICT DO NOTHING
  RETURNING partition_key, flow_id, downstream_eid
 ), linked AS (
@@ -51,19 +55,20 @@ WITH waited AS (
            applied_at_ms, edge_state)
     SELECT waited.partition_key, waited.flow_id, given.edge_id, given.child,
            waited.downstream_eid, ff.now_ms(), ff.now_ms(), 'applied'
-      FROM waited, unnest(%(edge_id)s::uuid[], %(child)s::uuid[]) AS given (edge_id, child)
- RETURNING 1
+      FROM waited JOIN given ON given.wait = waited.downstream_eid
 )
-SELECT (SELECT count(*) FROM linked) AS moved,
+SELECT downstream_eid AS wait,
        EXISTS (SELECT FROM ff.exec_core c
                 WHERE c.partition_key = %(partition_key)s
                   AND c.execution_id = ANY (%(child)s::uuid[])) AS born_before
+  FROM waited
 """
 
 
 class _Added(msgspec.Struct, frozen=True):
-    moved: int
+    wait: UUID
     born_before: bool
+    """Was any of the children there already?"""
 
 
 class _Parent(msgspec.Struct, frozen=True):
@@ -103,28 +108,44 @@ async def spawn_children(
         return None
     policy = AllOf() if policy is None else policy
     flow = None if known.waited else await _family(conn, parent, known, partitions)
-    if flow is None:
+    apart = [(wait, child) for child in children]
+    added = [] if flow is None else await _add_waits(conn, flow, parent, policy, apart)
+    if flow is None or not added:
         return await _again(conn, lease, children, wait, policy, replayed=known.replayed)
-    added = await _add_wait(conn, flow, parent, wait, policy, children)
-    if not added.moved:
-        return await _again(conn, lease, children, wait, policy, replayed=known.replayed)
-    if added.born_before:  # with their parent, in the order in which everybody locks
-        await lock_executions(conn, [parent, *(child.execution_id for child in children)])
-    family = await _held(conn, lease, flow.flow_id)
-    if family.flow_id != flow.flow_id:
-        raise SerializationConflict(f"{parent} joined another flow meanwhile")
-    answers = await create_execution(conn, _born(children, known, flow), partitions=partitions)
-    found = [answer.execution_id for answer in answers if isinstance(answer, Duplicate)]
-    new = len(children) - len(found) + family.joined
-    await grow(conn, flow, nodes=new, edges=len(children))
-    if found:
-        await adopt_children(conn, flow, wait, found)
+    if await _bear(conn, lease, known, flow, apart, added, partitions):
         return await read_wait(conn, ExecutionId(home, wait))
     return Wait(
         group_state=GroupState.PENDING,
         policy=policy,
         children=frozenset(child.execution_id for child in children),
     )
+
+
+async def spawn_apart(
+    conn: Connection,
+    lease: Lease,
+    children: Mapping[UUID, NewExecution],
+    *,
+    partitions: int = 256,
+) -> None:
+    """Each child exists as by `spawn_children`, with a wait of its own: the key that it has here.
+
+    Needs a transaction. A child whose wait is there stays as it is. Raises as `spawn_children`.
+    """
+    parent = lease.execution_id
+    _check(list(children.values()), parent.partition_key)
+    asked = {"partition_key": parent.partition_key, "execution_id": parent.uuid, "wait": None}
+    known = await fetch_maybe(conn, PARENT, _Parent, **asked)
+    if known is None:
+        raise NotFound("execution", parent)
+    flow = await _family(conn, parent, known, partitions)
+    added = await _add_waits(conn, flow, parent, AllOf(), list(children.items()))
+    fresh = {each.wait for each in added}
+    if added:
+        new = [(wait, child) for wait, child in children.items() if wait in fresh]
+        await _bear(conn, lease, known, flow, new, added, partitions)
+    else:
+        await _held(conn, lease, None)
 
 
 def _check(children: Sequence[NewExecution], home: int) -> None:
@@ -161,29 +182,56 @@ async def _family(
     return await locked_flow(conn, parent.partition_key, flow_id)
 
 
-async def _add_wait(
+async def _add_waits(
     conn: Connection,
     flow: FlowRow,
     parent: ExecutionId,
-    wait: UUID,
     policy: JoinPolicy,
-    children: Sequence[NewExecution],
-) -> _Added:
+    children: Sequence[tuple[UUID, NewExecution]],
+) -> list[_Added]:
+    """The waits that were not there; each child is given with the one that hears of it."""
     kind, k, on_satisfied = policy_columns(policy)
-    return await fetch_one(
+    return await fetch_all(
         conn,
-        ADD_WAIT,
+        ADD_WAITS,
         _Added,
         partition_key=flow.partition_key,
         flow_id=flow.flow_id,
-        wait=wait,
+        wait=[wait for wait, _ in children],
         execution_id=parent.uuid,
         policy_kind=kind,
         k=k,
         on_satisfied=on_satisfied,
         edge_id=[new_uuid() for _ in children],
-        child=[child.execution_id.uuid for child in children],
+        child=[child.execution_id.uuid for _, child in children],
     )
+
+
+async def _bear(
+    conn: Connection,
+    lease: Lease,
+    parent: _Parent,
+    flow: FlowRow,
+    children: Sequence[tuple[UUID, NewExecution]],
+    added: Sequence[_Added],
+    partitions: int,
+) -> bool:
+    """The children of waits that are new exist; True if some did before, and were adopted."""
+    if any(each.born_before for each in added):
+        # With their parent, in the order in which everybody locks.
+        known = [child.execution_id for _, child in children]
+        await lock_executions(conn, [lease.execution_id, *known])
+    family = await _held(conn, lease, flow.flow_id)
+    if family.flow_id != flow.flow_id:
+        raise SerializationConflict(f"{lease.execution_id} joined another flow meanwhile")
+    born = _born([child for _, child in children], parent, flow)
+    answers = await create_execution(conn, born, partitions=partitions)
+    found = [answer.execution_id for answer in answers if isinstance(answer, Duplicate)]
+    new = len(children) - len(found) + family.joined
+    await grow(conn, flow, nodes=new, edges=len(children))
+    if found:
+        await adopt_children(conn, flow, list({wait for wait, _ in children}), found)
+    return bool(found)
 
 
 async def _held(conn: Connection, lease: Lease, flow_id: UUID | None) -> Family:

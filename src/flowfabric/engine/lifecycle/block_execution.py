@@ -29,16 +29,20 @@ UPDATE ff.exec_core
 
 UNBLOCK: Final[LiteralString] = """
 -- lifecycle.unblock_execution
-WITH unblocked AS (
+WITH unblocked AS (   -- one that was given an edge meanwhile waits for others now
     UPDATE ff.exec_core
-       SET eligibility_state = 'eligible_now', blocking_reason = 'waiting_for_worker',
+       SET eligibility_state = CASE WHEN not_before_ms IS NULL THEN 'eligible_now'
+                                    ELSE 'blocked_by_dependencies' END,
+           blocking_reason = CASE WHEN not_before_ms IS NULL THEN 'waiting_for_worker'
+                                  ELSE 'waiting_for_children' END,
            blocking_detail = NULL, last_mutation_at_ms = ff.now_ms()
      WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
- RETURNING route_id
+ RETURNING route_id, eligibility_state
 ), called AS (        -- whoever waits for work on its lane
     SELECT ff.wake('lane:' || r.lane_id) FROM unblocked JOIN ff.route r USING (route_id)
+     WHERE unblocked.eligibility_state = 'eligible_now'
 )
-SELECT count(*) AS moved FROM called
+SELECT eligibility_state FROM unblocked WHERE (SELECT count(*) FROM called) IS NOT NULL
 """
 
 UNBLOCK_ROUTES: Final[LiteralString] = """
@@ -93,9 +97,14 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unblocked(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution is claimable again."""
+    """The execution is claimable again, or waits for what it came to depend on meanwhile."""
 
     execution_id: ExecutionId
+    eligibility_state: EligibilityState = EligibilityState.ELIGIBLE_NOW
+
+
+class _Unblocked(msgspec.Struct, frozen=True):
+    eligibility_state: str
 
 
 async def block_execution_for_admission(
@@ -151,8 +160,9 @@ async def unblock_execution(
 ) -> Unblocked:
     """The execution is claimable again; lifting an operator's pause leaves an event.
 
-    Raises `NotFound`, and `ExecutionNotEligible` unless a budget, a quota, its route or an operator
-    holds it back, for the expected reason if one is given.
+    A member of a flow that was given an edge while it was paused waits for that. Raises `NotFound`,
+    and `ExecutionNotEligible` unless a budget, a quota, its route or an operator holds it back, for
+    the expected reason if one is given.
     """
     if expected_blocking_reason is not None:
         _blocking_reason(expected_blocking_reason)
@@ -166,13 +176,14 @@ async def unblock_execution(
         raise ExecutionNotEligible(
             execution_id, standing.public_state, word=standing.word, wanted="held back so"
         )
-    await fetch_one(
+    unblocked = await fetch_one(
         conn,
         UNBLOCK,
-        Moved,
+        _Unblocked,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
     )
+    eligibility = EligibilityState(unblocked.eligibility_state)
     if standing.blocking_reason == BlockingReason.PAUSED_BY_OPERATOR:
         await operator_event(
             conn,
@@ -181,9 +192,9 @@ async def unblock_execution(
             reason=None,
             execution_id=execution_id,
             old_eligibility_state=standing.eligibility_state,
-            new_eligibility_state=EligibilityState.ELIGIBLE_NOW,
+            new_eligibility_state=eligibility,
         )
-    return Unblocked(execution_id=execution_id)
+    return Unblocked(execution_id=execution_id, eligibility_state=eligibility)
 
 
 async def unblock_routes(conn: Connection, limit: int) -> int:

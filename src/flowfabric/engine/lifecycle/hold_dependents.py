@@ -22,8 +22,16 @@ WITH named AS (
            last_mutation_at_ms = ff.now_ms()
       FROM named
      WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
-       AND e.lifecycle_phase = 'runnable' AND e.eligibility_state <> 'blocked_by_dependencies'
+       AND e.lifecycle_phase = 'runnable'
+       AND e.eligibility_state NOT IN ('blocked_by_dependencies', 'blocked_by_operator')
  RETURNING e.partition_key, e.execution_id
+), noted AS (         -- an operator's block stays; it waits for others once that is lifted
+    UPDATE ff.exec_core e
+       SET not_before_ms = coalesce(e.not_before_ms, ff.now_ms()),
+           last_mutation_at_ms = ff.now_ms()
+      FROM named
+     WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
+       AND e.blocking_reason = 'paused_by_operator'
 ), withdrawn AS (     -- nobody may claim them by a promise made before
     DELETE FROM ff.claim_grant g USING held
      WHERE (g.partition_key, g.execution_id) = (held.partition_key, held.execution_id)
@@ -48,7 +56,10 @@ SELECT count(*) AS moved FROM joined
 
 
 async def hold_dependents(conn: Connection, executions: Sequence[ExecutionId]) -> int:
-    """Those that nobody holds are not claimable until they are promoted; how many."""
+    """Those that nobody holds are not claimable until they are promoted; how many.
+
+    One that an operator holds back stays so, and waits for its dependencies once it is let go.
+    """
     return (
         await fetch_one(
             conn,

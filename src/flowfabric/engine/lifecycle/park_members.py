@@ -55,11 +55,24 @@ class _Member(msgspec.Struct, frozen=True):
     execution_id: UUID
 
 
+async def lock_members(conn: Connection, partition_key: int, flow_id: UUID) -> list[ExecutionId]:
+    """Nobody moves the members that have not ended, until the transaction ends; who they are."""
+    rows = await fetch_all(
+        conn, LOCK_MEMBERS, _Member, partition_key=partition_key, flow_id=flow_id
+    )
+    return [ExecutionId(partition_key, row.execution_id) for row in rows]
+
+
 async def park_members(
     conn: Connection, partition_key: int, flow_id: UUID, *, also_running: bool
 ) -> list[ExecutionId]:
-    """The members that are to end, by id; those that wait are not claimable any more."""
-    flow = {"partition_key": partition_key, "flow_id": flow_id}
-    await fetch_all(conn, LOCK_MEMBERS, _Member, **flow)
-    rows = await fetch_all(conn, PARK_MEMBERS, _Member, also_running=also_running, **flow)
+    """The locked members that are to end, by id; those that wait are not claimable any more."""
+    rows = await fetch_all(
+        conn,
+        PARK_MEMBERS,
+        _Member,
+        partition_key=partition_key,
+        flow_id=flow_id,
+        also_running=also_running,
+    )
     return [ExecutionId(partition_key, row.execution_id) for row in rows]

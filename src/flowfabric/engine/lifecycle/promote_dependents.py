@@ -31,6 +31,11 @@ WITH named AS (
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.eligibility_state = 'blocked_by_dependencies'
  RETURNING e.route_id, e.eligibility_state
+), noted AS (         -- an operator's block stays, and is all that is left
+    UPDATE ff.exec_core e SET not_before_ms = NULL, last_mutation_at_ms = ff.now_ms()
+      FROM seen
+     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
+       AND seen.eligibility_state = 'blocked_by_operator' AND e.not_before_ms IS NOT NULL
 ), called AS (        -- whoever waits for work on a lane that has some now
     SELECT ff.wake('lane:' || lane_id)
       FROM (SELECT DISTINCT r.lane_id FROM promoted JOIN ff.route r USING (route_id)

@@ -41,7 +41,8 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id, failure_reason,
            failure_category, failure_detail, result)
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type, outcome, worker_id,
+           attempt_started_at_ms, ff.now_ms(), attempt_type,
+           CASE outcome WHEN 'skipped' THEN 'cancelled' ELSE outcome END, worker_id,
            worker_instance_id, failure_reason, failure_category, failure_detail, result
       FROM ended WHERE leased
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
@@ -55,7 +56,8 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id)
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type, outcome, '', ''
+           attempt_started_at_ms, ff.now_ms(), attempt_type,
+           CASE outcome WHEN 'skipped' THEN 'cancelled' ELSE outcome END, '', ''
       FROM ended WHERE NOT leased AND attempt_state = 'attempt_interrupted'
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
        SET outcome = EXCLUDED.outcome, ended_at_ms = EXCLUDED.ended_at_ms

@@ -16,27 +16,30 @@ from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
 from flowfabric.states import AttemptState, GroupState, LifecyclePhase
 
-# The group is locked before the execution, as by whoever decides it: either the decision comes
+# The groups are locked before the execution, as by whoever decides them: either a decision comes
 # first and is seen here, or it finds the execution waiting.
 WAIT_CHILDREN: Final[LiteralString] = (
     """
 -- lifecycle.wait_children
-WITH asked AS (       -- what the callers believe they hold, and what they would wait for
+WITH asked AS (       -- what the callers believe they hold
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[], %(wait)s::uuid[]) WITH ORDINALITY
-        AS asked (held_partition, held_execution, held_attempt, held_epoch, held_lease, wait,
-                  ordinal)
-), grouped AS (
-    SELECT g.partition_key, g.downstream_eid, g.group_state
-      FROM asked JOIN ff.edge_group g
+                         %(lease_id)s::uuid[]) WITH ORDINALITY
+        AS asked (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
+), grouped AS (       -- and what each would wait for
+    SELECT asked.ordinal, g.group_state
+      FROM unnest(%(asker)s::bigint[], %(wait)s::uuid[]) AS named (ordinal, wait)
+      JOIN asked USING (ordinal)
+      JOIN ff.edge_group g
         ON (g.partition_key, g.downstream_eid, g.wakes)
-         = (asked.held_partition, asked.wait, asked.held_execution)
+         = (asked.held_partition, named.wait, asked.held_execution)
      ORDER BY g.partition_key, g.downstream_eid FOR NO KEY UPDATE OF g
+), decided AS (       -- open while none of them is decided
+    SELECT ordinal, coalesce(min(group_state) FILTER (WHERE group_state <> 'pending'), 'pending')
+               AS group_state
+      FROM grouped GROUP BY ordinal
 ), held AS (
-    SELECT asked.*, grouped.group_state
-      FROM asked LEFT JOIN grouped
-        ON (grouped.partition_key, grouped.downstream_eid) = (asked.held_partition, asked.wait)
+    SELECT asked.*, decided.group_state FROM asked LEFT JOIN decided USING (ordinal)
 ), """
     + SEEN
     + """, leaving AS (
@@ -59,20 +62,20 @@ SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_s
 
 
 class ChildWait(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of `lease` wants to wait for the children of this wait."""
+    """The holder of `lease` wants to wait until one of these waits is decided."""
 
     lease: Lease
-    wait: UUID
+    waits: tuple[UUID, ...]
 
 
 class WaitingChildren(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt is interrupted; it goes on, under the same index, when the wait is decided."""
+    """The attempt is interrupted; it goes on, under the same index, when a wait is decided."""
 
     execution_id: ExecutionId
 
 
 class NothingToWaitFor(msgspec.Struct, frozen=True, kw_only=True):
-    """The wait is decided (or, with None, is none of this execution); the lease is still held."""
+    """A wait is decided (or, with None, none is of this execution); the lease is still held."""
 
     execution_id: ExecutionId
     group_state: GroupState | None
@@ -89,7 +92,7 @@ ChildAnswer: TypeAlias = WaitingChildren | NothingToWaitFor
 async def wait_children(
     conn: Connection, waits: Sequence[ChildWait]
 ) -> list[ChildAnswer | Refusal]:
-    """Put down every attempt whose lease is held and whose wait is open, in the order given.
+    """Put down every attempt whose lease is held and whose waits are open, in the order given.
 
     A call repeated by the same holder after a lost answer is answered as the first one was.
     """
@@ -98,7 +101,8 @@ async def wait_children(
         conn,
         WAIT_CHILDREN,
         _Row,
-        wait=[each.wait for each in waits],
+        asker=[asker for asker, each in enumerate(waits, 1) for _ in each.waits],
+        wait=[wait for each in waits for wait in each.waits],
         **fence_columns(leases),
     )
     undecided = {row.ordinal: row for row in rows}

@@ -1,0 +1,116 @@
+"""A graph to submit: its members, their edges, and whether they fit together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.engine.flows.flow_tags import check_flow_tags
+from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.errors import (
+    CycleDetected,
+    DependencyAlreadyExists,
+    ExecutionNotInFlow,
+    SelfReferencingEdge,
+    ValidationError,
+    invalid_input,
+)
+from flowfabric.ids import ExecutionId, check_text, new_uuid, uuid_partition
+from flowfabric.joins import JoinPolicy, Quorum
+
+
+class NewEdge(msgspec.Struct, frozen=True, kw_only=True):
+    """`downstream` waits for `upstream`; with a `data_passing_ref` it is fed its result."""
+
+    upstream: ExecutionId
+    downstream: ExecutionId
+    data_passing_ref: str | None = None
+    edge_id: UUID = msgspec.field(default_factory=new_uuid)
+
+
+class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph to submit; checked as a whole once it is made.
+
+    Raises `ValidationError` (`partition_mismatch`, `invalid_input`, `invalid_tag_key`),
+    `ExecutionNotInFlow`, `SelfReferencingEdge`, `DependencyAlreadyExists` with the edge that was
+    given first, `CycleDetected`.
+    """
+
+    flow_id: UUID
+    flow_kind: str
+    members: Sequence[NewExecution]
+    edges: Sequence[NewEdge] = ()
+    policies: Mapping[ExecutionId, JoinPolicy] = {}
+    namespace: str = "default"
+    tags: Mapping[str, str] = {}
+
+    def check(self, *, partitions: int = 256) -> NewFlow:
+        """The flow, if every member and edge fits."""
+        check_text(self.flow_kind, field="flow_kind")
+        check_text(self.namespace, field="namespace")
+        check_flow_tags(self.tags)
+        if not self.members:
+            raise invalid_input("members", list(self.members), "must not be empty")
+        home = uuid_partition(self.flow_id, partitions)
+        ids = self._check_members(home)
+        inbound = self._check_edges(ids)
+        for downstream, policy in self.policies.items():
+            if downstream not in ids:
+                raise ExecutionNotInFlow(downstream, self.flow_id)
+            if isinstance(policy, Quorum) and policy.k > inbound[downstream]:
+                raise invalid_input("k", policy.k, f"is more than {downstream} has upstreams")
+        self._check_acyclic(ids)
+        return self
+
+    def _check_members(self, home: int) -> set[ExecutionId]:
+        ids: set[ExecutionId] = set()
+        names: set[str] = set()
+        for member in self.members:
+            execution_id = member.execution_id
+            if execution_id.partition_key != home:
+                raise ValidationError(
+                    "partition_mismatch", f"execution_id {execution_id} is not in {{fp:{home}}}"
+                )
+            if execution_id in ids:
+                raise invalid_input("execution_id", str(execution_id), "is given twice")
+            if member.idempotency_key is not None:
+                raise invalid_input(
+                    "idempotency_key", member.idempotency_key, "cannot be given to a member"
+                )
+            if member.namespace != self.namespace:
+                raise invalid_input("namespace", member.namespace, f"is not {self.namespace!r}")
+            if member.member_name is not None:
+                check_text(member.member_name, field="member_name")
+                if member.member_name in names:
+                    raise invalid_input("member_name", member.member_name, "is given twice")
+                names.add(member.member_name)
+            ids.add(execution_id)
+        return ids
+
+    def _check_edges(self, ids: set[ExecutionId]) -> Counter[ExecutionId]:
+        inbound: Counter[ExecutionId] = Counter()
+        pairs: dict[tuple[ExecutionId, ExecutionId], NewEdge] = {}
+        for edge in self.edges:
+            if edge.upstream == edge.downstream:
+                raise SelfReferencingEdge(edge.upstream)
+            for end in (edge.upstream, edge.downstream):
+                if end not in ids:
+                    raise ExecutionNotInFlow(end, self.flow_id)
+            first = pairs.setdefault((edge.upstream, edge.downstream), edge)
+            if first is not edge:
+                raise DependencyAlreadyExists(first, first.edge_id)
+            inbound[edge.downstream] += 1
+        return inbound
+
+    def _check_acyclic(self, ids: set[ExecutionId]) -> None:
+        graph: dict[ExecutionId, list[ExecutionId]] = {each: [] for each in ids}
+        for edge in self.edges:
+            graph[edge.downstream].append(edge.upstream)
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            raise CycleDetected(self.flow_id, error.args[1][0]) from None
