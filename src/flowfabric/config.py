@@ -41,6 +41,8 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     statement_timeout: float = 30.0
     lock_timeout: float = 10.0
+    idle_transaction_timeout: float = 10.0
+    """A process that freezes inside a transaction holds up others for no longer than this."""
     partitions: PartitionConfig = PartitionConfig()
 
     def __repr__(self) -> str:

@@ -256,6 +256,25 @@ UPDATE ff.edge_group g
        cancel_siblings_pending_members = ARRAY[g.downstream_eid]
   FROM (SELECT * FROM ff.pending_cancel_groups LIMIT {FLOW // 2}) AS p
  WHERE (g.partition_key, g.downstream_eid) = (p.partition_key, p.downstream_eid);
+WITH first AS (
+    SELECT partition_key, execution_id FROM ff.exec_core e
+     WHERE eligibility_state = 'blocked_by_dependencies'
+       AND NOT EXISTS (SELECT FROM ff.edge d WHERE (d.partition_key, d.downstream_eid)
+                                                 = (e.partition_key, e.execution_id))
+     LIMIT {FLOW}
+), ended AS (
+    UPDATE ff.exec_core e
+       SET lifecycle_phase = 'terminal', terminal_outcome = 'success', terminal_at_ms = ff.now_ms(),
+           eligibility_state = 'not_applicable', blocking_reason = 'none'
+      FROM first WHERE (e.partition_key, e.execution_id) = (first.partition_key, first.execution_id)
+ RETURNING e.*
+)
+INSERT INTO ff.completion_event (
+       execution_id, route_id, occurred_at_ms, partition_key, outcome, flow_id, dispatched_at_ms)
+SELECT execution_id, route_id, ff.now_ms(), partition_key, 'success', flow_id, 1 FROM ended;
+INSERT INTO ff.flow_core (
+       partition_key, flow_id, flow_kind, namespace, created_at_ms, last_mutation_at_ms)
+VALUES (0, '00000000-0000-7000-b000-000000000000', 'empty', 'default', 1, 1);
 UPDATE ff.cancel_backlog SET grace_until_ms = 1;
 DELETE FROM ff.cancel_backlog_member
  WHERE execution_id = (SELECT execution_id FROM ff.cancel_backlog_member LIMIT 1);

@@ -29,6 +29,7 @@ BATCHES = {
     "flows.owed_an_end",
     "flows.queue_children",
     "flows.queue_siblings",
+    "flows.submit_flows",
     "lifecycle.cancel",
     "lifecycle.complete",
     "lifecycle.create_execution",
@@ -56,8 +57,10 @@ SWEEPS: Mapping[str, set[str]] = {
     "flows.dispatch_completions: which ends, and the groups that hear of them": {
         "completion_event"
     },
+    "flows.forget_empty_flows": {"flow_core"},
     "flows.pending_siblings": {"pending_cancel_groups"},
     "flows.project_unsettled": {"flow_summary"},
+    "flows.recarry_lost_ends": {"exec_core"},
     "flows.reconcile_cancels": {"cancel_backlog"},
     "flows.reconcile_siblings": {"edge_group+pending_cancel_groups"},
     "flows.undispatched": {"completion_event"},
@@ -112,7 +115,9 @@ OTHER_KEYS = {
     "exec_core_held_back": "lifecycle.unblock_routes, lanes.count_by_lane",
     "exec_core_leased": "lifecycle.expire_leases",
     "exec_core_not_success": "executions.search_executions",
+    "exec_core_waits_for_others": "flows.recarry_lost_ends",
     "exec_tag_search": "executions.search_executions",
+    "flow_core_empty": "flows.forget_empty_flows",
     "flow_summary_unsettled": "flows.project_unsettled",
     "lease_event_pkey": "readers of the outbox",
     "operator_event_age": "events.prune_actions",

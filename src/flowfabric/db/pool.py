@@ -71,16 +71,18 @@ class Pool:
         try:
             pool = await asyncpg.create_pool(
                 config.dsn,
-                min_size=1,
+                min_size=0,  # none is opened behind our back, with a traceback when it cannot be
                 max_size=config.pool_size,
                 max_inactive_connection_lifetime=0,
                 timeout=config.connect_timeout,
                 connection_class=_Connection,
                 **_settings(config, role, own_plans=own_plans),
             )
+            assert pool is not None
+            async with pool.acquire():
+                pass
         except _CONNECT_ERRORS as error:
             raise _unreachable(config, error) from error
-        assert pool is not None
         return cls(config, pool)
 
     async def close(self) -> None:
@@ -122,7 +124,9 @@ def _settings(config: DatabaseConfig, role: str, *, own_plans: bool = True) -> d
             "application_name": f"flowfabric {role}",
             "statement_timeout": f"{round(config.statement_timeout * 1000)}",
             "lock_timeout": f"{round(config.lock_timeout * 1000)}",
-            "idle_in_transaction_session_timeout": "60000",
+            "idle_in_transaction_session_timeout": (
+                f"{round(config.idle_transaction_timeout * 1000)}"
+            ),
             "jit": "off",
             **(OWN_PLANS if own_plans else {}),
         },

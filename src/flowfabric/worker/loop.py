@@ -14,6 +14,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Self, TypeVar
 
+import msgspec
+
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.listen import Listener
 from flowfabric.engine.facade import Engine
@@ -52,11 +54,13 @@ class Worker:
         self.instance = settings.instance_id()
         self.state = state or SimpleNamespace()
         self.handlers = dict(handlers)
-        self._database = database
+        # An execution whose worker freezes in a transaction is free when its lease is.
+        patience = min(database.idle_transaction_timeout, settings.lease_ttl)
+        self._database = msgspec.structs.replace(database, idle_transaction_timeout=patience)
         self._on_close = on_close
         self._claimant = settings.claimant(kinds=tuple(self.handlers), instance=self.instance)
         self._transactions = Transactions(
-            database, at_once=settings.transactions, role=f"handlers of {self.instance}"[:60]
+            self._database, at_once=settings.transactions, role=f"handlers of {self.instance}"[:60]
         )
         self._holdings = Holdings()
         self._buffer: deque[Held] = deque()

@@ -18,11 +18,15 @@ from flowfabric.errors import LeaseLost, OperationTimeout, Refusal, TransportErr
 if TYPE_CHECKING:
     from asyncpg.transaction import Transaction
 
-# The connection plans the handler's statements as Postgres likes, and ours as we do.
+HANDLERS_PATIENCE: Final = 60.0
+
+# The connection plans the handler's statements as Postgres likes, and ours as we do. They lock the
+# execution: whoever freezes now must not hold it for as long as a handler may rest.
 PLAN_AS_WE_DO: Final[LiteralString] = """
 -- worker.transaction: the statements that follow are ours
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-       set_config('enable_mergejoin', 'off', true)
+       set_config('enable_mergejoin', 'off', true),
+       set_config('idle_in_transaction_session_timeout', %(patience_ms)s, true)
 """
 
 
@@ -30,7 +34,10 @@ class Transactions:
     """The connections of a worker on which handlers may have transactions; opened when needed."""
 
     def __init__(self, database: DatabaseConfig, *, at_once: int, role: str) -> None:
-        self._database = msgspec.structs.replace(database, pool_size=at_once)
+        self._database = msgspec.structs.replace(
+            database, pool_size=at_once, idle_transaction_timeout=HANDLERS_PATIENCE
+        )
+        self.patience_ms = round(database.idle_transaction_timeout * 1000)
         self._role = role
         self._opening = asyncio.Lock()
         self._pool: Pool | None = None
@@ -84,7 +91,8 @@ class OwnTransaction:
         assert self._conn is not None
         assert self._transaction is not None
         try:
-            await execute(self._conn, PLAN_AS_WE_DO)
+            patience_ms = f"{self._transactions.patience_ms}"
+            await execute(self._conn, PLAN_AS_WE_DO, patience_ms=patience_ms)
             [answer] = await complete(self._conn, [completion])
             if isinstance(answer, Refusal):
                 raise LeaseLost(str(answer)) from answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -42,8 +41,6 @@ FULL: Final = Size(
 
 
 def run(arena: Arena, size: Size) -> Sequence[Figure]:
-    # The driver's pool writes a traceback for every connection that it cannot open again yet.
-    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)
     with Server.running() as server:
         return asyncio.run(_run(arena, server, size))
 

@@ -6,16 +6,10 @@ import sys
 
 import msgspec
 
-from flowfabric import App, Ctx, LeaseLost, Retry
-from flowfabric.config import DatabaseConfig
-from flowfabric.db.pool import Pool
-from flowfabric.db.rows import Connection
-from flowfabric.db.transaction import repeated, transact
-from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
+from flowfabric import App, Ctx, Retry
 
 app = App()
 
-PATIENCE = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
 BOOK = "INSERT INTO side (execution_id, lease_epoch) VALUES ($1, $2)"
 
 
@@ -53,29 +47,17 @@ async def join(ctx: Ctx, seconds: float) -> int:
 
 @app.task("booked")
 async def booked(ctx: Ctx, number: int, seconds: float) -> int:
-    """Ends its execution and writes a row of its own in one transaction of its own."""
+    """Writes a row of its own, which is there if and only if its result is."""
     await asyncio.sleep(seconds)
-    lease = ctx.claimed.lease
-
-    async def book(conn: Connection) -> None:
-        # Who freezes in here holds the row; the server must let go of it as it lets go of a lease.
-        await conn.execute(PATIENCE, f"{round(ctx.state.ttl * 1000)}")
-        [answer] = await complete(conn, [Completion(lease, b"%d" % number)])
-        if not isinstance(answer, Completed):
-            raise LeaseLost(str(answer))
-        if not answer.repeated:
-            await conn.execute(BOOK, ctx.execution_id.uuid, lease.lease_epoch)
-
-    await repeated(lambda: transact(ctx.state.pool, "book", book))
+    tx = await ctx.transaction()
+    await tx.execute(BOOK, ctx.execution_id.uuid, ctx.fence.lease_epoch)
     return number
 
 
 async def main() -> None:
     """Run a worker; its DSN, the file of starts and its settings are the arguments."""
     dsn, starts, settings = sys.argv[1], sys.argv[2], msgspec.json.decode(sys.argv[3])
-    app.state.ttl = settings["lease_ttl"]
     app.state.starts = os.open(starts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    app.state.pool = await Pool.open(DatabaseConfig(dsn=dsn, pool_size=4), role="shop")
     await app.worker(dsn=dsn, **settings).run()
 
 

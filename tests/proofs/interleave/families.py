@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.submit_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.ids import child_id, family_id, wait_id

@@ -102,9 +102,9 @@ WITH given AS (
            NULL, born.flow_id, born.held, born.member_name) AS told
 )
 SELECT given.number, created.flow_id IS NOT NULL AS created,
-       EXISTS (SELECT FROM ff.flow_core f
-                WHERE (f.partition_key, f.flow_id) = (given.partition_key, given.flow_id))
-           AS existed,
+       coalesce((SELECT true FROM ff.flow_core f
+                  WHERE (f.partition_key, f.flow_id) = (given.partition_key, given.flow_id)),
+                false) AS existed,
        coalesce(taken.execution_id, (SELECT execution_id FROM stored WHERE NOT created LIMIT 1))
            AS taken
   FROM given LEFT JOIN created USING (partition_key, flow_id) LEFT JOIN taken USING (number)
