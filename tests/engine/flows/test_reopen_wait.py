@@ -6,6 +6,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.facade import Engine
 from flowfabric.engine.flows.reopen_wait import reopen_wait
 from flowfabric.engine.flows.replay_member import replay_member
+from flowfabric.engine.flows.spawn_children import spawn_children
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
 from tests import given
@@ -216,3 +217,35 @@ async def test_a_child_whose_end_comes_first_counts_as_it_ended(
     assert await family.waited() == "1/0/0/0 satisfied"
     await family.settle()
     assert await family.waited() == "1/0/0/0 satisfied"
+
+
+async def test_a_cancel_of_the_flow_meanwhile_ends_the_children_too(
+    ff_engine: Engine, db: Connection, another: Another
+) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("ab")
+    await family.cancel("p")
+    await family.settle()
+    await family.replay("p")
+    lease = await family.take_up()
+    spawner = await another()
+    async with spawner.transaction():
+        await spawn_children(spawner, lease, family.born("ab"), wait=family.wait().uuid)
+        cancelling = await waiting(db, ff_engine.cancel_flow(family.flow_id))
+
+    await cancelling
+    assert await family.states() == "a:c b:c p:c"
+
+
+async def test_in_a_cancelled_flow_nobody_runs_again(ff_engine: Engine, db: Connection) -> None:
+    family = await families.parent(ff_engine, db)
+    await family.spawn("ab")
+    await family.cancel("p")
+    await family.settle()
+    await family.replay("p")
+    await family.take_up()
+    await ff_engine.cancel_flow_header(family.flow_id)
+
+    assert (await family.spawn("ab")).group_state == "impossible"
+
+    assert await family.states() == "a:c b:c p:a"

@@ -125,14 +125,24 @@ async def judged(stage: Stage, case: Case, play: Play, orders: Orders) -> Found:
     elif outcome in expected:
         found.equal = 1
     elif any(one.passes_over for one in case.operations):
-        outcome = await stage.swept(case.scene, case.operations, play)
-        await orders.find_swept()
-        expected = orders.swept
+        outcome, expected = await settled(stage, case, play, orders), orders.swept
         found.equal = found.next_turn = int(outcome in expected)
     sound = found.equal or found.only_promises
     if not sound or found.overwritten or found.successes_after or found.deadlocks or found.raw:
         found.faults = [told_of(case, play, outcome, expected)]
     return found
+
+
+async def settled(stage: Stage, case: Case, play: Play, orders: Orders) -> Outcome:
+    """The outcome after the next turns of the sweeps: in an order that leads to a serial one."""
+    scene, operations = case.scene, case.operations
+    outcome = await stage.swept(scene, operations, play)
+    await orders.find_swept()
+    if outcome not in orders.swept:
+        await stage.play(scene, operations, play.trace)
+        backwards = range(len(operations) - 1, -1, -1)
+        outcome = await stage.swept(scene, operations, play, backwards)
+    return outcome
 
 
 def told_of(

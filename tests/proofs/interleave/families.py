@@ -18,7 +18,28 @@ from tests.engine.flows.graphs import Graph, edges_of, names_of
 from tests.proofs.interleave.scene import FLOW_ID, Scene
 from tests.proofs.interleave.situations import Situation, leased
 
+ARROWS = "a>c b>c c>d e"
 POLICY = ExecutionPolicy(retry_policy=RetryPolicy(max_retries=3))
+
+
+def new_flow(
+    scene: Scene, arrows: str, policies: Mapping[str, JoinPolicy] | None = None, **fields: Any
+) -> NewFlow:
+    """The flow that the arrows draw."""
+    fields.setdefault("policy", POLICY)
+    return NewFlow(
+        flow_id=FLOW_ID,
+        flow_kind="pipeline",
+        members=[
+            given.new(execution_id=scene.id(name), member_name=name, **fields)
+            for name in names_of(arrows)
+        ],
+        edges=[
+            NewEdge(upstream=scene.id(up), downstream=scene.id(down), data_passing_ref="input")
+            for up, down in edges_of(arrows)
+        ],
+        policies={scene.id(name): policy for name, policy in (policies or {}).items()},
+    )
 
 
 async def drawn(
@@ -29,23 +50,17 @@ async def drawn(
     **fields: Any,
 ) -> Graph:
     """The flow that the arrows draw, with one execution `n` beside it."""
-    fields.setdefault("policy", POLICY)
-    names = names_of(arrows)
-    members = [given.new(execution_id=scene.id(name), member_name=name, **fields) for name in names]
-    new = NewFlow(
-        flow_id=FLOW_ID,
-        flow_kind="pipeline",
-        members=members,
-        edges=[
-            NewEdge(upstream=scene.id(up), downstream=scene.id(down), data_passing_ref="input")
-            for up, down in edges_of(arrows)
-        ],
-        policies={scene.id(name): policy for name, policy in (policies or {}).items()},
-    )
-    await engine.submit_flow(new)
+    await engine.submit_flow(new_flow(scene, arrows, policies, **fields))
     await engine.create_execution([given.new(execution_id=scene.id("n"), priority=-1)])
     scene.flow_id = FLOW_ID
-    return Graph(engine, FLOW_ID, {name: scene.id(name) for name in names})
+    return Graph(engine, FLOW_ID, {name: scene.id(name) for name in names_of(arrows)})
+
+
+async def no_flow(engine: Engine, _clock: Clock, scene: Scene) -> None:
+    """The flow is about to be submitted."""
+    new_flow(scene, ARROWS)
+    await engine.create_execution([given.new(execution_id=scene.id("n"), priority=-1)])
+    scene.flow_id = FLOW_ID
 
 
 async def known(graph: Graph, scene: Scene) -> None:
@@ -61,7 +76,7 @@ async def known(graph: Graph, scene: Scene) -> None:
 
 async def joining(engine: Engine, _clock: Clock, scene: Scene) -> None:
     """c waits for a, which runs, and b, whose success was not carried on; e>c is not applied."""
-    graph = await drawn(engine, scene, "a>c b>c c>d e")
+    graph = await drawn(engine, scene, ARROWS)
     await graph.stage("e>c")
     await graph.claim("a", ttl=3600)
     await graph.complete("b", result=b"1")
@@ -70,7 +85,7 @@ async def joining(engine: Engine, _clock: Clock, scene: Scene) -> None:
 
 async def lapsing(engine: Engine, clock: Clock, scene: Scene) -> None:
     """As before, but the lease of a ran out, and everybody's deadline with it."""
-    graph = await drawn(engine, scene, "a>c b>c c>d e", deadline=1)
+    graph = await drawn(engine, scene, ARROWS, deadline=1)
     await graph.stage("e>c")
     await graph.claim("a", ttl=1)
     await graph.complete("b", result=b"1")
@@ -80,7 +95,7 @@ async def lapsing(engine: Engine, clock: Clock, scene: Scene) -> None:
 
 async def last_end(engine: Engine, _clock: Clock, scene: Scene) -> None:
     """c waits only for a, whose success was not carried on; its old lease is remembered."""
-    graph = await drawn(engine, scene, "a>c b>c c>d e")
+    graph = await drawn(engine, scene, ARROWS)
     await graph.stage("e>c")
     await graph.complete("b", result=b"1")
     await graph.carry_all()
@@ -93,7 +108,7 @@ async def last_end(engine: Engine, _clock: Clock, scene: Scene) -> None:
 
 async def losing(engine: Engine, _clock: Clock, scene: Scene) -> None:
     """a has failed, which was not carried on; b runs."""
-    graph = await drawn(engine, scene, "a>c b>c c>d e")
+    graph = await drawn(engine, scene, ARROWS)
     await graph.stage("e>c")
     await graph.fail("a")
     await graph.claim("b", ttl=3600)
@@ -102,7 +117,7 @@ async def losing(engine: Engine, _clock: Clock, scene: Scene) -> None:
 
 async def skipped_members(engine: Engine, _clock: Clock, scene: Scene) -> None:
     """a has failed and c and d are skipped; b runs."""
-    graph = await drawn(engine, scene, "a>c b>c c>d e")
+    graph = await drawn(engine, scene, ARROWS)
     await graph.stage("e>c")
     await graph.fail("a")
     await graph.carry_all()
@@ -145,6 +160,7 @@ async def ended_flow(engine: Engine, clock: Clock, scene: Scene) -> None:
 FLOW_SITUATIONS = tuple(
     Situation(build.__name__, build)
     for build in (
+        no_flow,
         joining,
         lapsing,
         last_end,
@@ -175,6 +191,7 @@ async def parent(engine: Engine, _clock: Clock, scene: Scene) -> None:
     await leased(engine, scene)
     scene.waits["x"] = wait_id(scene.id("x"), 0)
     scene.waits["x once more"] = wait_id(scene.id("x"), 1)
+    scene.waits["x apart"] = wait_id(scene.id("x"), 2)
     born(scene)
 
 
@@ -191,7 +208,7 @@ async def waited(engine: Engine, clock: Clock, scene: Scene) -> None:
 async def put_down(engine: Engine, clock: Clock, scene: Scene) -> None:
     """x waits for its children: one runs, the other has succeeded, which was not carried on."""
     await waited(engine, clock, scene)
-    await engine.wait_children([ChildWait(lease=scene.leases["x"], wait=scene.waits["x"])])
+    await engine.wait_children([ChildWait(lease=scene.leases["x"], waits=(scene.waits["x"],))])
     assert scene.flow_id is not None
     await Graph(engine, scene.flow_id, scene.ids).complete("kid b")
 

@@ -10,6 +10,7 @@ from flowfabric.engine.facade import Engine
 from flowfabric.engine.flows.dispatch_completions import dispatch_batch
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members, reconcile_cancels
 from flowfabric.engine.flows.queue_siblings import cancel_siblings, reconcile_siblings
+from flowfabric.engine.flows.recarry_lost_ends import recarry_lost_ends
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -17,7 +18,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.joins import AnyOf
 from flowfabric.states import CancellationPolicy
-from tests.proofs.interleave.families import born
+from tests.proofs.interleave.families import ARROWS, born, new_flow
 from tests.proofs.interleave.operations import (
     CLAIM,
     Operation,
@@ -85,6 +86,15 @@ def cancel_header(policy: CancellationPolicy) -> Operation:
     )
 
 
+CANCEL_AT_ONCE = Operation(
+    "cancel_flow_header at once",
+    lambda engine, scene, side: engine.cancel_flow_header(
+        flow(scene), reason=f"side {side}", grace_ms=0, end_at_once=1000
+    ),
+    ("flow",),
+)
+
+
 async def _end_members(engine: Engine, scene: Scene, _side: int) -> Any:
     return await transact(
         engine.pool,
@@ -123,8 +133,20 @@ FLOWS = (
     swept("dispatch", dispatch_batch, ("flow",)),
     swept("cancel_siblings", cancel_siblings, ("flow",)),
     swept("reconcile_siblings", reconcile_siblings, ("flow",)),
+    swept("recarry_lost_ends", recarry_lost_ends, ("flow",)),
+    Operation(
+        "promote_blocked_to_eligible c",
+        lambda engine, scene, _: engine.promote_blocked_to_eligible(scene.id("c")),
+        ("flow", "c"),
+    ),
+    Operation(
+        "submit_flow",
+        lambda engine, scene, _: engine.submit_flow(new_flow(scene, ARROWS)),
+        ("flow", "a"),
+    ),
     cancel_header(CancellationPolicy.CANCEL_ALL),
     cancel_header(CancellationPolicy.CANCEL_PENDING),
+    CANCEL_AT_ONCE,
     Operation("end_cancelled_members", _end_members, ("flow",)),
     swept("reconcile_cancels", reconcile_cancels, ("flow",)),
     swept("end_parked_members", end_parked_members, ("flow",)),
@@ -166,10 +188,18 @@ FAMILIES = (
     spawn("spawn_children x", "x"),
     spawn("spawn_children x once more", "x once more"),
     holder(
+        "spawn_apart x",
+        "x",
+        lambda engine, scene, _: engine.spawn_apart(
+            scene.leases["x"], {scene.waits["x apart"]: born(scene)[0]}
+        ),
+    ),
+    CANCEL_AT_ONCE,
+    holder(
         "wait_children x",
         "x",
         lambda engine, scene, _: engine.wait_children(
-            [ChildWait(lease=scene.leases["x"], wait=scene.waits["x"])]
+            [ChildWait(lease=scene.leases["x"], waits=(scene.waits["x"],))]
         ),
     ),
     complete("x"),

@@ -211,14 +211,21 @@ class Stage:
         members = [scene.ids[name].uuid for name in ends if name in scene.ids]
         return await self.db.fetchval(SUCCESSES, members)
 
-    async def swept(self, scene: Scene, operations: Sequence[Operation], play: Play) -> Outcome:
+    async def swept(
+        self,
+        scene: Scene,
+        operations: Sequence[Operation],
+        play: Play,
+        order: Sequence[int] | None = None,
+    ) -> Outcome:
         """What it comes to once those that pass over rows in use have had their next turns.
 
         Of a sweep it only counts then how much was moved, not in which turn.
         """
         answers = list(play.told)
         totals: Counter[str] = Counter()
-        for n, operation in enumerate(operations):
+        for n in range(len(operations)) if order is None else order:
+            operation = operations[n]
             if not operation.passed_over(play.answers[n]):
                 continue
             answer = await operation.call(self.engines[n], scene, n)

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewEdge, NewFlow
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.submit_flow import FlowSubmitted
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum

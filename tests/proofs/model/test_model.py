@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from flowfabric.engine.flows.submit_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.create_execution import Duplicate

@@ -13,7 +13,15 @@ from flowfabric.engine.flows.judge_group import judge_group
 from flowfabric.engine.flows.queue_siblings import BY
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.ids import ExecutionId
-from flowfabric.states import GroupState
+from flowfabric.states import FlowState, GroupState
+
+# A cancel of the flow waits until this is committed, and then finds the children.
+LOCK_FLOW: Final[LiteralString] = """
+-- flows.reopen_wait: its flow
+SELECT f.public_flow_state
+  FROM ff.edge_group g JOIN ff.flow_core f USING (partition_key, flow_id)
+ WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s) FOR SHARE OF f
+"""
 
 LOCK: Final[LiteralString] = """
 -- flows.reopen_wait: the wait
@@ -95,6 +103,10 @@ UPDATE ff.edge_group g
 """
 
 
+class _Flow(msgspec.Struct, frozen=True):
+    public_flow_state: str
+
+
 class _Group(msgspec.Struct, frozen=True):
     group_state: str
 
@@ -107,9 +119,12 @@ async def reopen_wait(conn: Connection, wait: ExecutionId) -> None:
     """A wait that did not come to a good end is judged anew; needs a transaction.
 
     Children that were cancelled with their parent run again; one that an operator replayed counts
-    as it stands now; any other that failed stays failed.
+    as it stands now; any other that failed stays failed. In a cancelled flow nobody runs again.
     """
     where = {"partition_key": wait.partition_key, "wait": wait.uuid}
+    flow = await fetch_maybe(conn, LOCK_FLOW, _Flow, **where)
+    if flow is not None and flow.public_flow_state != FlowState.OPEN:
+        return
     group = await fetch_maybe(conn, LOCK, _Group, **where)
     if group is None or group.group_state == GroupState.SATISFIED:
         return
