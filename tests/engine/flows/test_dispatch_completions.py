@@ -366,3 +366,25 @@ async def test_the_engine_carries_everything_and_cancels_who_is_not_needed(
         f"{name}:w" if name[0] == "g" else ended[name] for name in sorted(flow.ids)
     )
     assert await ff_engine.dispatch() == 0
+
+
+async def test_a_wide_join_is_carried_quickly_though_the_planner_believes_that_nothing_is_there(
+    ff_engine: Engine, db: Connection
+) -> None:
+    """Retention had emptied the tables when their statistics were taken: 30 s and more before."""
+    small = await submitted(ff_engine, "a>b c>b")
+    await small.complete("a", "c")
+    await small.carry_all()
+    await db.execute(
+        "DELETE FROM ff.edge; DELETE FROM ff.edge_group; DELETE FROM ff.exec_core;"
+        " DELETE FROM ff.flow_core; DELETE FROM ff.completion_event;"
+        " ANALYZE ff.edge, ff.edge_group, ff.exec_core, ff.completion_event"
+    )
+    wide = await submitted(ff_engine, fan_in(600))
+    ends = [each for name, each in wide.ids.items() if name != "d"]
+    await wide.transact(lambda conn: end_all(conn, ends, "S"))
+
+    async with asyncio.timeout(5):
+        await wide.carry_all()
+
+    assert await wide.group("d") == "600/0/0/0 satisfied"

@@ -62,13 +62,16 @@ WITH told AS (
     SELECT * FROM unnest(%(event_id)s::bigint[], %(partition_key)s::smallint[],
                          %(execution_id)s::uuid[], %(outcome)s::text[])
         AS told (event_id, partition_key, upstream_eid, outcome)
-), meant AS (         -- each edge with the first end that counts for it
+), meant AS MATERIALIZED (  -- each edge with the first end that counts for it
     SELECT DISTINCT ON (e.partition_key, e.flow_id, e.edge_id)
            e.partition_key, e.flow_id, e.edge_id, told.event_id, told.outcome
-      FROM told JOIN ff.edge e USING (partition_key, upstream_eid)
-     WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved'
-       AND told.event_id > e.min_event_id
-       AND (%(only_edge)s::uuid IS NULL OR e.edge_id = %(only_edge)s)
+      FROM told CROSS JOIN LATERAL (  -- from the ends, also where no edge is thought to be
+           SELECT * FROM ff.edge e
+            WHERE (e.partition_key, e.upstream_eid) = (told.partition_key, told.upstream_eid)
+              AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
+              AND told.event_id > e.min_event_id
+              AND (%(only_edge)s::uuid IS NULL OR e.edge_id = %(only_edge)s)
+           OFFSET 0) AS e
      ORDER BY e.partition_key, e.flow_id, e.edge_id, told.event_id
 ), resolved AS (
     UPDATE ff.edge e
