@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.grant import ClaimGrant, grant_id
@@ -209,3 +210,18 @@ async def test_a_cancelled_execution_keeps_no_grant(db: Connection, key: None) -
     await cancel_execution(db, cancelled, reason="no")
 
     assert [grant["execution_id"] for grant in await granted.grants(db)] == [other.uuid]
+
+
+async def test_a_cancel_that_waited_for_a_grant_leaves_none(
+    db: Connection, another: Another, key: None, ff_engine: Engine
+) -> None:
+    execution_id = await given.created(db)
+    granter = await another()
+    async with granter.transaction():
+        await granted.claim_granted(granter, execution_id)
+        cancelling = await operators.waiting(
+            db, ff_engine.cancel_execution(execution_id, reason="no")
+        )
+
+    assert not (await cancelling).repeated
+    assert await granted.grants(db) == []

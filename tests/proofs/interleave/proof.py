@@ -44,7 +44,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 QUICK = Size(orders=2, everywhere=False)
-FULL = Size(orders=12, everywhere=True, triples=8)
+FULL = Size(orders=9, everywhere=True, triples=8)
 
 
 class Theatre:

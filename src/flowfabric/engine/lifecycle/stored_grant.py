@@ -23,8 +23,14 @@ from flowfabric.states import GrantKind
 
 MAX_TTL_MS: Final = 60_000
 
+# The row is written as it stands: a serializable operator who waits for its lock saw no grant, and
+# only a row that was written makes him look again.
 STORE_GRANT: Final[LiteralString] = """
 -- lifecycle.store_grant
+WITH touched AS (
+    UPDATE ff.exec_core SET last_mutation_at_ms = last_mutation_at_ms
+     WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+)
 INSERT INTO ff.claim_grant (
        partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
        worker_capabilities, capability_hash, route_snapshot_json, admission_summary, grant_ttl_ms,
