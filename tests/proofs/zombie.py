@@ -70,7 +70,7 @@ async def _spawn_detached(db: Connection, leases: Sequence[Lease]) -> list[Any]:
 async def _wait_children(db: Connection, leases: Sequence[Lease]) -> list[Any]:
     """Every execution has such a wait, and it is open."""
     return await wait_children(
-        db, [ChildWait(lease=lease, wait=wait_id(lease.execution_id, 0)) for lease in leases]
+        db, [ChildWait(lease=lease, waits=(wait_id(lease.execution_id, 0),)) for lease in leases]
     )
 
 

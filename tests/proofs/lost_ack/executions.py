@@ -185,7 +185,7 @@ OF_EXECUTIONS: Final = (
         name="wait_children",
         begin=subjects.held_with_children,
         call=lambda engine, lease: engine.wait_children(
-            [ChildWait(lease=lease, wait=wait_id(lease.execution_id, 0))]
+            [ChildWait(lease=lease, waits=(wait_id(lease.execution_id, 0),))]
         ),
         right=only(WaitingChildren),
         effects=given_back("waiting_children"),

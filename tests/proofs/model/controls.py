@@ -154,10 +154,14 @@ def unblock_execution(
         or expected_blocking_reason not in (None, seen.blocking_reason)
     ):
         raise ExecutionNotEligible(execution_id, seen.public_state)
-    seen.waits("eligible_now", "waiting_for_worker")
+    if seen.not_before_ms is None:
+        seen.waits("eligible_now", "waiting_for_worker")
+    else:
+        seen.waits("blocked_by_dependencies", "waiting_for_children")
     seen.blocking_detail = None
     world.touch(seen)
-    return Unblocked(execution_id=execution_id)
+    state = EligibilityState(seen.eligibility_state)
+    return Unblocked(execution_id=execution_id, eligibility_state=state)
 
 
 def replay_execution(world: World, execution_id: ExecutionId) -> Replayed:

@@ -127,6 +127,9 @@ def feed(source: Execution, target: Execution) -> None:
 
 
 def promote(world: World, target: Execution) -> None:
+    if target.eligibility_state == "blocked_by_operator" and target.not_before_ms is not None:
+        target.not_before_ms = None
+        world.touch(target)
     if target.eligibility_state != "blocked_by_dependencies":
         return
     later, target.not_before_ms = target.not_before_ms, None

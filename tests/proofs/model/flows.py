@@ -173,6 +173,11 @@ def apply_dependency_to_child(
 def _hold(world: World, member: Execution) -> None:
     if member.eligibility_state == "blocked_by_dependencies":
         return
+    if member.eligibility_state == "blocked_by_operator":  # it waits for others once it is let go
+        if member.not_before_ms is None:
+            member.not_before_ms = world.now_ms
+        world.touch(member)
+        return
     member.waits("blocked_by_dependencies", "waiting_for_children")
     member.blocking_detail = None
     if member.delay_until_ms is not None:
@@ -243,8 +248,9 @@ def cancel_flow(
     world: World, flow_id: UUID, *, reason: str, policy: str, grace_ms: int, waits: bool
 ) -> FlowCancelled | AlreadyTerminal:
     """The header, and unless it does not wait the ends that it owes."""
-    answer = _header(world, flow_id, reason or "flow_cancelled", policy, grace_ms)
-    if waits:
+    reason = reason or "flow_cancelled"
+    answer = _header(world, flow_id, reason, policy, grace_ms, at_once=waits)
+    if waits and not (isinstance(answer, FlowCancelled) and not answer.owed):
         _end_owed(world, world.flows[flow_id])
         if policy != "cancel_all":
             dispatch.dispatch(world)
@@ -252,7 +258,7 @@ def cancel_flow(
 
 
 def _header(
-    world: World, flow_id: UUID, reason: str, policy: str, grace_ms: int
+    world: World, flow_id: UUID, reason: str, policy: str, grace_ms: int, *, at_once: bool
 ) -> FlowCancelled | AlreadyTerminal:
     if policy not in list(CancellationPolicy):
         raise invalid_input("cancellation_policy", policy, "is unknown")
@@ -269,6 +275,10 @@ def _header(
         )
     flow.state, flow.cancel_reason, flow.cancellation_policy = "cancelled", reason, policy
     flow.cancelled_at_ms = flow.last_mutation_at_ms = world.now_ms
+    if policy == "cancel_all" and at_once:
+        ending = [each for each in members if each.lifecycle_phase != "terminal"]
+        world.terminalize(ending, "cancelled", reason=reason, by="cancel_flow")
+        return _cancelled(flow, [each.execution_id for each in ending], owed=0)
     targets: list[ExecutionId] = []
     for each in members:
         if policy == "cancel_flow_only" or each.lifecycle_phase == "terminal":
@@ -281,10 +291,15 @@ def _header(
         if each.lifecycle_phase == "runnable" or policy == "cancel_all":
             targets.append(each.execution_id)
     flow.owed, flow.owed_after_ms = set(targets), world.now_ms + grace_ms
+    return _cancelled(flow, targets, owed=len(targets))
+
+
+def _cancelled(flow: Flow, members: list[ExecutionId], *, owed: int) -> FlowCancelled:
     return FlowCancelled(
-        flow_id=flow_id,
-        cancellation_policy=CancellationPolicy(policy),
-        member_execution_ids=targets,
+        flow_id=flow.flow_id,
+        cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
+        member_execution_ids=members,
+        owed=owed,
     )
 
 

@@ -101,6 +101,7 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "expire_leases": expire_leases,
     "expire_attempts": expire_attempts,
     "expire_executions": expire_executions,
+    "recarry_lost_ends": _nothing,
     "dispatch_completions": lambda world: dispatch.carry(world)[0],
     "cancel_siblings": dispatch.cancel_siblings,
     "reconcile_siblings": _nothing,
@@ -112,6 +113,7 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "expire_waiters": _nothing,
     "expire_grants": _nothing,
     "forget_finished": _nothing,
+    "forget_empty_flows": _nothing,
     "prune_worker_events": _nothing,
     "prune_actions": _nothing,
 }
