@@ -66,7 +66,9 @@ class TestServer:
             await migrate(self.dsn_of(template))
             self._template = template
         name = f"{self._prefix}{next(self._numbers)}"
-        await self._admin(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"')
+        # Copied as files, which is five times as fast on a server that does not wait for its disk.
+        how = "" if self._embedded is None else " STRATEGY FILE_COPY"
+        await self._admin(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"{how}')
         return self.dsn_of(name)
 
     async def create_empty(self) -> str:

@@ -213,11 +213,10 @@ def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
     if new.flow_id in world.flows:
         return msgspec.structs.replace(done, repeated=True)
     taken = [each for each in new.members if each.execution_id in world.executions]
-    fresh = [each for each in new.members if each.execution_id not in world.executions]
-    if any(world.lanes.get(each.lane_id) in CLOSED for each in fresh):
-        raise LaneNotAccepting("closed")
     if taken:
         raise invalid_input("execution_id", str(taken[0].execution_id), "exists already")
+    if any(world.lanes.get(each.lane_id) in CLOSED for each in new.members):
+        raise LaneNotAccepting("closed")
     create_flow(world, new.flow_id)
     flow = world.flows[new.flow_id]
     flow.node_count = len(new.members)
