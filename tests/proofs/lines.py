@@ -5,51 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Iterator
-from typing import Self
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from collections.abc import Iterator
+
+from tests.forwarder import Forwarder
 
 _IDLE = b"I"
 _LET_IN = bytes(4)
 _CLEAR = b"Q" + (4 + len(b"DEALLOCATE ALL") + 1).to_bytes(4, "big") + b"DEALLOCATE ALL\0"
 
 
-class LossyLine:
-    """Forwards to the database of a DSN; `dsn` leads through it.
+class LossyLine(Forwarder):
+    """Forwards connections, and loses the answer that it is told to.
 
     The server's side of a line that was cut goes to the next client, as behind a pooler: thousands
     of cuts then cost no thousands of new server processes.
     """
 
     def __init__(self, dsn: str) -> None:
-        self._parts = urlsplit(dsn)
+        super().__init__(dsn)
         self._jobs: set[asyncio.Task[None]] = set()
         self._parked: dict[bytes, list[_Session]] = {}
         self._pass_first = -1
         self.lost = 0
         """Answers that did not arrive."""
-        self.dsn = ""
 
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def to(cls, dsn: str) -> AsyncGenerator[Self]:
-        """A line to `dsn` for as long as the block lasts."""
-        line = cls(dsn)
-        server = await asyncio.start_server(line._forward, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        user = line._parts.netloc.rpartition("@")[0] or "postgres"
-        line.dsn = urlunsplit(
-            line._parts._replace(netloc=f"{user}@127.0.0.1:{port}", query="sslmode=disable")
-        )
-        try:
-            yield line
-        finally:
-            server.close()
-            for job in line._jobs:
-                job.cancel()
-            await asyncio.gather(*line._jobs, return_exceptions=True)
-            for session in itertools.chain(*line._parked.values()):
-                session.writer.close()
+    async def stop(self) -> None:
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        for session in itertools.chain(*self._parked.values()):
+            session.writer.close()
 
     def lose(self, *, after: int = 0) -> None:
         """Cut the line at the next answer to a commit, or `after` so many that arrive."""
@@ -67,7 +52,7 @@ class LossyLine:
         self.lost += self._pass_first < 0
         return self._pass_first < 0
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         job = asyncio.current_task()
         assert job is not None
         self._jobs.add(job)
@@ -88,20 +73,13 @@ class LossyLine:
     async def _session(self, startup: bytes, writer: asyncio.StreamWriter) -> _Session:
         """A session that somebody lost, cleared of what he left in it, or else a new one."""
         if not (parked := self._parked.get(startup)):
-            session = _Session(self, *await self._connect())
+            session = _Session(self, *await self.connect())
             session.writer.write(startup)
             return session
         session = parked.pop()
         await session.clear()
         writer.write(session.greeting)
         return session
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        port = self._parts.port or 5432
-        [directory] = parse_qs(self._parts.query).get("host", [""])
-        if directory:
-            return await asyncio.open_unix_connection(f"{directory}/.s.PGSQL.{port}")
-        return await asyncio.open_connection(self._parts.hostname, port)
 
 
 class _Session:

@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Self
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from collections.abc import Awaitable, Callable
+
+from tests.forwarder import Forwarder
 
 
-class Proxy:
+class Proxy(Forwarder):
     """Forwards connections to the database of a DSN; `dsn` leads through it."""
 
     def __init__(self, dsn: str) -> None:
-        self._parts = urlsplit(dsn)
+        super().__init__(dsn)
         self._lines: set[asyncio.StreamWriter] = set()
         self._jobs: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._cut = False
         self._lose_when: Callable[[], Awaitable[bool]] | None = None
-        self.dsn = ""
 
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def to(cls, dsn: str) -> AsyncGenerator[Self]:
-        """A proxy to `dsn` for as long as the block lasts."""
-        proxy = cls(dsn)
-        server = await asyncio.start_server(proxy._forward, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        user = proxy._parts.netloc.rpartition("@")[0] or "postgres"
-        proxy.dsn = urlunsplit(
-            proxy._parts._replace(netloc=f"{user}@127.0.0.1:{port}", query="sslmode=disable")
-        )
-        try:
-            yield proxy
-        finally:
-            server.close()
-            proxy.cut()
-            for job in proxy._jobs:
-                job.cancel()
-            await asyncio.gather(*proxy._jobs, return_exceptions=True)
+    async def stop(self) -> None:
+        self.cut()
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
 
     def cut(self) -> None:
         """Close every line, and close new ones at once."""
@@ -61,11 +46,11 @@ class Proxy:
         self._cut = False
         self._flowing.set()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._cut:
             writer.close()
             return
-        there_reader, there_writer = await self._connect()
+        there_reader, there_writer = await self.connect()
         self._lines |= {writer, there_writer}
         pumps = (
             asyncio.create_task(self._pump(reader, there_writer)),
@@ -76,13 +61,6 @@ class Proxy:
         for line in (writer, there_writer):
             line.close()
             self._lines.discard(line)
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        port = self._parts.port or 5432
-        [directory] = parse_qs(self._parts.query).get("host", [""])
-        if directory:
-            return await asyncio.open_unix_connection(f"{directory}/.s.PGSQL.{port}")
-        return await asyncio.open_connection(self._parts.hostname, port)
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
-from typing import Literal, Self
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from typing import Literal
 
 import msgspec
 
+from tests.forwarder import Forwarder, Streams
 from tests.proofs.chaos.wire import Answers, Requests
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Trap(msgspec.Struct, frozen=True):
@@ -25,35 +21,20 @@ class Trap(msgspec.Struct, frozen=True):
     when: Literal["before", "after"]
 
 
-class Proxy:
-    """Forwards connections to the database of a DSN; `dsn` leads through it."""
+class Proxy(Forwarder):
+    """Forwards connections until they are cut."""
 
     def __init__(self, dsn: str) -> None:
-        self._parts = urlsplit(dsn)
+        super().__init__(dsn)
         self._lines: set[_Line] = set()
         self._traps: list[Trap] = []
-        self.dsn = ""
         self.sprung: Counter[str] = Counter()
         """How many lines were cut, by how."""
         self.cuts_ms: list[int] = []
         """When, in milliseconds since the epoch."""
 
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def to(cls, dsn: str) -> AsyncGenerator[Self]:
-        """A proxy to `dsn` for as long as the block lasts."""
-        proxy = cls(dsn)
-        server = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        user = proxy._parts.netloc.rpartition("@")[0] or "postgres"
-        proxy.dsn = urlunsplit(
-            proxy._parts._replace(netloc=f"{user}@127.0.0.1:{port}", query="sslmode=disable")
-        )
-        try:
-            yield proxy
-        finally:
-            server.close()
-            proxy.cut()
+    async def stop(self) -> None:
+        self.cut()
 
     def cut(self) -> None:
         """Cut every line as it is; new ones are forwarded again."""
@@ -80,9 +61,9 @@ class Proxy:
                 return trap
         return None
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there = await self._connect()
+            there = await self.connect()
         except OSError:
             writer.transport.abort()
             return
@@ -92,13 +73,6 @@ class Proxy:
             await line.carry()
         finally:
             self._lines.discard(line)
-
-    async def _connect(self) -> Streams:
-        port = self._parts.port or 5432
-        [directory] = parse_qs(self._parts.query).get("host", [""])
-        if directory:
-            return await asyncio.open_unix_connection(f"{directory}/.s.PGSQL.{port}")
-        return await asyncio.open_connection(self._parts.hostname, port)
 
 
 class _Line:
