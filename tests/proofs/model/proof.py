@@ -14,7 +14,7 @@ from tests.proofs.model.tally import PAIRS, Tally
 from tests.proofs.proof import Proof
 
 QUICK: Final = (200, 40)
-FULL: Final = (900, 80)
+FULL: Final = (600, 80)
 """Runs, and steps of each."""
 NIGHTLY: Final = "5,000 x 80"
 
