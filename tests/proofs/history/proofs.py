@@ -26,7 +26,7 @@ from tests.worker.facts import eventually
 OPERATIONS: Final = 2000
 """Calls of one run."""
 RUNS: Final = 50
-SECONDS: Final = 180.0
+SECONDS: Final = 250.0
 """What the runs of a full proof may take together."""
 ACTORS: Final = 8
 AT_ONCE: Final = 4

@@ -117,10 +117,19 @@ OF_FLOWS: Final = (
         effects=rows("flow_core"),
         repeats=True,
     ),
-    Operation(  # cut after the header or after the members: the repeat ends what is left
+    Operation(
         name="cancel_flow",
         begin=subjects.submitted,
         call=lambda engine, flow: engine.cancel_flow(flow.flow_id, reason="no"),
+        right=of(AlreadyTerminal),
+        effects=told(OperatorEventType.FLOW_CANCEL_REQUESTED),
+    ),
+    Operation(  # cut after the header or after the members: the repeat ends what is left
+        name="cancel_flow of what waits",
+        begin=subjects.submitted,
+        call=lambda engine, flow: engine.cancel_flow(
+            flow.flow_id, reason="no", policy="cancel_pending"
+        ),
         right=of(AlreadyTerminal),
         effects=told(OperatorEventType.FLOW_CANCEL_REQUESTED),
         writes=True,
