@@ -9,8 +9,12 @@ import pytest
 from flowfabric import App, Client, Ctx, ExecutionFailed, Fail, LeaseLost, Retry
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.errors import ConfigError
 from flowfabric.states import PublicState
+from flowfabric.worker.held import Held
+from flowfabric.worker.renewer import Renewer
+from flowfabric.worker.transaction import OwnTransaction
 from tests import given
 from tests.worker.facts import eventually
 from tests.worker.proxy import Proxy
@@ -206,6 +210,39 @@ async def test_a_member_that_ends_in_its_transaction_is_heard_by_its_flow(
     async with app.worker(dsn=ff_dsn, reconcile=False):
         handle = await client.start(flow)
         assert await handle.result(timeout=20) == {"first": 1, "second": 2}
+
+
+async def test_a_renewal_that_finds_the_end_which_was_just_committed_is_no_loss(
+    client: Client, ff_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, found = App(), []
+    complete, lose = OwnTransaction.complete, Renewer._lose
+
+    def noted(renewer: Renewer, held: Held, why: Exception) -> None:
+        found.append(why)
+        lose(renewer, held, why)
+
+    async def slowly(own: OwnTransaction, completion: Completion) -> None:
+        await complete(own, completion)
+        await eventually(lambda: found)
+
+    monkeypatch.setattr(Renewer, "_lose", noted)
+    monkeypatch.setattr(OwnTransaction, "complete", slowly)
+
+    @app.task("job")
+    async def job(ctx: Ctx, number: int) -> int:
+        await (await ctx.transaction()).execute(WRITE, number)
+        return number
+
+    flow = app.flow("two")
+    first = flow.add(job.call(1), name="first")
+    flow.add(job.call(2), name="second").after(first)
+
+    async with app.worker(dsn=ff_dsn, lease_ttl=1, reconcile=False):
+        handle = await client.start(flow)
+        assert await handle.result(timeout=20) == {"first": 1, "second": 2}
+
+    assert "lost the lease" not in caplog.text
 
 
 async def test_the_statements_of_a_handler_are_planned_as_postgres_likes(

@@ -63,6 +63,7 @@ async def _outcome(
         completion = Completion(claimed.lease, result)
         if not own.begun or held.parked:
             return completion
+        held.finished = True  # a renewal that finds it ended from now on found our own end
         await own.complete(completion)
         return Recorded()
     except Unsure as error:

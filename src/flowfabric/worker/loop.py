@@ -303,15 +303,16 @@ class Worker:
                 self._transactions,
             )
             held.slot = None
+            if isinstance(outcome, Recorded):
+                outbox.recorded_elsewhere(held)
+                outcome = None
             if held.lost:
                 # The slot was cancelled, perhaps with the cancellation still to come: it ends here,
                 # and a fresh one takes its place.
                 self._holdings.discard(held)
                 return
             self._run_seconds += 0.02 * (time.monotonic() - began - self._run_seconds)
-            if isinstance(outcome, Recorded):
-                outbox.recorded_elsewhere(held)
-            elif outcome is not None:
+            if outcome is not None:
                 outbox.put(held, outcome)
             else:
                 self._holdings.discard(held)

@@ -207,7 +207,7 @@ class Flows(Base):
         requester: str = "operator",
         wait: float | None = MAX_WAIT,
     ) -> FlowCancelled | AlreadyTerminal:
-        """The header, then every member that is to end, in batches.
+        """The header, with every member if all are to end and are few, or else these in batches.
 
         `wait` bounds the time for the members (None: leave them to the reconciler); the flow stays
         cancelled when it runs out and `OperationTimeout` is raised. Where members go on, those that
