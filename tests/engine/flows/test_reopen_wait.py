@@ -8,11 +8,22 @@ from flowfabric.engine.flows.reopen_wait import reopen_wait
 from flowfabric.engine.flows.replay_member import replay_member
 from flowfabric.engine.flows.spawn_children import spawn_children
 from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
 from tests import given
 from tests.engine.flows import families
 from tests.engine.flows.graphs import done_or_waiting
 from tests.engine.operators import Another, waiting
+
+
+async def revived(engine: Engine, db: Connection) -> tuple[families.Family, Lease]:
+    """Cancelled with both of its children, and running again; it has not asked for them yet."""
+    family = await families.parent(engine, db)
+    await family.spawn("ab")
+    await family.cancel("p")
+    await family.settle()
+    await family.replay("p")
+    return family, await family.take_up()
 
 
 async def again(family: families.Family, names: str, policy: JoinPolicy | None = None) -> str:
@@ -141,12 +152,7 @@ async def test_the_same_call_of_a_replayed_parent_again_changes_nothing(
 async def test_a_child_that_an_operator_replays_meanwhile_counts_as_running(
     ff_engine: Engine, db: Connection, another: Another
 ) -> None:
-    family = await families.parent(ff_engine, db)
-    await family.spawn("ab")
-    await family.cancel("p")
-    await family.settle()
-    await family.replay("p")
-    await family.take_up()
+    family, _ = await revived(ff_engine, db)
     operator = await another()
     async with operator.transaction(isolation="serializable"):
         await replay_member(operator, family["a"])
@@ -222,12 +228,7 @@ async def test_a_child_whose_end_comes_first_counts_as_it_ended(
 async def test_a_cancel_of_the_flow_meanwhile_ends_the_children_too(
     ff_engine: Engine, db: Connection, another: Another
 ) -> None:
-    family = await families.parent(ff_engine, db)
-    await family.spawn("ab")
-    await family.cancel("p")
-    await family.settle()
-    await family.replay("p")
-    lease = await family.take_up()
+    family, lease = await revived(ff_engine, db)
     spawner = await another()
     async with spawner.transaction():
         await spawn_children(spawner, lease, family.born("ab"), wait=family.wait().uuid)
@@ -238,12 +239,7 @@ async def test_a_cancel_of_the_flow_meanwhile_ends_the_children_too(
 
 
 async def test_in_a_cancelled_flow_nobody_runs_again(ff_engine: Engine, db: Connection) -> None:
-    family = await families.parent(ff_engine, db)
-    await family.spawn("ab")
-    await family.cancel("p")
-    await family.settle()
-    await family.replay("p")
-    await family.take_up()
+    family, _ = await revived(ff_engine, db)
     await ff_engine.cancel_flow_header(family.flow_id)
 
     assert (await family.spawn("ab")).group_state == "impossible"
