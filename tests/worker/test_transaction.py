@@ -169,6 +169,27 @@ async def test_when_the_line_is_cut_before_the_commit_it_is_run_again(
     assert await written(db) == [5]
 
 
+async def test_a_line_that_died_in_the_pool_costs_no_attempt(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app = App()
+
+    @app.task("job", retry=Retry(max_retries=0))
+    async def job(ctx: Ctx, number: int) -> int:
+        if number == 1:
+            proxy.cut()
+            proxy.mend()
+        await (await ctx.transaction()).execute(WRITE, number)
+        return number
+
+    async with Proxy.to(ff_dsn) as proxy, app.worker(dsn=proxy.dsn, concurrency=1):
+        for number in (0, 1):
+            handle = await client.submit(job.call(number))
+            assert await handle.result(timeout=15) == number
+
+    assert await written(db) == [0, 1]
+
+
 async def test_handlers_take_turns_when_there_are_more_than_connections(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

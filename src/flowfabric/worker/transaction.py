@@ -12,6 +12,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.faults import DRIVER_ERRORS, translated
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, execute
+from flowfabric.db.transaction import repeated
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.errors import LeaseLost, OperationTimeout, Refusal, TransportError
 
@@ -69,13 +70,18 @@ class OwnTransaction:
     async def begin(self) -> Connection:
         """The connection, in a transaction; waits while others have as many as there may be."""
         if self._conn is None:
-            pool = await self._transactions.pool()
-            conn = await self._stack.enter_async_context(pool.connection())
+            self._conn = await repeated(self._open)  # a line may have died while it lay in the pool
+        return self._conn
+
+    async def _open(self) -> Connection:
+        pool = await self._transactions.pool()
+        async with contextlib.AsyncExitStack() as opening:
+            conn = await opening.enter_async_context(pool.connection())
             transaction = conn.transaction()
             with translated("-- worker.transaction: begin\n"):
                 await transaction.start()
-            self._conn, self._transaction = conn, transaction
-        return self._conn
+            self._transaction, self._stack = transaction, opening.pop_all()
+        return conn
 
     @property
     def begun(self) -> bool:
