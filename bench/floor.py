@@ -56,7 +56,7 @@ SELECT extract(epoch FROM ended_at)::float8 FROM floor_queue
 """
 
 
-class Gatherer:
+class Batcher:
     """Concurrent submits become one INSERT per round trip."""
 
     def __init__(self, conn: "asyncpg.Connection[asyncpg.Record]") -> None:
@@ -94,7 +94,7 @@ class Floor(Adapter):
 
     async def submit(self, dsn: str, run: Callable[[Submit], Awaitable[float]]) -> float:
         conn = await asyncpg.connect(dsn)
-        gatherer = Gatherer(conn)
+        gatherer = Batcher(conn)
         try:
             return await run(lambda i, at: gatherer.submit(encoded(i, at)))
         finally:

@@ -221,8 +221,8 @@ def test_a_child_is_named_by_its_place_and_lives_beside_its_parent(
         ids.child_id(parent, position, index, kind=kind + "x"),
         ids.child_id(name, position, index, kind=kind),
         parent,
-        ExecutionId(parent.partition_key, ids.wait_id(parent, position)),
-        ExecutionId(parent.partition_key, ids.wait_id(parent, position + 1)),
+        ExecutionId(parent.partition_key, ids.join_id(parent, position)),
+        ExecutionId(parent.partition_key, ids.join_id(parent, position + 1)),
     }
     assert len(others) == 7
     assert name not in others
@@ -233,9 +233,9 @@ def test_the_flow_of_a_family_lives_beside_the_parent(partitions: int) -> None:
     for partition_key in {0, 1, partitions // 2, partitions - 1} & set(range(partitions)):
         parent = ExecutionId(partition_key, UUID(A_UUID))
 
-        flow_id = ids.family_id(parent, partitions)
+        flow_id = ids.parent_flow_id(parent, partitions)
 
-        assert flow_id == ids.family_id(parent, partitions)
+        assert flow_id == ids.parent_flow_id(parent, partitions)
         assert ids.uuid_partition(flow_id, partitions) == partition_key
 
 

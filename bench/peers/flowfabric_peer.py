@@ -33,7 +33,7 @@ from common import (
 )
 
 from flowfabric import App, Client
-from flowfabric.client.flow import Flow
+from flowfabric.app.flow import Flow
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.migrate import migrate
 

@@ -1,14 +1,14 @@
 """Durable execution on nothing but Postgres."""
 
-from flowfabric.client.app import App
+from flowfabric.app.app import App
+from flowfabric.app.codec import Codec, JsonCodec, MsgpackCodec
+from flowfabric.app.depends import Depends
+from flowfabric.app.flow import Flow
+from flowfabric.app.task import Call, Task
 from flowfabric.client.client import Client
-from flowfabric.client.codec import Codec, JsonCodec, MsgpackCodec
-from flowfabric.client.depends import Depends
-from flowfabric.client.flow import Flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
-from flowfabric.client.task import Call, Task
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.errors import (
     ChildFailed,
     ConfigError,

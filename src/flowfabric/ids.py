@@ -130,13 +130,13 @@ def child_id(parent: ExecutionId, position: int, index: int, *, kind: str) -> Ex
     return ExecutionId(parent.partition_key, _derived(parent, b"child", place))
 
 
-def wait_id(parent: ExecutionId, position: int, index: int | None = None) -> UUID:
+def join_id(parent: ExecutionId, position: int, index: int | None = None) -> UUID:
     """The name of the wait for the children of one call, or for its `index`-th child alone."""
     place = position.to_bytes(4, "big")
     return _derived(parent, b"wait", place if index is None else place + index.to_bytes(4, "big"))
 
 
-def family_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -> UUID:
+def parent_flow_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -> UUID:
     """The flow of an execution that was in none when it got children, in its own partition."""
     count = 0
     while True:

@@ -14,6 +14,8 @@ MAX_CAPABILITIES: Final = 256
 MAX_CAPABILITY_BYTES: Final = 4096
 MAX_PRIORITY: Final = 9000
 DAY_MS: Final = 24 * 60 * 60 * 1000
+DEFAULT_RETENTION: Final = timedelta(hours=24)
+"""How long a finished execution is kept on a lane that does not say otherwise."""
 _MAX_MS: Final = 100 * 365 * DAY_MS
 _MAX_COUNT: Final = 2**31 - 1
 

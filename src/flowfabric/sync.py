@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from uuid import UUID
 
+from flowfabric.app.flow import Flow
+from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin as AsyncAdmin
 from flowfabric.client.client import Client as AsyncClient
 from flowfabric.client.client import Options
 from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
-from flowfabric.client.flow import Flow
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
-from flowfabric.client.task import Call
 from flowfabric.ids import ExecutionId
 
 A = TypeVar("A")

@@ -13,7 +13,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 from tests import given
 from tests.cli.conftest import Answer, Inside, Shell, one_line, usage_error
-from tests.engine.operators import actions, execution
+from tests.engine.controls import actions, execution
 
 
 async def states(db: Connection, *executions: ExecutionId) -> list[PublicState]:

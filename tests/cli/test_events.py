@@ -7,12 +7,12 @@ from typing import Any
 
 from flowfabric.client.identity import who
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.cursor import cursor_to_hex, encode_cursor
-from flowfabric.engine.facade import Engine
 from flowfabric.ids import ExecutionId
 from tests import given
 from tests.cli.conftest import Answer, Inside, Shell, one_line, usage_error
-from tests.engine.operators import execution
+from tests.engine.controls import execution
 from tests.worker.facts import eventually
 
 READERS = """

@@ -9,7 +9,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
 from tests import given
 from tests.cli.conftest import Inside, one_line, usage_error
-from tests.engine.operators import Action, actions, execution
+from tests.engine.controls import Action, actions, execution
 
 CONTROLS = {
     "cancel": (),

@@ -3,11 +3,11 @@
 import shlex
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.ids import ExecutionId
 from tests import given
 from tests.cli.conftest import Inside, one_line, usage_error
-from tests.engine.operators import execution
+from tests.engine.controls import execution
 
 
 async def register(engine: Engine, **fields: object) -> None:

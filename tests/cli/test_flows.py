@@ -13,14 +13,14 @@ import pytest
 
 from flowfabric.client.identity import who
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.submit_flow import NewFlow
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.submission import NewFlow
 from flowfabric.joins import AnyOf, Quorum
 from tests import given
 from tests.cli.conftest import Inside, Shell, one_line, usage_error
-from tests.engine.flows.families import Family
+from tests.engine.controls import Action, actions
 from tests.engine.flows.graphs import Graph, member, submitted
-from tests.engine.operators import Action, actions
+from tests.engine.joins.parents import Family
 
 DIAMOND = "a>b a>c b>d c>d"
 NOBODY = "00000000-0000-4000-8000-000000000000"

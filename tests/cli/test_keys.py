@@ -4,7 +4,7 @@ from flowfabric.client.identity import who
 from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock
 from tests.cli.conftest import Answer, Inside, one_line
-from tests.engine.operators import actions
+from tests.engine.controls import actions
 
 SECRET = "c0ffee" + "5a" * 29
 OTHER = "ab" * 32

@@ -7,7 +7,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from tests import given
 from tests.cli.conftest import Inside, one_line, usage_error
-from tests.engine.operators import Action, actions
+from tests.engine.controls import Action, actions
 
 STATES = {"pause": "paused", "drain": "draining", "disable": "disabled"}
 

@@ -5,7 +5,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock
 from tests import given
 from tests.cli.conftest import Inside, Shell, one_line, usage_error
-from tests.engine.operators import actions, execution
+from tests.engine.controls import actions, execution
 
 TRIM = ("retention", "trim", "--lane", "default")
 

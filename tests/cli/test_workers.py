@@ -2,7 +2,7 @@
 
 from flowfabric.client.identity import who
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.workers.expire_workers import expire_workers
 from flowfabric.testing import Clock
 from tests.cli.conftest import Inside, one_line, usage_error

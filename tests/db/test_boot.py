@@ -13,7 +13,7 @@ from flowfabric.db import boot
 from flowfabric.db.migrate import Applied, needed_version
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.errors import Unavailable
 from tests.db.facts import blocked
 

@@ -12,6 +12,10 @@ from uuid import UUID
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine import lifecycle
+from flowfabric.engine.grants.claim_execution import claim_execution
+from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
+from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
+from flowfabric.engine.grants.reclaim_execution import reclaim_execution
 from flowfabric.engine.lifecycle.block_execution import (
     block_execution_for_admission,
     unblock_execution,
@@ -21,24 +25,20 @@ from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.claim_execution import claim_execution
-from flowfabric.engine.lifecycle.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.lifecycle.complete import Completion, complete
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.hold_dependents import hold_dependents
-from flowfabric.engine.lifecycle.issue_grant_and_claim import issue_grant_and_claim
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import mark_lease_expired_if_due
 from flowfabric.engine.lifecycle.park_members import park_members
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.engine.lifecycle.reclaim_execution import reclaim_execution
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
@@ -59,8 +59,8 @@ from flowfabric.states import (
 from flowfabric.testing import Clock
 from tests import given
 from tests.docs.pages import PAGES, blocks, name_of, quoted, rows, sections
-from tests.engine.lifecycle import granted
-from tests.engine.operators import execution
+from tests.engine.controls import execution
+from tests.engine.grants import granted
 
 CONCEPTS = "docs/concepts.md"
 ARROW = re.compile(r"^ *(\S+) --> (\S+)(?: : (.+))?$", re.MULTILINE)
@@ -183,7 +183,7 @@ MOVES: dict[str, Callable[[Connection, Lease], Awaitable[object]]] = {
     "fail": lambda db, lease: fail(db, [Failure(lease=lease, reason="why")]),
     "cancel": lambda db, lease: cancel(db, [Cancellation(lease, "why")]),
     "release": lambda db, lease: release(db, [lease]),
-    "delay": lambda db, lease: delay(db, [Rest(lease=lease, delay=60)]),
+    "delay": lambda db, lease: delay(db, [DelayRequest(lease=lease, delay=60)]),
     "wait_children": lambda db, lease: wait_for_a_child(db, lease),
 }
 CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {

@@ -11,17 +11,17 @@ import pytest
 from flowfabric import Client, ExecutionFailed, Handle, NotFound, PublicState
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.reasons import Why
+from flowfabric.engine.grants.reclaim_execution import GrantNotFound
+from flowfabric.engine.grants.reclaimable import NotReclaimable
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
-from flowfabric.engine.lifecycle.reclaim_execution import GrantNotFound
-from flowfabric.engine.lifecycle.reclaimable import NotReclaimable
 from flowfabric.errors import LaneNotAccepting
 from flowfabric.states import AttemptType, LaneState
 from flowfabric.testing import Clock
 from tests import given
 from tests.docs.conftest import Reader
 from tests.docs.pages import block, quoted, rows, sections
-from tests.engine.operators import actions
+from tests.engine.controls import actions
 
 OPERATING = "docs/guides/operating.md"
 CONCEPTS = "docs/concepts.md"

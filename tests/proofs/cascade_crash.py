@@ -15,9 +15,9 @@ import msgspec
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from tests.engine.flows.cascades import crashing_cascade
-from tests.engine.flows.invariants import broken_invariants
+from tests.engine.joins.invariants import broken_invariants
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure
 from tests.proofs.proof import Proof

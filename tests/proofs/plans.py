@@ -16,7 +16,10 @@ import msgspec
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
-from flowfabric.engine.flows.recarry_lost_ends import LOOKED_AT, recarry_lost_ends
+from flowfabric.engine.joins.redispatch_lost_completions import (
+    LOOKED_AT,
+    redispatch_lost_completions,
+)
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
 from tests.engine.lifecycle.claim_costs import LOCKED, MOST, Queue, cost
 from tests.explained import Explained, whole_reads
@@ -27,7 +30,7 @@ from tests.proofs.proof import Proof
 
 AT_REST: Final = 50
 """Buffers that a statement of a sweep may touch when nothing is due."""
-RECARRY: Final = recarry_lost_ends.__name__
+RECARRY: Final = redispatch_lost_completions.__name__
 EACH_LOOK: Final = 10
 """Buffers for each of those that wait and are looked at by the one sweep that looks at them all."""
 NOT_HOT: Final = frozenset({"lane_registry", "route", "waiter", "worker_registry"})

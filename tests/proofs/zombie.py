@@ -16,7 +16,7 @@ import msgspec
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
-from flowfabric.engine.flows.spawn_children import spawn_children
+from flowfabric.engine.joins.spawn_children import spawn_children
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
@@ -26,7 +26,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
-from flowfabric.ids import child_id, wait_id
+from flowfabric.ids import child_id, join_id
 from tests import given
 from tests.engine.lifecycle.fenced import OPERATIONS, Operation
 from tests.proofs.arena import Arena
@@ -54,7 +54,7 @@ async def _spawn(db: Connection, leases: Sequence[Lease], *, waits: bool) -> lis
     for lease in leases:
         parent = lease.execution_id
         child = given.new(execution_id=child_id(parent, 1, int(waits), kind="job"))
-        wait = wait_id(parent, 1) if waits else None
+        wait = join_id(parent, 1) if waits else None
         answers.append(await _refusal(db, spawn_children(db, lease, [child], wait=wait)))
     return answers
 
@@ -70,7 +70,7 @@ async def _spawn_detached(db: Connection, leases: Sequence[Lease]) -> list[Any]:
 async def _wait_children(db: Connection, leases: Sequence[Lease]) -> list[Any]:
     """Every execution has such a wait, and it is open."""
     return await wait_children(
-        db, [ChildWait(lease=lease, waits=(wait_id(lease.execution_id, 0),)) for lease in leases]
+        db, [ChildWait(lease=lease, waits=(join_id(lease.execution_id, 0),)) for lease in leases]
     )
 
 
@@ -199,7 +199,7 @@ async def _with_an_open_wait(db: Connection, leases: Sequence[Lease]) -> None:
         parent = lease.execution_id
         child = given.new(execution_id=child_id(parent, 0, 0, kind="job"), lane_id="nobody")
         async with db.transaction():
-            await spawn_children(db, lease, [child], wait=wait_id(parent, 0))
+            await spawn_children(db, lease, [child], wait=join_id(parent, 0))
 
 
 async def _fall_asleep(db: Connection, leases: Sequence[Lease]) -> None:

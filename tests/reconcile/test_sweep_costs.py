@@ -3,8 +3,8 @@
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
-from flowfabric.engine.flows.dispatch_completions import undispatched
-from flowfabric.engine.flows.queue_siblings import cancel_siblings
+from flowfabric.engine.joins.cancel_siblings import cancel_siblings
+from flowfabric.engine.joins.dispatch_completions import undispatched
 from tests.explained import Explained
 from tests.proofs.crowd import analyzed, crowded
 

@@ -10,7 +10,7 @@ import pytest
 from flowfabric import App, Client, Ctx, Fail, Flow
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.reconcile.loop import sweep_all
 from flowfabric.reconcile.sweeps import SWEEPS
 from tests import given

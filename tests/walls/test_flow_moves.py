@@ -9,13 +9,13 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.dispatch_completions import dispatch_completions
-from flowfabric.engine.flows.end_cancelled_members import reconcile_cancels
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.reconcile_cancels import reconcile_cancels
+from flowfabric.engine.joins.dispatch_completions import dispatch_completions
 from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion
-from flowfabric.engine.lifecycle.delay import Rest
+from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -24,15 +24,15 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.errors import EngineError, InternalError, NonDeterministicReplay
-from flowfabric.ids import ExecutionId, child_id, wait_id
+from flowfabric.ids import ExecutionId, child_id, join_id
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import FixedBackoff
 from flowfabric.states import CancellationPolicy
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.flows import families
 from tests.engine.flows.graphs import Graph, empty, submitted
-from tests.engine.flows.invariants import broken_invariants
+from tests.engine.joins import parents
+from tests.engine.joins.invariants import broken_invariants
 from tests.walls.state_machine import drawn
 from tests.walls.test_state_machine import INSTALL, WALKED
 
@@ -129,7 +129,7 @@ class Walk:
 
     async def delay(self) -> None:
         if self.leases:
-            await self.engine.delay([Rest(lease=self.some_lease(), delay=5)])
+            await self.engine.delay([DelayRequest(lease=self.some_lease(), delay=5)])
 
     async def release(self) -> None:
         if self.leases:
@@ -140,7 +140,7 @@ class Walk:
             return
         lease = self.some_lease()
         parent = lease.execution_id
-        wait = wait_id(parent, 0)
+        wait = join_id(parent, 0)
         born = [
             given.new(execution_id=child_id(parent, 0, index, kind="job")) for index in range(2)
         ]
@@ -334,7 +334,7 @@ async def test_a_cancelled_flow_parks_what_waits_and_what_comes_back(
 
 
 async def test_a_parent_lets_go_and_is_woken(watched: Connection, ff_engine: Engine) -> None:
-    family = await families.parent(ff_engine, watched)
+    family = await parents.parent(ff_engine, watched)
     await family.spawn("a")
     await walked(watched)
     await family.put_down()

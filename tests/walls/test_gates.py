@@ -25,7 +25,7 @@ FORBIDDEN_MODULES = {
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 
 # A module is imported by name only where the operator named it, or to run one of their tasks.
-MAY_IMPORT_BY_NAME = {"flowfabric.cli.loading", "flowfabric.client.child"}
+MAY_IMPORT_BY_NAME = {"flowfabric.cli.loading", "flowfabric.worker.child_process"}
 
 # Whoever may read this machine's clock: to mint an id, to show an age, to compare clocks.
 MAY_READ_THE_CLOCK = {

@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.grants.claim_execution import claim_execution
+from flowfabric.engine.grants.claim_for_worker import claim_for_worker
+from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
+from flowfabric.engine.grants.expire_grants import expire_grants
+from flowfabric.engine.grants.issue_claim_grant import issue_claim_grant
+from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
+from flowfabric.engine.grants.issue_reclaim_grant import issue_reclaim_grant
+from flowfabric.engine.grants.reclaim_execution import reclaim_execution
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.claim_execution import claim_execution
-from flowfabric.engine.lifecycle.claim_for_worker import claim_for_worker
-from flowfabric.engine.lifecycle.claim_resumed_execution import claim_resumed_execution
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
 from flowfabric.engine.lifecycle.complete import Completion, complete
-from flowfabric.engine.lifecycle.expire_grants import expire_grants
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
-from flowfabric.engine.lifecycle.issue_claim_grant import issue_claim_grant
-from flowfabric.engine.lifecycle.issue_grant_and_claim import issue_grant_and_claim
-from flowfabric.engine.lifecycle.issue_reclaim_grant import issue_reclaim_grant
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import mark_lease_expired_if_due
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.engine.lifecycle.reclaim_execution import reclaim_execution
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.take import ClaimedByName
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy

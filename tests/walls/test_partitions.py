@@ -24,20 +24,20 @@ GLOBAL = {
 # Calls with many objects. Each is one statement, which a sharded deployment runs per partition.
 BATCHES = {
     "executions.read_outcomes",
-    "flows.cancel_siblings: what was drained",
-    "flows.dispatch_completions: every edge they touch, and what the groups come to",
-    "flows.owed_an_end",
-    "flows.queue_children",
-    "flows.queue_siblings",
-    "flows.submit_flows",
+    "joins.cancel_siblings: what was drained",
+    "joins.resolve_edges",
+    "joins.pending_cancels",
+    "joins.queue_children",
+    "joins.queue_siblings",
+    "flows.submission",
     "lifecycle.cancel",
     "lifecycle.complete",
     "lifecycle.create_execution",
     "lifecycle.delay",
     "lifecycle.fail",
-    "lifecycle.feed_results",
+    "lifecycle.pass_results",
     "lifecycle.hold_dependents",
-    "lifecycle.join_family",
+    "lifecycle.ensure_parent_flow",
     "lifecycle.lock_executions",
     "lifecycle.progress",
     "lifecycle.promote_dependents",
@@ -48,30 +48,30 @@ BATCHES = {
 }
 CLAIMS: Mapping[str, set[str]] = {
     "lifecycle.claim": {"claim_grant", "exec_core"},
-    "lifecycle.claim_for_worker": {"claim_grant", "exec_core"},
+    "grants.claim_for_worker": {"claim_grant", "exec_core"},
 }
 SWEEPS: Mapping[str, set[str]] = {
     "events.prune_actions": {"operator_event"},
     "flows.cancel_backlog_due": {"cancel_backlog"},
-    "flows.cancel_siblings: the groups that wait longest": {"edge_group+pending_cancel_groups"},
-    "flows.dispatch_completions: which ends, and the groups that hear of them": {
+    "joins.cancel_siblings: the groups that wait longest": {"edge_group+pending_cancel_groups"},
+    "joins.dispatch_completions: which ends, and the groups that hear of them": {
         "completion_event"
     },
-    "flows.forget_empty_flows": {"flow_core"},
-    "flows.pending_siblings": {"pending_cancel_groups"},
+    "flows.delete_empty_flows": {"flow_core"},
+    "joins.pending_siblings": {"pending_cancel_groups"},
     "flows.project_unsettled": {"flow_summary"},
-    "flows.recarry_lost_ends": {"exec_core"},
+    "joins.redispatch_lost_completions": {"exec_core"},
     "flows.reconcile_cancels": {"cancel_backlog"},
-    "flows.reconcile_siblings": {"edge_group+pending_cancel_groups"},
-    "flows.undispatched": {"completion_event"},
+    "joins.reconcile_siblings": {"edge_group+pending_cancel_groups"},
+    "joins.undispatched": {"completion_event"},
     "lifecycle.end_parked_members": {"cancel_backlog_member+exec_core"},
     "lifecycle.expire_attempts": {"exec_core"},
     "lifecycle.expire_executions": {"exec_core"},
-    "lifecycle.expire_grants": {"claim_grant"},
+    "grants.expire_grants": {"claim_grant"},
     "lifecycle.expire_leases": {"exec_core"},
-    "lifecycle.forget_finished": {"exec_core+flow_summary"},
+    "retention.delete_finished": {"exec_core+flow_summary"},
     "lifecycle.promote_due": {"exec_core"},
-    "lifecycle.trim_retention": {"exec_core+flow_summary"},
+    "retention.trim_retention": {"exec_core+flow_summary"},
     "lifecycle.unblock_routes": {"exec_core", "worker_registry"},
     "workers.expire_workers": {"worker_registry"},
     "workers.prune_worker_events": {"worker_registry_event"},
@@ -91,7 +91,7 @@ READS: Mapping[str, set[str]] = {
     "executions.search_executions: by tag": {"exec_core+exec_tag"},
     "flows.list_flows": {"edge+edge_group+exec_core+flow_core+flow_summary"},
     "lanes.count_by_lane": {"exec_core"},
-    "lifecycle.count_trimmable": {"exec_core+flow_summary"},
+    "retention.count_trimmable": {"exec_core+flow_summary"},
     "workers.list_worker_events": {"worker_registry_event"},
     "workers.list_workers": {"worker_registry"},
 }
@@ -103,26 +103,26 @@ ACROSS_IN_FUNCTIONS = {"claimable": {"claim_grant", "exec_core"}}
 # Keys that do not begin with the partition, and who looks across partitions through them.
 OTHER_KEYS = {
     "cancel_backlog_due": "flows.reconcile_cancels",
-    "claim_grant_expiry": "lifecycle.expire_grants",
+    "claim_grant_expiry": "grants.expire_grants",
     "completion_event_pkey": "readers of the outbox: one contiguous order of ids",
-    "completion_event_undispatched": "flows.dispatch_completions",
+    "completion_event_undispatched": "joins.dispatch_completions",
     "exec_body_created": "executions.search_executions",
     "exec_core_attempt_timeout": "lifecycle.expire_attempts",
     "exec_core_claim": "lifecycle.claim",
     "exec_core_deadline": "lifecycle.expire_executions",
     "exec_core_delayed": "lifecycle.promote_due",
-    "exec_core_finished": "lifecycle.forget_finished",
+    "exec_core_finished": "retention.delete_finished",
     "exec_core_held_back": "lifecycle.unblock_routes, lanes.count_by_lane",
     "exec_core_leased": "lifecycle.expire_leases",
     "exec_core_not_success": "executions.search_executions",
-    "exec_core_waits_for_others": "flows.recarry_lost_ends",
+    "exec_core_waits_for_others": "joins.redispatch_lost_completions",
     "exec_tag_search": "executions.search_executions",
-    "flow_core_empty": "flows.forget_empty_flows",
+    "flow_core_empty": "flows.delete_empty_flows",
     "flow_summary_unsettled": "flows.project_unsettled",
     "lease_event_pkey": "readers of the outbox",
     "operator_event_age": "events.prune_actions",
     "operator_event_pkey": "readers of the outbox",
-    "pending_cancel_groups_age": "flows.cancel_siblings",
+    "pending_cancel_groups_age": "joins.cancel_siblings",
     "worker_registry_event_age": "workers.prune_worker_events",
 }
 # Nobody looks across partitions through these; an execution id says enough, and they stay narrow.
@@ -200,8 +200,8 @@ def test_what_writes_across_partitions_is_the_claim_or_a_sweep() -> None:
 
     assert writing == (set(CLAIMS) | set(SWEEPS)) - {
         "flows.cancel_backlog_due",
-        "flows.pending_siblings",
-        "flows.undispatched",
+        "joins.pending_siblings",
+        "joins.undispatched",
     }
 
 

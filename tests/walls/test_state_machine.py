@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -268,7 +268,9 @@ class Walk:
 
     async def delay(self) -> None:
         wait = self.chance.choice([-5, 0, 10])
-        await delay(self.db, [Rest(lease=lease, delay=wait) for lease in self.some_leases()])
+        await delay(
+            self.db, [DelayRequest(lease=lease, delay=wait) for lease in self.some_leases()]
+        )
 
     async def release(self) -> None:
         await release(self.db, self.some_leases())

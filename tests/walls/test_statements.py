@@ -21,14 +21,14 @@ OWNER = {
     "ff.attempt": "lifecycle",
     "ff.completion_event": "lifecycle",
     "ff.lease_event": "lifecycle",
-    "ff.claim_grant": "lifecycle",
+    "ff.claim_grant": "grants",
     "ff.cancel_backlog": "flows",
     "ff.cancel_backlog_member": "flows",
-    "ff.edge": "flows",
-    "ff.edge_group": "flows",
+    "ff.edge": "joins",
+    "ff.edge_group": "joins",
     "ff.flow_core": "flows",
     "ff.flow_summary": "flows",
-    "ff.pending_cancel_groups": "flows",
+    "ff.pending_cancel_groups": "joins",
     "ff.operator_event": "events",
     "ff.lane_registry": "lanes",
     "ff.waitpoint_hmac": "keys",
@@ -39,8 +39,16 @@ OWNER = {
     "ff.partition_config": "db",
     "ff_testing.clock": "testing",
 }
-# The dispatcher marks the ends that it has carried, in the statement that carries them.
-ALSO = {("flows", "ff.completion_event")}
+# What another package than the owner writes too, and why it cannot be a statement of the owner's.
+ALSO = {
+    # A dispatch marks the completions that it resolves edges by, in the same statement.
+    ("joins", "ff.completion_event"),
+    # A submitted flow is one statement, so that it is all or nothing on an autocommit connection.
+    ("flows", "ff.edge"),
+    ("flows", "ff.edge_group"),
+    # An execution that is claimed, held back or ended loses its grants by the statement that moves it.
+    ("lifecycle", "ff.claim_grant"),
+}
 # Creating registers the lane in the same transaction (executions.md section 2). Retention removes
 # what every room keeps of an execution, in one call.
 WRITES_OF_FUNCTIONS = {

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from flowfabric import App, ChildFailed, Client, Ctx, ExecutionFailed, Fail, Retry, ValidationError
-from flowfabric.client.codec import MsgpackCodec
+from flowfabric.app.codec import MsgpackCodec
 from flowfabric.db.rows import Connection
-from flowfabric.ids import ExecutionId, child_id, family_id
+from flowfabric.ids import ExecutionId, child_id, parent_flow_id
 from flowfabric.states import PublicState
 from tests import given
 from tests.worker.facts import count, eventually, told_twice
@@ -86,7 +86,7 @@ async def test_the_results_come_in_the_order_of_the_calls(
         ("acquired", None),
         ("revoked", "completed"),
     ]
-    flow = await client.engine.describe_flow(family_id(handle.execution_id))
+    flow = await client.engine.describe_flow(parent_flow_id(handle.execution_id))
     assert flow is not None
     assert (flow.flow_kind, flow.derived_state, flow.members.total) == ("children", "completed", 6)
 
@@ -110,7 +110,7 @@ async def test_children_are_named_by_their_place_and_tell_who_made_them(
         child = child_id(handle.execution_id, 0, index, kind="square")
         snapshot = await client.describe(child)
         assert (snapshot.namespace, snapshot.lane_id, snapshot.tags) == ("shop", "default", {})
-        assert snapshot.flow_id == family_id(handle.execution_id)
+        assert snapshot.flow_id == parent_flow_id(handle.execution_id)
         creator = await db.fetchval(
             "SELECT creator_identity FROM ff.exec_body WHERE execution_id = $1", child.uuid
         )
@@ -280,7 +280,7 @@ async def test_a_handler_may_catch_what_befell_its_child(
 
     broken = child_id(handle.execution_id, 0, 1, kind="broken")
     assert set(caught) == {(broken, "plumbing", "out of order")}
-    flow = await client.engine.describe_flow(family_id(handle.execution_id))
+    flow = await client.engine.describe_flow(parent_flow_id(handle.execution_id))
     assert flow is not None
     assert flow.derived_state == "completed"
 

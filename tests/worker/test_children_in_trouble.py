@@ -25,7 +25,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.ids import ExecutionId, child_id
 from flowfabric.states import PublicState
 from tests import given
-from tests.client import crunching
+from tests.worker import crunching
 from tests.worker.facts import count, eventually, told_twice
 from tests.worker.proxy import Proxy
 from tests.worker.test_children import Site

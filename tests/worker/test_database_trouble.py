@@ -10,7 +10,7 @@ import pytest
 from flowfabric import App, Client, Ctx, Task
 from flowfabric.db.rows import Connection
 from flowfabric.states import PublicState
-from flowfabric.worker.task import ClaimedTask
+from flowfabric.worker.claimed_task import ClaimedTask
 from tests import given
 from tests.worker.facts import (
     count,

@@ -19,10 +19,10 @@ from flowfabric import (
     ValidationError,
 )
 from flowfabric.db.rows import Connection
-from flowfabric.ids import ExecutionId, child_id, family_id
+from flowfabric.ids import ExecutionId, child_id, parent_flow_id
 from flowfabric.states import PublicState
 from tests import given
-from tests.engine.flows.invariants import broken_invariants
+from tests.engine.joins.invariants import broken_invariants
 from tests.worker.facts import count, eventually, told_twice
 from tests.worker.proxy import Proxy
 from tests.worker.test_children import Site
@@ -94,7 +94,7 @@ async def test_the_next_begins_when_one_has_ended(
     assert len(await handle.attempts()) == 1
     assert await told_twice(db) == 0
     assert await broken_invariants(db) == {}
-    flow = await client.engine.describe_flow(family_id(handle.execution_id))
+    flow = await client.engine.describe_flow(parent_flow_id(handle.execution_id))
     assert flow is not None
     assert (flow.derived_state, flow.members.total, flow.edge_count) == ("completed", 6, 5)
 

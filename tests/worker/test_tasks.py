@@ -15,7 +15,7 @@ from flowfabric.engine.lifecycle.delay import Delayed
 from flowfabric.engine.lifecycle.fail import RetryScheduled, TerminalFailed
 from flowfabric.errors import ExecutionNotActive, TaskConsumed
 from flowfabric.states import PublicState
-from flowfabric.worker.task import ClaimedTask
+from flowfabric.worker.claimed_task import ClaimedTask
 from tests import given
 from tests.worker.facts import eventually
 from tests.worker.test_lease_loss import take_lease

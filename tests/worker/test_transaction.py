@@ -12,8 +12,8 @@ from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.errors import ConfigError
 from flowfabric.states import PublicState
-from flowfabric.worker.held import Held
 from flowfabric.worker.renewer import Renewer
+from flowfabric.worker.running_attempt import RunningAttempt
 from flowfabric.worker.transaction import OwnTransaction
 from tests import given
 from tests.worker.facts import eventually
@@ -239,7 +239,7 @@ async def test_a_renewal_that_finds_the_end_which_was_just_committed_is_no_loss(
     app, found = App(), []
     complete, lose = OwnTransaction.complete, Renewer._lose
 
-    def noted(renewer: Renewer, held: Held, why: Exception) -> None:
+    def noted(renewer: Renewer, held: RunningAttempt, why: Exception) -> None:
         found.append(why)
         lose(renewer, held, why)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from flowfabric.config import DATABASE_URL, DatabaseConfig, database_url
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.errors import ConfigError
 
 T = TypeVar("T")

@@ -16,18 +16,18 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
+from flowfabric.app.app import App
 from flowfabric.cli import example
 from flowfabric.cli.connection import ADDRESS, HOME, run
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.output import AsJson, DatabaseUrl, coloured, console, print_json, table
-from flowfabric.client.app import App
 from flowfabric.client.client import Client
 from flowfabric.client.handle import Handle
 from flowfabric.config import database_url as configured
 from flowfabric.config import redact
 from flowfabric.db.embedded import EmbeddedPostgres
 from flowfabric.db.migrate import migrate
-from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.errors import OutcomeError
 
 _TRY = """

@@ -15,13 +15,13 @@ from rich.markup import escape
 from flowfabric.cli.connection import ask
 from flowfabric.cli.output import AsJson, DatabaseUrl, console
 from flowfabric.cli.submit import parse_tags
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import cursor_from_hex, cursor_to_hex, encode_cursor
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.subscribe import Subscription
-from flowfabric.engine.facade import Engine
 from flowfabric.errors import StreamDisconnected, TransportError
 from flowfabric.wire import wire
 

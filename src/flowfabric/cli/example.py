@@ -7,7 +7,12 @@ import hashlib
 
 import msgspec
 
-from flowfabric import App, Ctx, Fail, Flow, Quorum, Retry
+from flowfabric.app.app import App
+from flowfabric.app.flow import Flow
+from flowfabric.errors import Fail
+from flowfabric.joins import Quorum
+from flowfabric.policy import Retry
+from flowfabric.worker.context import Ctx
 
 app = App()
 

@@ -27,8 +27,8 @@ from flowfabric.cli.executions import (
 from flowfabric.cli.output import AsJson, DatabaseUrl, Id, complain, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import who
-from flowfabric.engine.executions.search import Search
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.search_executions import Search
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.revoke_lease import Revoked
 from flowfabric.errors import FlowFabricError, invalid_input

@@ -20,11 +20,11 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.cli.submit import parse_tags
-from flowfabric.engine.events.history import Occurrence
-from flowfabric.engine.executions.attempts import Attempt
-from flowfabric.engine.executions.describe import ExecutionSnapshot
-from flowfabric.engine.executions.search import Search
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.events.read_history import Occurrence
+from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
+from flowfabric.engine.executions.list_attempts import Attempt
+from flowfabric.engine.executions.search_executions import Search
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState

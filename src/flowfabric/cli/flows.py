@@ -29,10 +29,10 @@ from flowfabric.cli.output import (
 from flowfabric.cli.pictures import Picture, dot, mermaid
 from flowfabric.client.every_member import every_member
 from flowfabric.client.identity import who
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
-from flowfabric.engine.flows.list_flows import FlowMember
+from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, parse_uuid
 from flowfabric.states import CancellationPolicy

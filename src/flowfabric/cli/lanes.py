@@ -20,9 +20,9 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.client.identity import who
-from flowfabric.engine.lanes.list_lanes import LaneCount
+from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_retention import KEEP
-from flowfabric.engine.lifecycle.trim_retention import DEFAULT_RETENTION
+from flowfabric.policy import DEFAULT_RETENTION
 from flowfabric.states import LaneState
 
 app = typer.Typer(help="Lanes: what waits where; pause, resume, drain, disable.")

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-from flowfabric.client.app import App
+from flowfabric.app.app import App
 from flowfabric.errors import ConfigError
 
 

@@ -7,8 +7,8 @@ from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot
-from flowfabric.engine.flows.edges import EdgeSnapshot
-from flowfabric.engine.flows.list_flows import FlowMember
+from flowfabric.engine.flows.edge import EdgeSnapshot
+from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.states import GroupState, PublicState

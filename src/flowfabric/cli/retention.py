@@ -15,8 +15,8 @@ from flowfabric.cli.durations import duration, spoken
 from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import who
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.lifecycle.trim_retention import Trim
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.retention.trim import Trim
 from flowfabric.errors import NotFound
 
 app = typer.Typer(help="Forget executions that ended long ago.", no_args_is_help=True)

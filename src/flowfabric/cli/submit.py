@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 import typer
 
+from flowfabric.app.task import task_policy
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
 from flowfabric.client.client import Client
-from flowfabric.client.task import task_policy
 from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from flowfabric.engine.executions.list_expired_leases import AfterLease, ExpiredLeasePage
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import Noop, Rotated
-from flowfabric.engine.lanes.list_lanes import LaneCount
+from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, Revoked
-from flowfabric.engine.lifecycle.trim_retention import Trim
+from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.workers.list_workers import WorkerPage
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import milliseconds

@@ -9,27 +9,27 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.app.flow import Flow
+from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin
+from flowfabric.client.batching import BATCH, CHUNK, FLOW, MEMBERS, Batcher, create_together
 from flowfabric.client.enqueue import enqueue, enqueue_flow
-from flowfabric.client.flow import Flow
 from flowfabric.client.flow_handle import FlowHandle
-from flowfabric.client.gather import BATCH, CHUNK, FLOW, MEMBERS, Gatherer, create_together
 from flowfabric.client.handle import Handle
 from flowfabric.client.identity import who
-from flowfabric.client.task import Call
-from flowfabric.client.waits import Waits
+from flowfabric.client.waiting import Waits
 from flowfabric.config import DatabaseConfig, require_database_url
 from flowfabric.db.transaction import repeated
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import FROM_NOW
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.subscribe import Subscription
-from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
-from flowfabric.engine.executions.search import Search, SearchPage
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.executions.search_executions import Search, SearchPage
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.errors import invalid_input
@@ -60,8 +60,8 @@ class Client:
         self.engine = engine
         self.namespace = namespace
         self.identity = who()
-        self._submits = Gatherer(engine.create_execution, at_most=BATCH)
-        self._starts = Gatherer(
+        self._submits = Batcher(engine.create_execution, at_most=BATCH)
+        self._starts = Batcher(
             engine.submit_flows,
             at_most=MEMBERS,
             weight=lambda flow: max(FLOW, len(flow.members)),

@@ -8,7 +8,7 @@ from typing import Any, Final, LiteralString, cast
 
 from flowfabric.db.rows import positional
 from flowfabric.engine.flows.new_flow import NewFlow
-from flowfabric.engine.flows.submit_flow import (
+from flowfabric.engine.flows.submission import (
     SUBMIT_FLOWS,
     FlowSubmitted,
     Submission,

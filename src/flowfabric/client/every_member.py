@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.list_flows import FlowMember
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 
 

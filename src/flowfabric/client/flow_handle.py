@@ -10,7 +10,7 @@ from uuid import UUID
 from flowfabric.client.every_member import every_member
 from flowfabric.client.handle import Handle
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
-from flowfabric.engine.flows.list_flows import FlowMember
+from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
 from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
 from flowfabric.wire import read_untyped

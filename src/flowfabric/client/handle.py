@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from flowfabric.engine.events.history import Occurrence
-from flowfabric.engine.executions.attempts import Attempt
-from flowfabric.engine.executions.describe import ExecutionSnapshot
+from flowfabric.engine.events.read_history import Occurrence
+from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
-from flowfabric.engine.executions.outcomes import Outcome
+from flowfabric.engine.executions.list_attempts import Attempt
+from flowfabric.engine.executions.read_outcomes import Outcome
 from flowfabric.errors import (
     ExecutionCancelled,
     ExecutionExpired,

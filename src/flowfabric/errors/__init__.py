@@ -57,7 +57,7 @@ from flowfabric.errors.outcomes import (
     OutcomeError,
     ResultTimeout,
 )
-from flowfabric.errors.standing import (
+from flowfabric.errors.state import (
     Conflict,
     Contention,
     ExecutionNotActive,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from flowfabric.errors.base import FlowFabricError
-from flowfabric.errors.standing import Conflict, Contention, StateError
+from flowfabric.errors.state import Conflict, Contention, StateError
 
 if TYPE_CHECKING:
     from flowfabric.ids import ExecutionId

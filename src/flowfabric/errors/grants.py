@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from flowfabric.errors.base import EngineError, RetryClass
-from flowfabric.errors.standing import Conflict, Contention, StateError
+from flowfabric.errors.state import Conflict, Contention, StateError
 
 if TYPE_CHECKING:
     from flowfabric.ids import ExecutionId

@@ -10,26 +10,23 @@ import msgspec
 from flowfabric.db.listen import expire_waiters
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.prune_actions import prune_actions
-from flowfabric.engine.flows.dispatch_completions import dispatch_completions, undispatched
-from flowfabric.engine.flows.end_cancelled_members import cancel_backlog_due, reconcile_cancels
-from flowfabric.engine.flows.forget_empty_flows import forget_empty_flows
-from flowfabric.engine.flows.project_flow_summary import project_unsettled
-from flowfabric.engine.flows.queue_siblings import (
-    cancel_siblings,
-    pending_siblings,
-    reconcile_siblings,
-)
-from flowfabric.engine.flows.recarry_lost_ends import recarry_lost_ends
+from flowfabric.engine.flows.delete_empty_flows import delete_empty_flows
+from flowfabric.engine.flows.project_unsettled import project_unsettled
+from flowfabric.engine.flows.reconcile_cancels import cancel_backlog_due, reconcile_cancels
+from flowfabric.engine.grants.expire_grants import expire_grants
+from flowfabric.engine.joins.cancel_siblings import cancel_siblings, pending_siblings
+from flowfabric.engine.joins.dispatch_completions import dispatch_completions, undispatched
+from flowfabric.engine.joins.reconcile_siblings import reconcile_siblings
+from flowfabric.engine.joins.redispatch_lost_completions import redispatch_lost_completions
 from flowfabric.engine.lifecycle.block_execution import unblock_routes
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
-from flowfabric.engine.lifecycle.expire_grants import expire_grants
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.engine.lifecycle.trim_retention import forget_finished
+from flowfabric.engine.retention.delete_finished import delete_finished
 from flowfabric.engine.workers.expire_workers import expire_workers
-from flowfabric.engine.workers.list_worker_events import prune_worker_events
+from flowfabric.engine.workers.prune_worker_events import prune_worker_events
 
 Step = Callable[[Connection, int], Awaitable[int]]
 Check = Callable[[Connection], Awaitable[bool]]
@@ -54,7 +51,7 @@ SWEEPS: Final = (
     Sweep(expire_leases, every=1.0),
     Sweep(expire_attempts, every=2.0),
     Sweep(expire_executions, every=5.0),
-    Sweep(recarry_lost_ends, every=15.0, batch=50),
+    Sweep(redispatch_lost_completions, every=15.0, batch=50),
     Sweep(dispatch_completions, every=1.0, batch=256, check=undispatched),
     Sweep(cancel_siblings, every=1.0, batch=50, check=pending_siblings),
     Sweep(reconcile_siblings, every=10.0, batch=50),
@@ -65,8 +62,8 @@ SWEEPS: Final = (
     Sweep(expire_workers, every=30.0),
     Sweep(expire_waiters, every=60.0),
     Sweep(expire_grants, every=30.0),
-    Sweep(forget_finished, every=60.0),
-    Sweep(forget_empty_flows, every=3600.0),
+    Sweep(delete_finished, every=60.0),
+    Sweep(delete_empty_flows, every=3600.0),
     Sweep(prune_worker_events, every=3600.0),
     Sweep(prune_actions, every=3600.0),
 )

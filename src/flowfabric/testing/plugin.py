@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from flowfabric.engine.facade import Engine
+    from flowfabric.engine.engine import Engine
     from flowfabric.testing.clock import Clock
     from flowfabric.testing.databases import TestServer
 
@@ -50,7 +50,7 @@ async def ff_dsn(ff_server: TestServer) -> AsyncGenerator[str]:
 async def ff_engine(ff_dsn: str) -> AsyncGenerator[Engine]:
     """The engine on this test's database."""
     from flowfabric.config import DatabaseConfig
-    from flowfabric.engine.facade import Engine
+    from flowfabric.engine.engine import Engine
 
     engine = await Engine.connect(DatabaseConfig(dsn=ff_dsn), role="tests")
     try:

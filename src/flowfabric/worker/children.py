@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 from uuid import UUID
 
 from flowfabric.db.transaction import repeated
-from flowfabric.engine.lifecycle.delay import Delayed, Rest
+from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
 from flowfabric.errors import (
     ChildFailed,
@@ -24,14 +24,14 @@ from flowfabric.errors import (
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Disposition, JoinPolicy, Quorum
 from flowfabric.states import GroupState, PublicState
-from flowfabric.worker.brood import Brood, Child, ChildCall, child_failed
+from flowfabric.worker.child_batch import Child, ChildBatch, ChildCall, child_failed
 
 if TYPE_CHECKING:
-    from flowfabric.engine.executions.outcomes import Outcome
-    from flowfabric.engine.facade import Engine
-    from flowfabric.engine.flows.read_wait import Wait
-    from flowfabric.engine.flows.read_window import Window
-    from flowfabric.worker.held import Held
+    from flowfabric.engine.engine import Engine
+    from flowfabric.engine.executions.read_outcomes import Outcome
+    from flowfabric.engine.joins.read_join import Join
+    from flowfabric.engine.joins.read_window import Window
+    from flowfabric.worker.running_attempt import RunningAttempt
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -46,9 +46,9 @@ class Parked(BaseException):
 class Children:
     """The children of one running attempt, called in turn so that each call has its place."""
 
-    def __init__(self, held: Held, engine: Engine) -> None:
-        self._held, self._engine = held, engine
-        self._lease = held.claimed.lease
+    def __init__(self, running: RunningAttempt, engine: Engine) -> None:
+        self._running, self._engine = running, engine
+        self._lease = running.claimed.lease
         self._position = 0
         self._turn = asyncio.Lock()
 
@@ -56,87 +56,87 @@ class Children:
         self, calls: Iterable[ChildCall[R]], concurrency: int | None = None
     ) -> list[R]:
         """What all of them returned; raises `ChildFailed` as soon as one has failed."""
-        brood = self._next(calls)
+        batch = self._next(calls)
         if concurrency is None:
-            return await self._all(brood) if brood.calls else []
-        window = await self._in_turn(brood, concurrency, until_lost=True)
+            return await self._all(batch) if batch.calls else []
+        window = await self._in_turn(batch, concurrency, until_lost=True)
         if window.lost:
             raise await self._failed(window.lost[0])
-        return [brood.value(end) for end in await self._ends(brood.calls)]
+        return [batch.value(end) for end in await self._ends(batch.calls)]
 
     async def gather_ends(
         self, calls: Iterable[ChildCall[R]], concurrency: int | None = None
     ) -> list[R | ChildFailed]:
         """What each returned or failed with, once all have ended."""
-        brood = self._next(calls)
+        batch = self._next(calls)
         if concurrency is not None:
-            await self._in_turn(brood, concurrency, until_lost=False)
-        elif brood.calls:
+            await self._in_turn(batch, concurrency, until_lost=False)
+        elif batch.calls:
             # More successes than there are children: decided when none of them runs any more.
-            await self._decided(brood, Quorum(len(brood.calls) + 1, "let_run"))
-        ends = await self._ends(brood.calls)
+            await self._decided(batch, Quorum(len(batch.calls) + 1, "let_run"))
+        ends = await self._ends(batch.calls)
         return [
-            brood.value(end) if end.public_state is PublicState.COMPLETED else child_failed(end)
+            batch.value(end) if end.public_state is PublicState.COMPLETED else child_failed(end)
             for end in ends
         ]
 
     async def race(self, calls: Iterable[ChildCall[R]]) -> R:
         """What the first that succeeds returned."""
-        brood = self._next(calls)
-        if not brood.calls:
+        batch = self._next(calls)
+        if not batch.calls:
             raise invalid_input("calls", 0, "must be at least one to race")
-        [winner] = await self._first(brood, 1, AnyOf())
+        [winner] = await self._first(batch, 1, AnyOf())
         return winner
 
     async def quorum(
         self, k: int, calls: Iterable[ChildCall[R]], on_satisfied: Disposition
     ) -> list[R]:
         """What the first `k` that succeed returned."""
-        brood = self._next(calls)
+        batch = self._next(calls)
         policy = Quorum(k, on_satisfied)
-        if k > len(brood.calls):
-            raise invalid_input("k", k, f"is more than the {len(brood.calls)} calls")
-        return await self._first(brood, k, policy)
+        if k > len(batch.calls):
+            raise invalid_input("k", k, f"is more than the {len(batch.calls)} calls")
+        return await self._first(batch, k, policy)
 
     async def spawn(self, call: ChildCall[R], *, detached: bool) -> Child[R]:
         """A child that runs while its parent goes on."""
-        brood = self._next([call])
-        await self._spawned(brood, None if detached else AllOf())
-        [execution_id] = brood.calls
+        batch = self._next([call])
+        await self._spawned(batch, None if detached else AllOf())
+        [execution_id] = batch.calls
 
         async def result() -> R:
             if detached:
                 raise invalid_input("child", str(execution_id), "is detached: nobody waits for it")
-            [only] = await self._all(brood)
+            [only] = await self._all(batch)
             return only
 
         return Child(execution_id, result)
 
     # The parts.
 
-    def _next(self, calls: Iterable[ChildCall[R]]) -> Brood[R]:
+    def _next(self, calls: Iterable[ChildCall[R]]) -> ChildBatch[R]:
         position, self._position = self._position, self._position + 1
-        return Brood(self._lease.execution_id, position, list(calls))
+        return ChildBatch(self._lease.execution_id, position, list(calls))
 
-    async def _all(self, brood: Brood[R]) -> list[R]:
-        wait = await self._decided(brood, AllOf())
+    async def _all(self, batch: ChildBatch[R]) -> list[R]:
+        wait = await self._decided(batch, AllOf())
         if wait.group_state is not GroupState.SATISFIED:
-            raise await self._failure(brood, wait)
-        return [brood.value(end) for end in await self._ends(brood.calls)]
+            raise await self._failure(batch, wait)
+        return [batch.value(end) for end in await self._ends(batch.calls)]
 
-    async def _first(self, brood: Brood[R], k: int, policy: JoinPolicy) -> list[R]:
+    async def _first(self, batch: ChildBatch[R], k: int, policy: JoinPolicy) -> list[R]:
         """What the first `k` that succeeded returned, in the order of the calls."""
-        wait = await self._decided(brood, policy)
+        wait = await self._decided(batch, policy)
         if wait.group_state is not GroupState.SATISFIED:
-            raise await self._failure(brood, wait)
+            raise await self._failure(batch, wait)
         first = wait.succeeded[:k]
-        ends = await self._ends([each for each in brood.calls if each in first])
-        return [brood.value(end) for end in ends]
+        ends = await self._ends([each for each in batch.calls if each in first])
+        return [batch.value(end) for end in ends]
 
-    async def _spawned(self, brood: Brood[R], policy: JoinPolicy | None) -> Wait | None:
+    async def _spawned(self, batch: ChildBatch[R], policy: JoinPolicy | None) -> Join | None:
         """The children exist; without a policy they are nobody's."""
-        executions = [brood.execution(child) for child in brood.calls]
-        wait = None if policy is None else brood.wait
+        executions = [batch.execution(child) for child in batch.calls]
+        wait = None if policy is None else batch.wait
         async with self._turn:
             found = await self._fenced(
                 lambda: self._engine.spawn_children(
@@ -144,16 +144,16 @@ class Children:
                 )
             )
             if policy is not None:
-                self._held.joined = True
+                self._running.joined = True
             return found
 
-    async def _in_turn(self, brood: Brood[R], concurrency: int, *, until_lost: bool) -> Window:
+    async def _in_turn(self, batch: ChildBatch[R], concurrency: int, *, until_lost: bool) -> Window:
         """The children once all have ended, or `until_lost` one was; a few at a time.
 
         Whenever some have ended the attempt goes on, starts as many others, and is put down again.
         """
         _check_concurrency(concurrency)
-        waits = brood.waits()
+        waits = batch.waits()
         while True:
             async with self._turn:
                 window = await self._fenced(lambda: self._engine.read_window(self._lease, waits))
@@ -162,14 +162,14 @@ class Children:
                     return window
                 known = {*window.running, *window.succeeded, *window.lost}
                 missing = (
-                    (wait, brood.execution(child))
+                    (wait, batch.execution(child))
                     for wait, child in waits.items()
                     if child not in known
                 )
                 new = dict(islice(missing, max(0, concurrency - len(window.running))))
                 if new:
                     await self._fenced(partial(self._engine.spawn_apart, self._lease, new))
-                    self._held.joined = True
+                    self._running.joined = True
             open_waits = [wait for wait, child in waits.items() if child in window.running]
             async with self._turn:
                 await self._park(*open_waits, *new)
@@ -182,14 +182,14 @@ class Children:
         except (NotFound, ExecutionNotActive, StaleLease, LeaseExpired) as refusal:
             self._lose(refusal)
 
-    async def _decided(self, brood: Brood[R], policy: JoinPolicy) -> Wait:
+    async def _decided(self, batch: ChildBatch[R], policy: JoinPolicy) -> Join:
         """The wait once it is decided; until then the attempt is put down."""
-        wait = await self._spawned(brood, policy)
-        name = ExecutionId(self._lease.execution_id.partition_key, brood.wait)
+        wait = await self._spawned(batch, policy)
+        name = ExecutionId(self._lease.execution_id.partition_key, batch.wait)
         while wait is None or wait.group_state is GroupState.PENDING:
             async with self._turn:
-                await self._park(brood.wait)
-            wait = await repeated(lambda: self._engine.read_wait(name))
+                await self._park(batch.wait)
+            wait = await repeated(lambda: self._engine.read_join(name))
         return wait
 
     async def _ends(self, children: Iterable[ExecutionId]) -> list[Outcome]:
@@ -201,9 +201,9 @@ class Children:
                 await self._rest()
         return [found[each] for each in wanted]
 
-    async def _failure(self, brood: Brood[R], wait: Wait) -> ChildFailed:
+    async def _failure(self, batch: ChildBatch[R], wait: Join) -> ChildFailed:
         """The first, in the order of the calls, of those that made the wait impossible."""
-        return await self._failed(next(each for each in brood.calls if each in wait.lost))
+        return await self._failed(next(each for each in batch.calls if each in wait.lost))
 
     async def _failed(self, first: ExecutionId) -> ChildFailed:
         end = (await repeated(lambda: self._engine.read_outcomes([first]))).get(first)
@@ -227,26 +227,26 @@ class Children:
     async def _rest(self) -> NoReturn:
         """Let go of the attempt for a moment."""
         self._check()
-        rest = Rest(lease=self._lease, delay=_LOOK_AGAIN)
+        rest = DelayRequest(lease=self._lease, delay=_LOOK_AGAIN)
         [answer] = await repeated(lambda: self._engine.delay([rest]))
         if isinstance(answer, Delayed):
             self._put_down()
         self._lose(answer)
 
     def _check(self) -> None:
-        if self._held.parked:
+        if self._running.parked:
             raise Parked
-        if self._held.lost:
+        if self._running.lost:
             raise LeaseLost(f"the lease of {self._lease.execution_id} is gone")
 
     def _put_down(self) -> NoReturn:
-        self._held.parked = self._held.finished = True
+        self._running.parked = self._running.finished = True
         raise Parked
 
     def _lose(self, refusal: Exception) -> NoReturn:
-        self._held.lost = True
-        if self._held.on_lost is not None:
-            self._held.on_lost.set()
+        self._running.lost = True
+        if self._running.on_lost is not None:
+            self._running.on_lost.set()
         raise LeaseLost(str(refusal)) from refusal
 
 

@@ -15,14 +15,14 @@ from flowfabric.ids import ExecutionId
 from flowfabric.joins import Disposition
 from flowfabric.states import AttemptType, PublicState
 from flowfabric.wire import read_untyped
-from flowfabric.worker.brood import Child, ChildCall
+from flowfabric.worker.child_batch import Child, ChildCall
 from flowfabric.worker.children import Children
 
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
-    from flowfabric.engine.facade import Engine
-    from flowfabric.engine.lifecycle.claim import Claimed
-    from flowfabric.worker.held import Held
+    from flowfabric.engine.engine import Engine
+    from flowfabric.engine.lifecycle.sql.lease import Claimed
+    from flowfabric.worker.running_attempt import RunningAttempt
     from flowfabric.worker.transaction import OwnTransaction
 
 T = TypeVar("T")
@@ -39,37 +39,37 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseHealth:
     """How the lease of the running attempt is doing."""
 
-    def __init__(self, held: Held) -> None:
-        self._held = held
+    def __init__(self, running: RunningAttempt) -> None:
+        self._running = running
 
     @property
     def healthy(self) -> bool:
-        """Held, with fewer than three failed renewals in a row."""
-        return not self._held.lost and self._held.failures < 3
+        """RunningAttempt, with fewer than three failed renewals in a row."""
+        return not self._running.lost and self._running.failures < 3
 
     @property
     def failures(self) -> int:
-        return self._held.failures
+        return self._running.failures
 
     @property
     def lost(self) -> asyncio.Event:
         """Set when the lease is gone."""
-        if self._held.on_lost is None:
-            self._held.on_lost = asyncio.Event()
-            if self._held.lost:
-                self._held.on_lost.set()
-        return self._held.on_lost
+        if self._running.on_lost is None:
+            self._running.on_lost = asyncio.Event()
+            if self._running.lost:
+                self._running.on_lost.set()
+        return self._running.on_lost
 
 
 class Ctx:
     """The running attempt: who it is, how to report progress, whether its lease still holds."""
 
-    __slots__ = ("_children", "_engine", "_held", "_loop", "_own", "state")
+    __slots__ = ("_children", "_engine", "_loop", "_own", "_running", "state")
 
     def __init__(
-        self, held: Held, engine: Engine, state: SimpleNamespace, own: OwnTransaction
+        self, running: RunningAttempt, engine: Engine, state: SimpleNamespace, own: OwnTransaction
     ) -> None:
-        self._held = held
+        self._running = running
         self._own = own
         self._engine = engine
         self._loop = asyncio.get_running_loop()
@@ -80,49 +80,49 @@ class Ctx:
     @property
     def abandoned(self) -> bool:
         """Has the worker given up waiting for this handler?"""
-        return self._held.abandoned
+        return self._running.abandoned
 
     @property
     def claimed(self) -> Claimed:
         """What was claimed, as the engine gave it."""
-        return self._held.claimed
+        return self._running.claimed
 
     @property
     def execution_id(self) -> ExecutionId:
-        return self._held.claimed.lease.execution_id
+        return self._running.claimed.lease.execution_id
 
     @property
     def attempt_index(self) -> int:
-        return self._held.claimed.lease.attempt_index
+        return self._running.claimed.lease.attempt_index
 
     @property
     def attempt_type(self) -> AttemptType:
-        return self._held.claimed.attempt_type
+        return self._running.claimed.attempt_type
 
     @property
     def kind(self) -> str:
-        return self._held.claimed.execution_kind
+        return self._running.claimed.execution_kind
 
     @property
     def lane(self) -> str:
-        return self._held.claimed.lane_id
+        return self._running.claimed.lane_id
 
     @property
     def tags(self) -> dict[str, str]:
-        return self._held.claimed.tags
+        return self._running.claimed.tags
 
     @property
     def payload(self) -> bytes:
         """The payload as it was submitted."""
-        return self._held.claimed.input_payload
+        return self._running.claimed.input_payload
 
     @property
     def lease(self) -> LeaseHealth:
-        return LeaseHealth(self._held)
+        return LeaseHealth(self._running)
 
     @property
     def fence(self) -> Fence:
-        lease = self._held.claimed.lease
+        lease = self._running.claimed.lease
         return Fence(
             lease_id=lease.lease_id, lease_epoch=lease.lease_epoch, attempt_id=lease.attempt_id
         )
@@ -136,7 +136,7 @@ class Ctx:
         """Store how far the attempt has come; raises `LeaseLost` when it is no longer ours."""
         self.check()
         refusal = await self._engine.progress(
-            self._held.claimed.lease, percent=percent, message=message
+            self._running.claimed.lease, percent=percent, message=message
         )
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
@@ -146,7 +146,7 @@ class Ctx:
 
         Empty for an execution that is no member of a flow.
         """
-        if self._held.claimed.flow_id is None:
+        if self._running.claimed.flow_id is None:
             return {}
         found = await self._engine.read_upstream_results(self.execution_id)
         return {
@@ -167,7 +167,7 @@ class Ctx:
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is gone."""
-        if self._held.lost:
+        if self._running.lost:
             raise LeaseLost(f"the lease of {self.execution_id} is gone")
 
     # Children. A handler that waits for them lets go of its slot and runs again, from the top, once
@@ -238,7 +238,7 @@ class Ctx:
     def _family(self) -> Children:
         """The children of this attempt."""
         if self._children is None:
-            self._children = Children(self._held, self._engine)
+            self._children = Children(self._running, self._engine)
         return self._children
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from flowfabric.db.listen import WAITING_FOR, Listener, leave, rung, wait_for
 from flowfabric.db.transaction import run
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 
 POLL_LISTENING: Final = 3.0

@@ -18,18 +18,19 @@ import msgspec
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.listen import Listener
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.lifecycle.claim import MAX_BATCH, Claimed
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.lifecycle.claim import MAX_BATCH
+from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
-from flowfabric.worker.attempt import Recorded, run_attempt
+from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.doorbell import Doorbell
 from flowfabric.worker.handler import Handler
-from flowfabric.worker.held import Held, Holdings, was_cancelled
-from flowfabric.worker.outbox import Outbox
+from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
+from flowfabric.worker.run_attempt import Recorded, run_attempt
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 from flowfabric.worker.settings import WorkerSettings
-from flowfabric.worker.task import ClaimedTask
 from flowfabric.worker.transaction import Transactions
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -62,8 +63,8 @@ class Worker:
         self._transactions = Transactions(
             self._database, at_once=settings.transactions, role=f"handlers of {self.instance}"[:60]
         )
-        self._holdings = Holdings()
-        self._buffer: deque[Held] = deque()
+        self._held_leases = HeldLeases()
+        self._buffer: deque[RunningAttempt] = deque()
         self._slots: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
@@ -83,9 +84,9 @@ class Worker:
         then cancels them and hands back what is left. A second signal ends the process at once.
         """
         with self._signals() if handle_signals else contextlib.nullcontext():
-            async with self._running() as (engine, outbox, doorbell, listener):
+            async with self._running() as (engine, recorder, doorbell, listener):
                 with listener.bell(*[f"lane:{lane}" for lane in self.settings.lanes]) as bell:
-                    await self._claim_until_stopped(engine, outbox, doorbell, bell)
+                    await self._claim_until_stopped(engine, recorder, doorbell, bell)
 
     async def run_until_idle(self) -> None:
         """Run everything that is claimable now, and what that makes claimable; then stop."""
@@ -118,10 +119,10 @@ class Worker:
         At most `concurrency` are out at a time. Leaving `async with task` without having ended it
         hands it back.
         """
-        async with self._running() as (engine, outbox, doorbell, listener):
+        async with self._running() as (engine, recorder, doorbell, listener):
             with listener.bell(*[f"lane:{lane}" for lane in self.settings.lanes]) as bell:
                 while not self._stopping.is_set():
-                    if len(self._holdings) >= self.settings.concurrency:
+                    if len(self._held_leases) >= self.settings.concurrency:
                         self._room_made.clear()
                         await self._room_made.wait()
                         continue
@@ -131,13 +132,13 @@ class Worker:
                             return
                         await self._rest(doorbell, bell)
                         continue
-                    held = self._hold(claimed[0])
-                    yield ClaimedTask(held, engine, outbox, on_end=self._room_made.set)
+                    running = self._hold(claimed[0])
+                    yield ClaimedTask(running, engine, recorder, on_end=self._room_made.set)
 
     # The parts.
 
     @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncGenerator[tuple[Engine, Outbox, Doorbell, Listener]]:
+    async def _running(self) -> AsyncGenerator[tuple[Engine, OutcomeRecorder, Doorbell, Listener]]:
         """Everything around the claim loop: started in order, stopped in the opposite one."""
         settings = self.settings
         engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
@@ -157,7 +158,7 @@ class Worker:
                 settings,
                 self.instance,
                 tuple(self.handlers),
-                self._holdings,
+                self._held_leases,
                 self._lose,
             )
             renewer.start()
@@ -166,27 +167,27 @@ class Worker:
             stack.push_async_callback(listener.close)
             if settings.reconcile:
                 stack.push_async_callback(_cancelled, asyncio.create_task(reconcile(engine.pool)))
-            outbox = Outbox(engine, self._holdings)
-            recording = asyncio.create_task(outbox.run(), name="flowfabric outbox")
+            recorder = OutcomeRecorder(engine, self._held_leases)
+            recording = asyncio.create_task(recorder.run(), name="flowfabric recorder")
             stack.push_async_callback(_cancelled, recording)
-            carrying = asyncio.create_task(outbox.dispatch(), name="flowfabric dispatch")
+            carrying = asyncio.create_task(recorder.dispatch(), name="flowfabric dispatch")
             stack.push_async_callback(_cancelled, carrying)
             doorbell = Doorbell(engine, listener, self.instance, list(settings.lanes))
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
             self._started.set()
             try:
-                yield engine, outbox, doorbell, listener
+                yield engine, recorder, doorbell, listener
             finally:
-                await self._drain(outbox)
+                await self._drain(recorder)
                 with contextlib.suppress(FlowFabricError, TimeoutError):
                     async with asyncio.timeout(_STOP_WITHIN):
                         await doorbell.leave()
         log.info("worker %s stopped", self.instance)
 
     async def _claim_until_stopped(
-        self, engine: Engine, outbox: Outbox, doorbell: Doorbell, bell: asyncio.Event
+        self, engine: Engine, recorder: OutcomeRecorder, doorbell: Doorbell, bell: asyncio.Event
     ) -> None:
-        self._refill = partial(self._fill_slots, engine, outbox)
+        self._refill = partial(self._fill_slots, engine, recorder)
         while not self._stopping.is_set():
             room = self._room()
             if room <= 0:
@@ -203,7 +204,7 @@ class Worker:
                 self._room_made.clear()
                 await self._room_made.wait()
             elif self._until_idle:
-                if not await outbox.drained():
+                if not await recorder.drained():
                     return
             else:
                 await self._rest(doorbell, bell)
@@ -242,7 +243,7 @@ class Worker:
             doing.cancel()
 
     async def _rest(self, doorbell: Doorbell, bell: asyncio.Event) -> None:
-        """Wait for work, or for the end."""
+        """Join for work, or for the end."""
         try:
             waiting = asyncio.create_task(doorbell.wait(bell))
             stopping = asyncio.create_task(self._stopping.wait())
@@ -264,16 +265,16 @@ class Worker:
         wanted = settings.concurrency + min(int(ahead), settings.prefetch)
         return wanted - len(self._slots) - len(self._buffer)
 
-    def _hold(self, claimed: Claimed) -> Held:
-        held = Held(claimed, self._claim_sent_at)
-        self._holdings.add(held)
-        return held
+    def _hold(self, claimed: Claimed) -> RunningAttempt:
+        running = RunningAttempt(claimed, self._claim_sent_at)
+        self._held_leases.add(running)
+        return running
 
-    def _fill_slots(self, engine: Engine, outbox: Outbox) -> None:
+    def _fill_slots(self, engine: Engine, recorder: OutcomeRecorder) -> None:
         """Start as many slots as there is work and room for, each with what it runs first."""
         free = self.settings.concurrency - len(self._slots)
         for _ in range(min(free, len(self._buffer))):
-            slot = asyncio.create_task(self._work(engine, outbox, self._buffer.popleft()))
+            slot = asyncio.create_task(self._work(engine, recorder, self._buffer.popleft()))
             self._slots.add(slot)
             slot.add_done_callback(self._free)
 
@@ -284,75 +285,75 @@ class Worker:
             self._refill()
         self._room_made.set()
 
-    async def _work(self, engine: Engine, outbox: Outbox, first: Held) -> None:
+    async def _work(self, engine: Engine, recorder: OutcomeRecorder, first: RunningAttempt) -> None:
         """One slot: run `first`, then what is buffered, one after the other, until nothing is."""
         this = asyncio.current_task()
         self._buffer.appendleft(first)
         while self._buffer and not self._stopping.is_set():
-            held = self._buffer.popleft()
-            if held.lost:
-                self._holdings.discard(held)
+            running = self._buffer.popleft()
+            if running.lost:
+                self._held_leases.discard(running)
                 continue
-            held.slot = this
+            running.slot = this
             began = time.monotonic()
             outcome = await run_attempt(
-                held,
-                self.handlers[held.claimed.execution_kind],
+                running,
+                self.handlers[running.claimed.execution_kind],
                 engine,
                 self.state,
                 self._transactions,
             )
-            held.slot = None
+            running.slot = None
             if isinstance(outcome, Recorded):
-                outbox.recorded_elsewhere(held)
+                recorder.recorded_elsewhere(running)
                 outcome = None
-            if held.lost:
+            if running.lost:
                 # The slot was cancelled, perhaps with the cancellation still to come: it ends here,
                 # and a fresh one takes its place.
-                self._holdings.discard(held)
+                self._held_leases.discard(running)
                 return
             self._run_seconds += 0.02 * (time.monotonic() - began - self._run_seconds)
             if outcome is not None:
-                outbox.put(held, outcome)
+                recorder.put(running, outcome)
             else:
-                self._holdings.discard(held)
+                self._held_leases.discard(running)
             self._room_made.set()
 
-    def _lose(self, held: Held, why: Exception) -> None:
+    def _lose(self, running: RunningAttempt, why: Exception) -> None:
         """The renewer found a lease gone."""
-        if held.finished:
+        if running.finished:
             return
-        execution_id = held.claimed.lease.execution_id
+        execution_id = running.claimed.lease.execution_id
         if was_cancelled(why):
             log.info("%s was cancelled while it ran", execution_id)
         else:
             log.warning("lost the lease of %s: %s", execution_id, why)
-        if held.on_lost is not None:
-            held.on_lost.set()
-        if held.slot is not None and self.settings.on_lease_lost == "cancel":
-            held.slot.cancel()
+        if running.on_lost is not None:
+            running.on_lost.set()
+        if running.slot is not None and self.settings.on_lease_lost == "cancel":
+            running.slot.cancel()
 
-    async def _drain(self, outbox: Outbox) -> None:
+    async def _drain(self, recorder: OutcomeRecorder) -> None:
         """Hand back what was not begun, wait for what runs, then hand back the rest."""
         self._stopping.set()
         while self._buffer:
-            held = self._buffer.popleft()
-            outbox.put(held, held.claimed.lease)
+            running = self._buffer.popleft()
+            recorder.put(running, running.claimed.lease)
         if self._slots:
             log.info("draining: %s handlers still run", len(self._slots))
             await asyncio.wait(tuple(self._slots), timeout=self.settings.drain)
-        for held in self._holdings:
-            if not held.finished:
-                log.warning("handing back %s", held.claimed.lease.execution_id)
-                slot, held.abandoned = held.slot, True
-                outbox.put(held, held.claimed.lease)
+        for running in self._held_leases:
+            if not running.finished:
+                log.warning("handing back %s", running.claimed.lease.execution_id)
+                slot, running.abandoned = running.slot, True
+                recorder.put(running, running.claimed.lease)
                 if slot is not None:
                     slot.cancel()
         if self._slots:
             await asyncio.wait(tuple(self._slots), timeout=1.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.lease_ttl):
-                await outbox.drained()
+                await recorder.drained()
 
     @contextlib.contextmanager
     def _signals(self) -> Generator[None]:

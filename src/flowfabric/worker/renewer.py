@@ -1,4 +1,4 @@
-"""Keeps every held lease alive, from a thread and a connection of its own.
+"""Keeps every running lease alive, from a thread and a connection of its own.
 
 A handler that blocks the event loop cannot stop it. A lease is lost when the engine says so,
 or when no renewal succeeded for 0.8 TTL of this machine's clock.
@@ -22,7 +22,7 @@ from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_
 from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
-from flowfabric.worker.held import Held, Holdings
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -39,12 +39,12 @@ class Renewer:
         settings: WorkerSettings,
         instance: str,
         kinds: tuple[str, ...],
-        holdings: Holdings,
-        on_lost: Callable[[Held, Exception], None],
+        held_leases: HeldLeases,
+        on_lost: Callable[[RunningAttempt, Exception], None],
     ) -> None:
         self._database, self._settings = database, settings
         self._instance, self._kinds = instance, kinds
-        self._holdings, self._on_lost = holdings, on_lost
+        self._held_leases, self._on_lost = held_leases, on_lost
         self._every = settings.lease_ttl / 3
         self._home = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._main, name="flowfabric renewer", daemon=True)
@@ -103,46 +103,46 @@ class Renewer:
         await self._sign_off(conn)
 
     async def _renew(self, conn: Connection) -> None:
-        due = self._holdings.due(self._every / 2)
+        due = self._held_leases.due(self._every / 2)
         if not due:
             return
         sent_at = time.monotonic()
         settings = self._settings
         answers = await renew(
             conn,
-            [held.claimed.lease for held in due],
+            [running.claimed.lease for running in due],
             ttl=settings.lease_ttl,
             tell=settings.lease_history == "full",
         )
-        for held, refusal in zip(due, answers, strict=True):
+        for running, refusal in zip(due, answers, strict=True):
             if refusal is None:
-                held.renewed_at, held.failures = sent_at, 0
+                running.renewed_at, running.failures = sent_at, 0
             else:
-                self._lose(held, refusal)
+                self._lose(running, refusal)
 
     def _count_failures(self) -> None:
-        for held in self._holdings:
-            held.failures += 1
+        for running in self._held_leases:
+            running.failures += 1
         self._lose_what_lapses()
 
     def _lose_what_lapses(self) -> None:
         """Stop handlers before their leases can pass to somebody else."""
         before = time.monotonic() - _LOST_AFTER * self._settings.lease_ttl
-        for held in self._holdings:
-            if held.renewed_at <= before and not held.lost:
-                self._lose(held, LeaseLost("no renewal succeeded in time"))
+        for running in self._held_leases:
+            if running.renewed_at <= before and not running.lost:
+                self._lose(running, LeaseLost("no renewal succeeded in time"))
 
     def _until_loss(self) -> float:
         """Seconds until the first lease counts as lost, unless it is renewed."""
-        renewed = [held.renewed_at for held in self._holdings if not held.lost]
+        renewed = [running.renewed_at for running in self._held_leases if not running.lost]
         if not renewed:
             return HEARTBEAT
         return min(renewed) + _LOST_AFTER * self._settings.lease_ttl - time.monotonic()
 
-    def _lose(self, held: Held, why: Exception) -> None:
-        if not held.finished:
-            held.lost = True
-            self._home.call_soon_threadsafe(self._on_lost, held, why)
+    def _lose(self, running: RunningAttempt, why: Exception) -> None:
+        if not running.finished:
+            running.lost = True
+            self._home.call_soon_threadsafe(self._on_lost, running, why)
 
     async def _heartbeat(self, conn: Connection) -> None:
         settings = self._settings

@@ -11,7 +11,7 @@ from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import Another, actions
+from tests.engine.controls import Another, actions
 
 MONTH = 30 * 24 * 3600
 

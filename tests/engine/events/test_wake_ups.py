@@ -11,7 +11,7 @@ from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
@@ -98,7 +98,7 @@ async def test_whatever_touches_a_lease_rings_once_for_those_who_follow_leases(
     assert await heard() == ["lease"]
     await release(db, leases[:5])  # refused
     assert await heard() == []
-    await delay(db, [Rest(lease=lease, delay=60) for lease in leases[5:8]])
+    await delay(db, [DelayRequest(lease=lease, delay=60) for lease in leases[5:8]])
     assert await heard() == ["lease"]
     await clock.advance(61)
     await wait_for(db, "somebody", ["lease"])

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.explain_execution import explain_execution
 from flowfabric.engine.executions.explanation import Reason, Why
-from flowfabric.engine.facade import Engine
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
 from flowfabric.engine.lifecycle.claim import Claimant, claim

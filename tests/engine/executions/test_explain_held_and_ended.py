@@ -18,8 +18,8 @@ from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import TERMINAL, execution
 from tests.engine.executions.explained import at, only, whys, worker
-from tests.engine.operators import TERMINAL, execution
 
 RUNNING = "it ends by itself; ff executions revoke takes it away, cancel ends it"
 

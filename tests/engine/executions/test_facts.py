@@ -7,15 +7,13 @@ from uuid import UUID
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.facts import (
-    get_execution_namespace,
-    get_execution_tag,
-    read_current_attempt_index,
-    read_exec_core_fields,
-    read_total_attempt_count,
-    resolve_execution_flow_id,
-)
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.get_execution_namespace import get_execution_namespace
+from flowfabric.engine.executions.get_execution_tag import get_execution_tag
+from flowfabric.engine.executions.read_current_attempt_index import read_current_attempt_index
+from flowfabric.engine.executions.read_exec_core_fields import read_exec_core_fields
+from flowfabric.engine.executions.read_total_attempt_count import read_total_attempt_count
+from flowfabric.engine.executions.resolve_execution_flow_id import resolve_execution_flow_id
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
@@ -25,7 +23,7 @@ from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.policy import FixedBackoff
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import NO_DATABASE
+from tests.engine.controls import NO_DATABASE
 
 COUNTS = [read_current_attempt_index, read_total_attempt_count]
 Read = Callable[[Connection, ExecutionId], Awaitable[Any]]

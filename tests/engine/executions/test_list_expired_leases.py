@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.list_expired_leases import (
     AfterLease,
     ExpiredLease,
     list_expired_leases,
 )
-from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.renew import renew
@@ -21,7 +21,7 @@ from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import NO_DATABASE, RUNNABLE, TERMINAL, execution
+from tests.engine.controls import NO_DATABASE, RUNNABLE, TERMINAL, execution
 
 
 async def listed(db: Connection, **fields: Any) -> list[ExecutionId]:

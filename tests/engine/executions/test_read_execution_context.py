@@ -3,16 +3,16 @@
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.read_execution_context import (
     ExecutionContext,
     read_execution_context,
 )
-from flowfabric.engine.facade import Engine
 from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from tests import given
-from tests.engine.operators import RUNNABLE, TERMINAL, execution
+from tests.engine.controls import RUNNABLE, TERMINAL, execution
 
 
 async def test_its_input_kind_and_tags_come_back(db: Connection) -> None:

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from flowfabric.db.faults import statement_name
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.dispatch_completions import Dispatched, dispatch_batch
-from flowfabric.engine.flows.queue_siblings import cancel_siblings
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.joins.cancel_siblings import cancel_siblings
+from flowfabric.engine.joins.dispatch_completions import Dispatched, dispatch_batch
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from tests import given

@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
-from tests.engine.flows.invariants import broken_invariants
+from tests.engine.joins.invariants import broken_invariants
 
 PASSED = pytest.StashKey[bool]()
 

@@ -10,16 +10,16 @@ from uuid import UUID, uuid4
 
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.apply_dependency_to_child import AlreadyApplied, Applied
-from flowfabric.engine.flows.dispatch_completions import dispatch_completions
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
-from flowfabric.engine.flows.queue_siblings import cancel_siblings
+from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied, Applied
+from flowfabric.engine.joins.cancel_siblings import cancel_siblings
+from flowfabric.engine.joins.dispatch_completions import dispatch_completions
+from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, TerminalFailed, fail
 from flowfabric.engine.lifecycle.lease import HandleKind, Lease
-from flowfabric.engine.lifecycle.take import Taker, take
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy
@@ -155,9 +155,9 @@ class Graph:
         """Worker w-1 holds these members."""
         for name in names:
             epoch = (await self.row(name))["lease_epoch"]
-            taker = Taker(worker_id="w", worker_instance_id="w-1", lease_ttl=ttl)
+            taker = LeaseRequest(worker_id="w", worker_instance_id="w-1", lease_ttl=ttl)
             async with self.engine.pool.connection() as conn:
-                taken = await take(
+                taken = await claim_by_id(
                     conn, self[name], taker, lease_epoch=epoch, kind=HandleKind.FRESH
                 )
             self.leases[name] = taken.lease

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.add_execution_to_flow import (
     Added,
     AlreadyMember,
@@ -21,8 +21,8 @@ from flowfabric.errors import (
 )
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import TERMINAL, Another, execution
 from tests.engine.flows.graphs import empty, flow_beside, flow_elsewhere, minted
-from tests.engine.operators import TERMINAL, Another, execution
 
 
 async def refused(db: Connection, engine: Engine, *args: Any, **fields: Any) -> EngineError:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import (
     AlreadyTerminal,
     FlowCancelled,
@@ -25,9 +25,9 @@ from flowfabric.errors import EngineError, ExecutionNotEligible, NotFound, Valid
 from flowfabric.states import CancellationPolicy
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import NO_DATABASE
 from tests.engine.flows.graphs import Graph, empty, submitted
-from tests.engine.lifecycle.granted import claim_granted, keyed
-from tests.engine.operators import NO_DATABASE
+from tests.engine.grants.granted import claim_granted, keyed
 
 ENDED = ("cancelled", "completed", "expired", "failed", "skipped")
 PENDING = ("blocked", "children", "delayed", "retrying", "waiting")

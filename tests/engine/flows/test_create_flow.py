@@ -5,13 +5,13 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists, create_flow
 from flowfabric.errors import ValidationError
 from flowfabric.ids import crc16
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import NO_DATABASE, Another
+from tests.engine.controls import NO_DATABASE, Another
 
 
 async def test_a_new_flow_is_open_and_empty(

@@ -5,15 +5,15 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, MemberCounts, describe_flow
 from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.states import CancellationPolicy, FlowState, GroupState
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import Another
 from tests.engine.flows.graphs import Graph, empty, fan_in, submitted
-from tests.engine.operators import Another
 
 NOBODY = dict.fromkeys(MemberCounts.__struct_fields__, 0)
 

@@ -2,8 +2,8 @@
 
 from uuid import uuid4
 
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.edges import EdgeSnapshot
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.edge import EdgeSnapshot
 from flowfabric.ids import ExecutionId
 from flowfabric.states import EdgeResolution, EdgeState, TerminalOutcome
 from flowfabric.testing import Clock

@@ -4,19 +4,16 @@ from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.end_cancelled_members import (
-    ack_cancel_member,
-    cancel_backlog_due,
-    end_cancelled_members,
-    reconcile_cancels,
-)
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.ack_cancel_member import ack_cancel_member
+from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
+from flowfabric.engine.flows.reconcile_cancels import cancel_backlog_due, reconcile_cancels
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import Another
 from tests.engine.flows.graphs import Graph, minted, submitted
-from tests.engine.operators import Another
 
 
 async def headed(engine: Engine, arrows: str = "a>b c", grace_ms: int = 30_000) -> Graph:

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.errors import NotFound, ValidationError
 from tests import given
 from tests.engine.flows.graphs import empty

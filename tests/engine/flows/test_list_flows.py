@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus
 from flowfabric.errors import ValidationError
 from flowfabric.ids import PartitionKey

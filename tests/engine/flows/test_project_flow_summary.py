@@ -7,18 +7,15 @@ from uuid import UUID, uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.project_flow_summary import (
-    EVERY_MS,
-    project_flow_summary,
-    project_unsettled,
-)
-from flowfabric.engine.flows.replay_member import replay_member
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.project_flow_summary import project_flow_summary
+from flowfabric.engine.flows.project_unsettled import EVERY_MS, project_unsettled
+from flowfabric.engine.joins.replay_member import replay_member
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import Another
 from tests.engine.flows.graphs import Graph, done_or_waiting, empty, submitted
-from tests.engine.operators import Another
 
 
 async def summary(db: Connection, flow_id: UUID) -> dict[str, Any]:

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
-from flowfabric.engine.flows.submit_flow import FlowSubmitted, submit_flow
+from flowfabric.engine.flows.submission import FlowSubmitted
+from flowfabric.engine.flows.submit_flow import submit_flow
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.errors import (

@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
@@ -19,7 +19,7 @@ from flowfabric.errors import LaneNotAccepting
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import Another, execution
+from tests.engine.controls import Another, execution
 
 each_resting = pytest.mark.parametrize("state", ["paused", "draining", "disabled"])
 each_closed = pytest.mark.parametrize("state", ["draining", "disabled"])

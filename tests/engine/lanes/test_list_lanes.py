@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lanes.list_lanes import LaneCount, LanePage, count_by_lane, list_lanes
+from flowfabric.engine.lanes.count_by_lane import LaneCount, count_by_lane
+from flowfabric.engine.lanes.list_lanes import LanePage, list_lanes
 from flowfabric.engine.lanes.register_lanes import register_lanes
 from flowfabric.engine.lanes.set_lane_retention import set_lane_retention
 from flowfabric.engine.lanes.set_lane_state import set_lane_state

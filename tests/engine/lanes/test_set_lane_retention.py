@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.lanes.list_lanes import count_by_lane
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.lanes.count_by_lane import count_by_lane
 from flowfabric.engine.lanes.register_lanes import register_lanes
 from flowfabric.engine.lanes.set_lane_retention import KEEP, set_lane_retention
 from flowfabric.errors import NotFound, ValidationError
 from tests import given
-from tests.engine.operators import NO_DATABASE, Action, Another, actions, bad_actors, waiting
+from tests.engine.controls import NO_DATABASE, Action, Another, actions, bad_actors, waiting
 
 
 async def retention(db: Connection, lane_id: str = "mail") -> timedelta | None:

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.lanes.list_lanes import LaneCount, count_by_lane
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.lanes.count_by_lane import LaneCount, count_by_lane
 from flowfabric.engine.lanes.register_lanes import register_lanes
 from flowfabric.engine.lanes.set_lane_state import LaneChanged, set_lane_state
 from flowfabric.errors import NotFound, ValidationError
 from flowfabric.states import LaneState
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import NO_DATABASE, Action, Another, actions, bad_actors, waiting
+from tests.engine.controls import NO_DATABASE, Action, Another, actions, bad_actors, waiting
 
 CHANGES = [(old, new) for old in LaneState for new in LaneState if old is not new]
 

@@ -9,7 +9,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
 from flowfabric.engine.lifecycle.complete import Completion, complete
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.progress import progress
@@ -42,7 +42,7 @@ async def _fail_retry(db: Connection, leases: Sequence[Lease]) -> list[Any]:
 
 
 async def _delay(db: Connection, leases: Sequence[Lease]) -> list[Any]:
-    return await delay(db, [Rest(lease=lease, delay=60) for lease in leases])
+    return await delay(db, [DelayRequest(lease=lease, delay=60) for lease in leases])
 
 
 async def _release(db: Connection, leases: Sequence[Lease]) -> list[Any]:

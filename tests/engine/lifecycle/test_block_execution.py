@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.block_execution import (
     Blocked,
     Unblocked,
@@ -25,7 +25,7 @@ from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.states import BlockingReason
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import (
+from tests.engine.controls import (
     NO_DATABASE,
     TERMINAL,
     WAITING,

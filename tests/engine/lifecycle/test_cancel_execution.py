@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
@@ -20,7 +20,7 @@ from flowfabric.errors import ExecutionNotActive, NotFound, StaleLease, Validati
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import NO_DATABASE, Action, Another, actions, bad_actors
+from tests.engine.controls import NO_DATABASE, Action, Another, actions, bad_actors
 
 CANCELLED = "terminal/not_applicable/none/cancelled/attempt_terminal → cancelled"
 NEVER_TRIED = "terminal/not_applicable/none/cancelled/pending_first_attempt → cancelled"

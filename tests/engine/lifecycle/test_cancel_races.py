@@ -3,7 +3,7 @@
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
@@ -11,7 +11,7 @@ from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.errors import ExecutionNotActive, ValidationError
 from tests import given
-from tests.engine.operators import Another, actions, waiting
+from tests.engine.controls import Another, actions, waiting
 
 
 async def test_two_cancels_at_once_are_told_once(

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.change_priority import Changed, change_priority
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.errors import ExecutionNotEligible, NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import (
+from tests.engine.controls import (
     NO_DATABASE,
     TERMINAL,
     WAITING,

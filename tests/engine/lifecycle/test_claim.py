@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import Claimant, claim
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.promote_due import promote_due
@@ -176,7 +176,7 @@ async def test_an_attempt_that_was_put_down_goes_on_uncounted(
 ) -> None:
     lease = await given.claimed(db)
     if way == "delay":
-        await delay(db, [Rest(lease=lease, delay=1)])
+        await delay(db, [DelayRequest(lease=lease, delay=1)])
         await clock.advance(1)
         await promote_due(db, limit=10)
     else:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.outcomes import get_execution_result
+from flowfabric.engine.executions.get_execution_result import get_execution_result
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution

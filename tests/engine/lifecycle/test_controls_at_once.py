@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.ids import ExecutionId
 from tests import given
-from tests.engine.operators import actions
+from tests.engine.controls import actions
 
 Control = Callable[[Engine, ExecutionId], Awaitable[Any]]
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.search import Search, search_executions
+from flowfabric.engine.executions.search_executions import Search, search_executions
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, create_execution

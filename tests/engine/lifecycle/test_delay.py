@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.delay import Delayed, Rest, delay
+from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest, delay
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.errors import ValidationError
 from flowfabric.instants import instant
@@ -21,7 +21,7 @@ async def test_a_resting_attempt_is_put_down_until_its_moment(db: Connection, cl
     began = await clock.now_ms()
     await clock.advance(5)
 
-    [answer] = await delay(db, [Rest(lease=lease, delay=60)])
+    [answer] = await delay(db, [DelayRequest(lease=lease, delay=60)])
 
     assert answer == Delayed(execution_id=lease.execution_id)
     assert await given.standing(db, lease.execution_id) == RESTING
@@ -64,9 +64,9 @@ async def test_a_moment_or_a_while_is_the_same(
     await delay(
         db,
         [
-            Rest(lease=leases[0], delay=seconds),
-            Rest(lease=leases[1], delay=timedelta(seconds=seconds)),
-            Rest(lease=leases[2], delay_until=instant(now + round(seconds * 1000))),
+            DelayRequest(lease=leases[0], delay=seconds),
+            DelayRequest(lease=leases[1], delay=timedelta(seconds=seconds)),
+            DelayRequest(lease=leases[2], delay_until=instant(now + round(seconds * 1000))),
         ],
     )
 
@@ -80,7 +80,7 @@ async def test_a_moment_that_has_passed_parks_until_the_next_promotion(
     lease = await given.claimed(db)
     past = await clock.now() - timedelta(hours=1)
 
-    await delay(db, [Rest(lease=lease, delay_until=past)])
+    await delay(db, [DelayRequest(lease=lease, delay_until=past)])
 
     assert await given.standing(db, lease.execution_id) == RESTING
     assert await claim(db, given.OTHER, ttl=30) == []
@@ -91,7 +91,7 @@ async def test_a_moment_that_has_passed_parks_until_the_next_promotion(
 async def test_a_rest_of_nothing_parks_too(db: Connection, clock: Clock) -> None:
     lease = await given.claimed(db)
 
-    await delay(db, [Rest(lease=lease, delay=0)])
+    await delay(db, [DelayRequest(lease=lease, delay=0)])
 
     assert await given.standing(db, lease.execution_id) == RESTING
     assert (await given.row(db, lease.execution_id))["delay_until_ms"] == await clock.now_ms()
@@ -100,7 +100,9 @@ async def test_a_rest_of_nothing_parks_too(db: Connection, clock: Clock) -> None
 async def test_each_of_a_batch_rests_for_its_own_time(db: Connection, clock: Clock) -> None:
     leases = [await given.claimed(db) for _ in range(4)]
 
-    answers = await delay(db, [Rest(lease=lease, delay=n + 1) for n, lease in enumerate(leases)])
+    answers = await delay(
+        db, [DelayRequest(lease=lease, delay=n + 1) for n, lease in enumerate(leases)]
+    )
 
     now = await clock.now_ms()
     assert answers == [Delayed(execution_id=lease.execution_id) for lease in leases]
@@ -114,9 +116,9 @@ async def test_a_rest_needs_one_moment(db: Connection, clock: Clock) -> None:
     before = await given.everything(db)
     now = await clock.now()
 
-    for rest in (Rest(lease=lease), Rest(lease=lease, delay=1, delay_until=now)):
+    for rest in (DelayRequest(lease=lease), DelayRequest(lease=lease, delay=1, delay_until=now)):
         with pytest.raises(ValidationError, match="delay"):
-            await delay(db, [Rest(lease=lease, delay=1), rest])
+            await delay(db, [DelayRequest(lease=lease, delay=1), rest])
 
     assert await given.everything(db) == before
 
@@ -125,7 +127,7 @@ async def test_a_moment_must_carry_a_time_zone(db: Connection) -> None:
     lease = await given.claimed(db)
 
     with pytest.raises(ValidationError, match="delay_until"):
-        await delay(db, [Rest(lease=lease, delay_until=datetime(2030, 1, 1))])
+        await delay(db, [DelayRequest(lease=lease, delay_until=datetime(2030, 1, 1))])
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e12, 1e17])
@@ -134,6 +136,6 @@ async def test_a_rest_must_end_within_the_calendar(db: Connection, seconds: floa
     before = await given.everything(db)
 
     with pytest.raises(ValidationError, match="invalid_input"):
-        await delay(db, [Rest(lease=lease, delay=seconds)])
+        await delay(db, [DelayRequest(lease=lease, delay=seconds)])
 
     assert await given.everything(db) == before

@@ -7,7 +7,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
@@ -188,7 +188,7 @@ async def test_the_time_of_an_attempt_that_stopped_does_not_run(
         case "fail":
             await fail(db, [Failure(lease=lease, reason="boom")])
         case "delay":
-            await delay(db, [Rest(lease=lease, delay=3600)])
+            await delay(db, [DelayRequest(lease=lease, delay=3600)])
         case _:
             await clock.advance(6)
             await expire_leases(db, limit=10)

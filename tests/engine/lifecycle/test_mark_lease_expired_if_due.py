@@ -22,9 +22,9 @@ from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import PublicState
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine import operators
-from tests.engine.lifecycle import granted
-from tests.engine.lifecycle.granted import unchanged
+from tests.engine import controls
+from tests.engine.grants import granted
+from tests.engine.grants.granted import unchanged
 
 Another = Callable[[], Awaitable[Connection]]
 BACK = "runnable/eligible_now/waiting_for_worker/none/attempt_interrupted → waiting"
@@ -105,9 +105,9 @@ async def test_an_execution_that_does_not_exist_is_no_error(db: Connection) -> N
     )
 
 
-@pytest.mark.parametrize("state", [*operators.RUNNABLE, *operators.TERMINAL])
+@pytest.mark.parametrize("state", [*controls.RUNNABLE, *controls.TERMINAL])
 async def test_what_is_not_active_has_no_lease(db: Connection, clock: Clock, state: str) -> None:
-    execution_id = await operators.execution(db, state)
+    execution_id = await controls.execution(db, state)
     await clock.advance(3600)
 
     async with unchanged(db):

@@ -16,13 +16,14 @@ from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, revoke_lease
 from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
-from flowfabric.engine.lifecycle.trim_retention import Trim, trim_retention
+from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.retention.trim_retention import trim_retention
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import actions
 from tests.engine.lifecycle.test_invariants import Walk, check_row
-from tests.engine.operators import actions
 
 CONTROLS = {
     "cancel": lambda db, each: cancel_execution(db, each, reason="walk"),

@@ -17,13 +17,14 @@ from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
 from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
-from flowfabric.engine.lifecycle.trim_retention import Trim, trim_retention
+from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.retention.trim_retention import trim_retention
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import Another, execution
 from tests.engine.lifecycle.test_wake_ups import Ear
-from tests.engine.operators import Another, execution
 
 TOPICS = ["lane:default", "lane:mail", "completion", "operator"]
 

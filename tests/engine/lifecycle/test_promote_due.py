@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.ids import ExecutionId
@@ -28,7 +28,7 @@ async def delayed_retry(db: Connection) -> ExecutionId:
 
 async def delayed_rest(db: Connection) -> ExecutionId:
     lease = await given.claimed(db, deadline=3600)
-    await delay(db, [Rest(lease=lease, delay=1)])
+    await delay(db, [DelayRequest(lease=lease, delay=1)])
     return lease.execution_id
 
 

@@ -5,7 +5,7 @@ from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import actions, execution
+from tests.engine.controls import actions, execution
 
 
 async def test_a_deadline_that_has_passed_counts_from_now(db: Connection, clock: Clock) -> None:

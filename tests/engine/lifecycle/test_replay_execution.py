@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.outcomes import get_execution_result, read_outcomes
+from flowfabric.engine.executions.get_execution_result import get_execution_result
+from flowfabric.engine.executions.read_outcomes import read_outcomes
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
@@ -28,8 +29,7 @@ from flowfabric.policy import ExecutionPolicy, FixedBackoff
 from flowfabric.states import AttemptType, PublicState
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.lifecycle.fenced import Operation, each
-from tests.engine.operators import (
+from tests.engine.controls import (
     NO_DATABASE,
     RUNNABLE,
     TERMINAL,
@@ -38,6 +38,7 @@ from tests.engine.operators import (
     bad_actors,
     execution,
 )
+from tests.engine.lifecycle.fenced import Operation, each
 
 REPLAYED = "runnable/eligible_now/waiting_for_worker/none/pending_replay_attempt → waiting"
 

@@ -5,15 +5,17 @@ import asyncio
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
-from flowfabric.engine.lifecycle.trim_retention import Trim, forget_finished, trim_retention
+from flowfabric.engine.retention.delete_finished import delete_finished
+from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.retention.trim_retention import trim_retention
 from flowfabric.errors import ExecutionNotActive, ExecutionNotTerminal, NotFound
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import Another, actions, execution, waiting
+from tests.engine.controls import Another, actions, execution, waiting
 
 EVERYTHING = Trim(lane_id="default", retention=0)
 
@@ -62,9 +64,9 @@ async def test_nor_by_the_sweep(db: Connection, another: Another, clock: Clock) 
     operator = await another()
     async with operator.transaction(isolation="serializable"):
         await replay_execution(operator, execution_id)
-        assert await forget_finished(db, limit=10) == 0
+        assert await delete_finished(db, limit=10) == 0
 
-    assert await forget_finished(db, limit=10) == 0
+    assert await delete_finished(db, limit=10) == 0
     assert await given.public_state(db, execution_id) == "waiting"
 
 

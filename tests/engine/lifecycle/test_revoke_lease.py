@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.describe import describe_execution
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.describe_execution import describe_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.renew import renew
@@ -18,8 +18,7 @@ from flowfabric.errors import ExecutionNotActive, NotFound, StaleLease, Validati
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.lifecycle.fenced import Operation, each
-from tests.engine.operators import (
+from tests.engine.controls import (
     NO_DATABASE,
     RUNNABLE,
     TERMINAL,
@@ -30,6 +29,7 @@ from tests.engine.operators import (
     execution,
     waiting,
 )
+from tests.engine.lifecycle.fenced import Operation, each
 
 INTERRUPTED = "runnable/eligible_now/waiting_for_worker/none/attempt_interrupted → waiting"
 EVENTS = [("acquired", None), ("revoked", "operator")]

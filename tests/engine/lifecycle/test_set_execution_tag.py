@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.facts import get_execution_tag
-from flowfabric.engine.executions.search import Search, search_executions
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.get_execution_tag import get_execution_tag
+from flowfabric.engine.executions.search_executions import Search, search_executions
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
@@ -14,7 +14,7 @@ from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import (
+from tests.engine.controls import (
     NO_DATABASE,
     RUNNABLE,
     TERMINAL,

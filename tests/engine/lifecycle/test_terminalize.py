@@ -11,8 +11,8 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.lifecycle import granted
-from tests.engine.operators import Another
+from tests.engine.controls import Another
+from tests.engine.grants import granted
 
 
 async def test_it_ends_what_has_not_ended_and_names_it(db: Connection, clock: Clock) -> None:

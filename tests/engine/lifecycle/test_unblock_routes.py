@@ -13,7 +13,7 @@ from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import actions
+from tests.engine.controls import actions
 
 WAITS = "runnable/eligible_now/waiting_for_worker/none/pending_first_attempt → waiting"
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.dispatch_completions import dispatch_completions
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.joins.dispatch_completions import dispatch_completions
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
@@ -27,8 +27,8 @@ from flowfabric.joins import AnyOf
 from flowfabric.states import GroupState
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.flows.families import Family, parent
 from tests.engine.flows.graphs import end_all
+from tests.engine.joins.parents import Family, parent
 
 Another = Callable[[], Awaitable[Connection]]
 

@@ -13,7 +13,7 @@ from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
-from flowfabric.engine.lifecycle.delay import Rest, delay
+from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -285,7 +285,7 @@ async def test_what_changes_nothing_for_others_rings_nobody(
 
     await renew(db, [lease], ttl=30)
     await progress(db, lease, percent=1)
-    await delay(db, [Rest(lease=resting, delay=60)])
+    await delay(db, [DelayRequest(lease=resting, delay=60)])
     await fail(db, [Failure(lease=failing, reason="boom")])  # waits for its backoff
     await complete(db, [Completion(done)])  # answered again
     await release(db, [done])  # refused

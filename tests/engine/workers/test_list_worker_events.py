@@ -7,24 +7,20 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.workers.expire_workers import expire_workers
 from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
-from flowfabric.engine.workers.list_worker_events import (
-    KEPT,
-    WorkerEvent,
-    list_worker_events,
-    prune_worker_events,
-)
+from flowfabric.engine.workers.list_worker_events import WorkerEvent, list_worker_events
 from flowfabric.engine.workers.list_workers import list_workers
 from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
+from flowfabric.engine.workers.prune_worker_events import KEPT, prune_worker_events
 from flowfabric.engine.workers.register_worker import Registered, register_worker
 from flowfabric.errors import Unavailable, ValidationError
 from flowfabric.ids import worker_partition
 from flowfabric.states import WorkerEventKind
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import NO_DATABASE
+from tests.engine.controls import NO_DATABASE
 
 WEEK = 7 * 24 * 3600
 

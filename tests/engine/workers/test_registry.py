@@ -16,7 +16,7 @@ from flowfabric.ids import worker_partition
 from flowfabric.instants import instant
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.operators import Another
+from tests.engine.controls import Another
 
 
 async def register(db: Connection, **fields: Any) -> Registered | Refreshed:

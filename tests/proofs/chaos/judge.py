@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from tests.engine.flows.invariants import broken_invariants as broken_flows
+from tests.engine.joins.invariants import broken_invariants as broken_flows
 from tests.proofs.chaos.invariants import broken_invariants
 from tests.proofs.chaos.load import Acked
 from tests.proofs.chaos.orphans import Orphan, orphans

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric import Client, Flow
-from flowfabric.client.task import Call
+from flowfabric.app.task import Call
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId
 from tests.proofs.chaos.schedule import CHAIN, FAN, Size

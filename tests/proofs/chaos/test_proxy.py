@@ -11,7 +11,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.faults import DRIVER_ERRORS
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.errors import TransportError
 from tests import given

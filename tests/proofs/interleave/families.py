@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.wait_children import ChildWait
-from flowfabric.ids import child_id, family_id, wait_id
+from flowfabric.ids import child_id, join_id, parent_flow_id
 from flowfabric.joins import AnyOf, JoinPolicy
 from flowfabric.policy import ExecutionPolicy, RetryPolicy
 from flowfabric.testing import Clock
@@ -189,9 +189,9 @@ def born(scene: Scene) -> list[NewExecution]:
 async def parent(engine: Engine, _clock: Clock, scene: Scene) -> None:
     """x runs and has no children yet."""
     await leased(engine, scene)
-    scene.waits["x"] = wait_id(scene.id("x"), 0)
-    scene.waits["x once more"] = wait_id(scene.id("x"), 1)
-    scene.waits["x apart"] = wait_id(scene.id("x"), 2)
+    scene.waits["x"] = join_id(scene.id("x"), 0)
+    scene.waits["x once more"] = join_id(scene.id("x"), 1)
+    scene.waits["x apart"] = join_id(scene.id("x"), 2)
     born(scene)
 
 
@@ -199,7 +199,7 @@ async def waited(engine: Engine, clock: Clock, scene: Scene) -> None:
     """x runs and has two children, of which one runs."""
     await parent(engine, clock, scene)
     await engine.spawn_children(scene.leases["x"], born(scene), wait=scene.waits["x"])
-    scene.flow_id = family_id(scene.id("x"))
+    scene.flow_id = parent_flow_id(scene.id("x"))
     graph = Graph(engine, scene.flow_id, scene.ids)
     await graph.claim("kid a", ttl=3600)
     await known(graph, scene)

@@ -6,11 +6,13 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.db.transaction import transact
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.dispatch_completions import dispatch_batch
-from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members, reconcile_cancels
-from flowfabric.engine.flows.queue_siblings import cancel_siblings, reconcile_siblings
-from flowfabric.engine.flows.recarry_lost_ends import recarry_lost_ends
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
+from flowfabric.engine.flows.reconcile_cancels import reconcile_cancels
+from flowfabric.engine.joins.cancel_siblings import cancel_siblings
+from flowfabric.engine.joins.dispatch_completions import dispatch_batch
+from flowfabric.engine.joins.reconcile_siblings import reconcile_siblings
+from flowfabric.engine.joins.redispatch_lost_completions import redispatch_lost_completions
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -133,7 +135,7 @@ FLOWS = (
     swept("dispatch", dispatch_batch, ("flow",)),
     swept("cancel_siblings", cancel_siblings, ("flow",)),
     swept("reconcile_siblings", reconcile_siblings, ("flow",)),
-    swept("recarry_lost_ends", recarry_lost_ends, ("flow",)),
+    swept("redispatch_lost_completions", redispatch_lost_completions, ("flow",)),
     Operation(
         "promote_blocked_to_eligible c",
         lambda engine, scene, _: engine.promote_blocked_to_eligible(scene.id("c")),

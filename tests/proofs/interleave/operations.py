@@ -10,17 +10,17 @@ import msgspec
 
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
-from flowfabric.engine.lifecycle.delay import Rest
+from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.engine.lifecycle.trim_retention import Trim
+from flowfabric.engine.retention.trim import Trim
 from flowfabric.states import CancellationPolicy
 from tests import given
 from tests.proofs.interleave.scene import Scene
@@ -171,7 +171,9 @@ EXECUTIONS = (
     holder(
         "delay x",
         "x",
-        lambda engine, scene, side: engine.delay([Rest(lease=scene.leases["x"], delay=60 + side)]),
+        lambda engine, scene, side: engine.delay(
+            [DelayRequest(lease=scene.leases["x"], delay=60 + side)]
+        ),
     ),
     release("x"),
     holder(

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.fail import Failure

@@ -16,7 +16,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import Pool, connect
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.testing import Clock
 from tests.proofs.interleave.actor import Actor, told
 from tests.proofs.interleave.operations import Operation, moved

@@ -11,7 +11,7 @@ import pytest
 
 from flowfabric.db.rows import Connection, execute, fetch_one
 from flowfabric.db.transaction import transact
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from tests.proofs.interleave.explore import Case, Found, explore
 from tests.proofs.interleave.operations import (
     EXECUTIONS,

@@ -15,7 +15,7 @@ import msgspec
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, RetryExhausted, TransportError
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure

@@ -7,12 +7,12 @@ import time
 from typing import Any, Final
 
 from flowfabric import App, Client, Ctx
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancellation, Cancelled
 from flowfabric.engine.lifecycle.claim import Claimed
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.create_execution import Duplicate
-from flowfabric.engine.lifecycle.delay import Delayed, Rest
+from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
@@ -23,10 +23,10 @@ from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotTerminal,
 )
-from flowfabric.ids import wait_id
+from flowfabric.ids import join_id
 from flowfabric.states import OperatorEventType
-from flowfabric.worker.held import Held, Holdings
-from flowfabric.worker.outbox import Outbox
+from flowfabric.worker.outcome_recorder import OutcomeRecorder
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from tests.proofs.lost_ack import subjects
 from tests.proofs.lost_ack.operation import (
     Operation,
@@ -54,12 +54,12 @@ async def _submit(engine: Engine, number: int) -> Any:
     return await Client(engine).submit(job.call(), idempotency_key=f"key {number}")
 
 
-async def _put_down(engine: Engine, claimed: Claimed, outcome: Rest | Lease) -> Any:
+async def _put_down(engine: Engine, claimed: Claimed, outcome: DelayRequest | Lease) -> Any:
     """As a worker does, which asks again until it is told."""
-    outbox, told = Outbox(engine, Holdings()), asyncio.get_running_loop().create_future()
+    outbox, told = OutcomeRecorder(engine, HeldLeases()), asyncio.get_running_loop().create_future()
     recording = asyncio.create_task(outbox.run())
     try:
-        outbox.put(Held(claimed, time.monotonic()), outcome, told)
+        outbox.put(RunningAttempt(claimed, time.monotonic()), outcome, told)
         return await told
     finally:
         recording.cancel()
@@ -137,7 +137,7 @@ OF_EXECUTIONS: Final = (
     Operation(
         name="delay",
         begin=subjects.held,
-        call=lambda engine, lease: engine.delay([Rest(lease=lease, delay=3600)]),
+        call=lambda engine, lease: engine.delay([DelayRequest(lease=lease, delay=3600)]),
         right=put_down(0),
         refused=True,
         effects=given_back("delay"),
@@ -153,7 +153,9 @@ OF_EXECUTIONS: Final = (
     Operation(
         name="task.delay",
         begin=subjects.claimed,
-        call=lambda engine, each: _put_down(engine, each, Rest(lease=each.lease, delay=3600)),
+        call=lambda engine, each: _put_down(
+            engine, each, DelayRequest(lease=each.lease, delay=3600)
+        ),
         right=of(Delayed),
         effects=given_back("delay"),
         repeats=True,
@@ -185,7 +187,7 @@ OF_EXECUTIONS: Final = (
         name="wait_children",
         begin=subjects.held_with_children,
         call=lambda engine, lease: engine.wait_children(
-            [ChildWait(lease=lease, waits=(wait_id(lease.execution_id, 0),))]
+            [ChildWait(lease=lease, waits=(join_id(lease.execution_id, 0),))]
         ),
         right=only(WaitingChildren),
         effects=given_back("waiting_children"),

@@ -6,13 +6,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from flowfabric import Client, Flow
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember
-from flowfabric.engine.flows.apply_dependency_to_child import AlreadyApplied
 from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal
 from flowfabric.engine.flows.create_flow import FlowExists
-from flowfabric.engine.flows.set_edge_group_policy import PolicySet
-from flowfabric.engine.flows.submit_flow import NewFlow
+from flowfabric.engine.flows.submission import NewFlow
+from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied
+from flowfabric.engine.joins.set_edge_group_policy import PolicySet
 from flowfabric.errors import (
     DependencyAlreadyExists,
     StaleGraphRevision,

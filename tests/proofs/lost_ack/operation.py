@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import ExecutionNotActive, FlowFabricError
 from flowfabric.states import OperatorEventType

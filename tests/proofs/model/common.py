@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.ids import ExecutionId, uuid_partition

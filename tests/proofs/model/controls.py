@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.change_priority import Changed
-from flowfabric.engine.lifecycle.issue_grant_and_claim import GrantedClaim
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     AlreadySatisfied,
     MarkedExpired,

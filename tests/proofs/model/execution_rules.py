@@ -10,7 +10,7 @@ from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
-from flowfabric.engine.lifecycle.delay import Rest
+from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.ids import key_partition
 from tests.proofs.model import moves
@@ -166,7 +166,7 @@ class ExecutionRules(Common):
 
     @move(number=which, how=some, seconds=st.sampled_from((0, 3, 9)))
     def delay(self, number: int, how: int, seconds: int) -> None:
-        rest = Rest(lease=self.held(number, how), delay=seconds)
+        rest = DelayRequest(lease=self.held(number, how), delay=seconds)
         self.both(
             "delay",
             lambda engine: _only(engine.delay([rest])),

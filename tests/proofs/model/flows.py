@@ -7,12 +7,12 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.engine.flows.add_execution_to_flow import Added, AlreadyMember
-from flowfabric.engine.flows.apply_dependency_to_child import AlreadyApplied, Applied
 from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
 from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
-from flowfabric.engine.flows.set_edge_group_policy import PolicySet
-from flowfabric.engine.flows.stage_dependency_edge import Staged
-from flowfabric.engine.flows.submit_flow import FlowSubmitted, NewFlow
+from flowfabric.engine.flows.submission import FlowSubmitted, NewFlow
+from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied, Applied
+from flowfabric.engine.joins.set_edge_group_policy import PolicySet
+from flowfabric.engine.joins.stage_dependency_edge import Staged
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tests.engine.flows import invariants
+from tests.engine.joins import invariants
 from tests.proofs.model.views import NAMES
 
 EXECUTIONS: Final = {

@@ -10,7 +10,7 @@ from flowfabric.engine.lifecycle.cancel import Cancellation, Cancelled
 from flowfabric.engine.lifecycle.claim import Claimant, Claimed
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
-from flowfabric.engine.lifecycle.delay import Delayed, Rest
+from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
@@ -327,7 +327,7 @@ def retry(
     return until
 
 
-def delay(world: World, rest: Rest) -> Any:
+def delay(world: World, rest: DelayRequest) -> Any:
     def park(_: int, each: Execution) -> Delayed:
         until = world.now_ms + milliseconds(rest.delay or 0)
         world.relinquish(each, until_ms=until, waiting_for="waiting_for_delay")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from flowfabric.engine.executions.describe import CurrentAttempt, CurrentLease, ExecutionSnapshot
+from flowfabric.engine.executions.describe_execution import (
+    CurrentAttempt,
+    CurrentLease,
+    ExecutionSnapshot,
+)
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot, MemberCounts
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.instants import instant

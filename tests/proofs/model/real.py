@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
-from flowfabric.engine.facade import Engine
+from flowfabric.engine.engine import Engine
 from flowfabric.testing import Clock
 from tests.given import WRITTEN
 from tests.proofs.model.answers import attempt

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
-from flowfabric.engine.facade import Engine
-from flowfabric.engine.flows.stage_dependency_edge import Staged
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.joins.stage_dependency_edge import Staged
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.fail import Failure

@@ -9,9 +9,9 @@ from uuid import UUID
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
-from flowfabric.engine.facade import Engine
-from flowfabric.worker.held import Holdings
+from flowfabric.engine.engine import Engine
 from flowfabric.worker.renewer import Renewer
+from flowfabric.worker.running_attempt import HeldLeases
 from flowfabric.worker.settings import WorkerSettings
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure
@@ -54,7 +54,7 @@ async def crowded(arena: Arena, dsn: str, each: int) -> tuple[Board, Sampler]:
     settings = WorkerSettings(lease_ttl=1.0)
     db = await connect(DatabaseConfig(dsn=dsn), role="looks on")
     engine = await Engine.connect(config)
-    renewer = Renewer(config, settings, "w-1", (), Holdings(), lambda _held, _why: None)
+    renewer = Renewer(config, settings, "w-1", (), HeldLeases(), lambda _held, _why: None)
     renewer.start()
     engine.listener.start()
     guests = [

@@ -8,13 +8,13 @@ from typing import Final, Generic, NoReturn
 
 from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
-from flowfabric.engine.events.completion_events import COMPLETIONS, CompletionEvent
-from flowfabric.engine.events.cursor import FROM_NOW, decode_cursor, encode_cursor
+from flowfabric.engine.events.completion_events import COMPLETIONS
+from flowfabric.engine.events.cursor import decode_cursor, encode_cursor
 from flowfabric.engine.events.families import E, Entry
 from flowfabric.engine.events.feed import MEMORY, Feed
 from flowfabric.engine.events.filters import EventFilter
-from flowfabric.engine.events.lease_events import LEASES, LeaseEvent
-from flowfabric.engine.events.operator_events import OPERATORS, OperatorEvent
+from flowfabric.engine.events.lease_events import LEASES
+from flowfabric.engine.events.operator_events import OPERATORS
 from flowfabric.engine.events.reader import BACK_OFF, LOST, Seat
 from flowfabric.errors import StreamDisconnected, Unavailable
 
@@ -109,30 +109,6 @@ class Hub:
         self.leases: Final = Feed(pool, listener, LEASES, memory=memory)
         self.operators: Final = Feed(pool, listener, OPERATORS, memory=memory)
 
-    async def subscribe_completions(
-        self,
-        cursor: bytes = FROM_NOW,
-        filter: EventFilter | None = None,  # noqa: A002  the word of the specification
-    ) -> Subscription[CompletionEvent]:
-        """Every end behind `cursor`; without one, every end after this returns."""
-        return await self._subscribe(self.completions, cursor, filter)
-
-    async def subscribe_lease_history(
-        self,
-        cursor: bytes = FROM_NOW,
-        filter: EventFilter | None = None,  # noqa: A002
-    ) -> Subscription[LeaseEvent]:
-        """Every lease event behind `cursor`; without one, every one after this returns."""
-        return await self._subscribe(self.leases, cursor, filter)
-
-    async def subscribe_operator_events(
-        self,
-        cursor: bytes = FROM_NOW,
-        filter: EventFilter | None = None,  # noqa: A002
-    ) -> Subscription[OperatorEvent]:
-        """Every operator event behind `cursor`; without one, every one after this returns."""
-        return await self._subscribe(self.operators, cursor, filter)
-
     async def subscribe_instance_tags(self) -> NoReturn:
         """Not served: tags are copied into every event."""
         raise Unavailable("subscribe_instance_tags", "filter another family by tag instead")
@@ -146,7 +122,7 @@ class Hub:
         """Every subscription ends; nobody can subscribe any more."""
         await asyncio.gather(self.completions.close(), self.leases.close(), self.operators.close())
 
-    async def _subscribe(
+    async def subscribe(
         self, feed: Feed[E], cursor: bytes, wanted: EventFilter | None
     ) -> Subscription[E]:
         position = decode_cursor(cursor)

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.flows.flow_row import grow, locked_flow
-from flowfabric.engine.lifecycle.hold_dependents import join_flow
+from flowfabric.engine.lifecycle.join_flow import join_flow
 from flowfabric.errors import ExecutionAlreadyInFlow, NotFound, ValidationError
 from flowfabric.ids import ExecutionId, check_text, uuid_partition
 

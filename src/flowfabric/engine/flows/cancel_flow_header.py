@@ -8,8 +8,9 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
+from flowfabric.engine.lifecycle.lock_members import lock_members
 from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
-from flowfabric.engine.lifecycle.park_members import lock_members, park_members
+from flowfabric.engine.lifecycle.park_members import park_members
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.errors import NotFound, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_text, uuid_partition

@@ -9,7 +9,9 @@ import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
 from flowfabric.engine.keys.key import check_kid, check_secret
+from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
 from flowfabric.errors import RotationConflict, ValidationError
+from flowfabric.states import OperatorEventType
 
 MAX_GRACE_MS: Final = 2**53 - 1
 
@@ -74,13 +76,21 @@ class _Done(msgspec.Struct, frozen=True):
 
 
 async def rotate_waitpoint_hmac_secret_all(
-    conn: Connection, new_kid: str, new_secret_hex: str, grace_ms: int
+    conn: Connection,
+    new_kid: str,
+    new_secret_hex: str,
+    grace_ms: int,
+    *,
+    actor: str = SOMEBODY,
 ) -> list[PartitionRotation]:
     """The new key signs, the old one verifies for `grace_ms` more; needs a transaction.
+
+    A rotation leaves an operator event.
 
     Raises `ValidationError`: `invalid_kid`, `invalid_secret_hex`, `invalid_grace_ms` (not 0 to
     2^53-1); and `RotationConflict` when the name stands for another secret or a retired key.
     """
+    check_actor(actor)
     check_kid(new_kid)
     secret = check_secret(new_secret_hex)
     if type(grace_ms) is not int or not 0 <= grace_ms <= MAX_GRACE_MS:
@@ -95,4 +105,13 @@ async def rotate_waitpoint_hmac_secret_all(
         return [PartitionRotation(partition=0, result=Noop(kid=new_kid))]
     done = await fetch_one(conn, ROTATE, _Done, kid=new_kid, secret=secret, grace_ms=grace_ms)
     result = Rotated(previous_kid=done.previous_kid, new_kid=new_kid, gc_count=done.gc_count)
+    await operator_event(
+        conn,
+        OperatorEventType.KEY_ROTATED,
+        actor=actor,
+        reason=None,
+        old_kid=result.previous_kid,
+        new_kid=result.new_kid,
+        grace_ms=grace_ms,
+    )
     return [PartitionRotation(partition=0, result=result)]

@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.leasing import (
+from flowfabric.engine.lifecycle.sql.lease import (
     FROM_LEASED,
     LEASE,
     LEASED,

@@ -8,9 +8,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
+from flowfabric.engine.lifecycle.sql.end import RUNG, TERMINALIZE
+from flowfabric.engine.lifecycle.sql.fence import REFUSED, SEEN, Sighting, verdicts
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
 

@@ -9,9 +9,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.sql.fence import REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import check_instant, epoch_ms
@@ -45,7 +45,7 @@ WITH held AS (        -- what the callers believe they hold, and until when they
 )
 
 
-class Rest(msgspec.Struct, frozen=True, kw_only=True):
+class DelayRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The holder of `lease` rests until a moment, or for a while from now."""
 
     lease: Lease
@@ -59,7 +59,7 @@ class Delayed(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: ExecutionId
 
 
-async def delay(conn: Connection, rests: Sequence[Rest]) -> list[Delayed | Refusal]:
+async def delay(conn: Connection, rests: Sequence[DelayRequest]) -> list[Delayed | Refusal]:
     """Park every attempt whose lease is still held, in the order given.
 
     A moment that has passed still parks, until the next promotion.

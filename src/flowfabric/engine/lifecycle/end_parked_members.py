@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
-from flowfabric.engine.lifecycle.fence import STANDING
-from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
+from flowfabric.engine.lifecycle.sql.end import RUNG, TERMINALIZE
+from flowfabric.engine.lifecycle.sql.fence import STANDING
 
 END_PARKED_MEMBERS: Final[LiteralString] = (
     """

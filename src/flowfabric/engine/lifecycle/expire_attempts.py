@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
-from flowfabric.engine.lifecycle.fence import STANDING
-from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
-from flowfabric.engine.lifecycle.terminalize import RUNG, TERMINALIZE
+from flowfabric.engine.lifecycle.sql.end import RUNG, TERMINALIZE
+from flowfabric.engine.lifecycle.sql.fence import STANDING
+from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
 
 EXPIRE_ATTEMPTS: Final[LiteralString] = (
     """

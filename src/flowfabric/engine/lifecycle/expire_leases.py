@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
-from flowfabric.engine.lifecycle.fence import STANDING
-from flowfabric.engine.lifecycle.lapse import LAPSE
-from flowfabric.engine.lifecycle.relinquish import CALLED
-from flowfabric.engine.lifecycle.terminalize import RUNG
+from flowfabric.engine.lifecycle.sql.end import RUNG
+from flowfabric.engine.lifecycle.sql.expire_lease import LAPSE
+from flowfabric.engine.lifecycle.sql.fence import STANDING
+from flowfabric.engine.lifecycle.sql.requeue import CALLED
 
 EXPIRE_LEASES: Final[LiteralString] = (
     """

@@ -8,10 +8,10 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.lifecycle.fence import STANDING
-from flowfabric.engine.lifecycle.lapse import LAPSE
-from flowfabric.engine.lifecycle.relinquish import CALLED
-from flowfabric.engine.lifecycle.terminalize import RUNG
+from flowfabric.engine.lifecycle.sql.end import RUNG
+from flowfabric.engine.lifecycle.sql.expire_lease import LAPSE
+from flowfabric.engine.lifecycle.sql.fence import STANDING
+from flowfabric.engine.lifecycle.sql.requeue import CALLED
 from flowfabric.ids import ExecutionId
 from flowfabric.states import LifecyclePhase, OwnershipState, PublicState
 

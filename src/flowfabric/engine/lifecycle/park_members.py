@@ -1,6 +1,6 @@
 """any non-terminal member → the same, listed: what a cancelled flow is about to end.
 
-What waits is parked, so that no worker takes it before its end; what runs or is suspended stays as
+What waits is parked, so that no worker claims it before its end; what runs or is suspended stays as
 it is until then.
 """
 
@@ -9,18 +9,9 @@ from __future__ import annotations
 from typing import Final, LiteralString
 from uuid import UUID
 
-import msgspec
-
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.lock_members import LockedMember
 from flowfabric.ids import ExecutionId
-
-# A statement of its own: what was moved while this waited is seen as it is by the next one.
-LOCK_MEMBERS: Final[LiteralString] = """
--- lifecycle.park_members: who has not ended, in one order
-SELECT execution_id FROM ff.exec_core
- WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s AND lifecycle_phase <> 'terminal'
- ORDER BY execution_id FOR NO KEY UPDATE
-"""
 
 PARK_MEMBERS: Final[LiteralString] = """
 -- lifecycle.park_members
@@ -51,18 +42,6 @@ SELECT execution_id FROM seen
 """
 
 
-class _Member(msgspec.Struct, frozen=True):
-    execution_id: UUID
-
-
-async def lock_members(conn: Connection, partition_key: int, flow_id: UUID) -> list[ExecutionId]:
-    """Nobody moves the members that have not ended, until the transaction ends; who they are."""
-    rows = await fetch_all(
-        conn, LOCK_MEMBERS, _Member, partition_key=partition_key, flow_id=flow_id
-    )
-    return [ExecutionId(partition_key, row.execution_id) for row in rows]
-
-
 async def park_members(
     conn: Connection, partition_key: int, flow_id: UUID, *, also_running: bool
 ) -> list[ExecutionId]:
@@ -70,7 +49,7 @@ async def park_members(
     rows = await fetch_all(
         conn,
         PARK_MEMBERS,
-        _Member,
+        LockedMember,
         partition_key=partition_key,
         flow_id=flow_id,
         also_running=also_running,

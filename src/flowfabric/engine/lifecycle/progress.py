@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import HELD, REFUSED, SEEN, Sighting, refusal
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.sql.fence import HELD, REFUSED, SEEN, Sighting, refusal
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import clean_text
 

@@ -8,9 +8,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import HELD, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.sql.fence import HELD, REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.fence import HELD, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.sql.fence import HELD, REFUSED, SEEN, Sighting, verdicts
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.policy import milliseconds
 

@@ -10,9 +10,9 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.lifecycle.fence import STANDING
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
-from flowfabric.engine.lifecycle.relinquish import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.sql.fence import STANDING
+from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import ExecutionId, parse_uuid
 from flowfabric.states import OperatorEventType

@@ -1,19 +1,16 @@
-"""The life of worker processes: when they came, were last heard of, and went."""
+"""What happened to the workers of a namespace, newest first."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, LiteralString
 
 import msgspec
 
-from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
+from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import Unavailable, invalid_input
 from flowfabric.instants import instant
-from flowfabric.policy import milliseconds
 from flowfabric.states import WorkerEventKind
-
-KEPT: Final = timedelta(days=7)
 
 LIST_WORKER_EVENTS: Final[LiteralString] = """
 -- workers.list_worker_events
@@ -22,22 +19,6 @@ SELECT worker_id, worker_instance_id, event_kind, reason, event_at_ms
  WHERE namespace = %(namespace)s
    AND (%(instance)s::text IS NULL OR worker_instance_id = %(instance)s::text)
  ORDER BY event_at_ms DESC, worker_instance_id, event_kind LIMIT %(limit)s
-"""
-
-PRUNE_WORKER_EVENTS: Final[LiteralString] = """
--- workers.prune_worker_events
-WITH old AS (
-    SELECT partition_key, namespace, worker_instance_id, event_at_ms, event_kind
-      FROM ff.worker_registry_event WHERE event_at_ms <= ff.now_ms() - %(kept_ms)s::bigint
-     ORDER BY event_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), pruned AS (
-    DELETE FROM ff.worker_registry_event e USING old
-     WHERE (e.partition_key, e.namespace, e.worker_instance_id, e.event_at_ms, e.event_kind)
-         = (old.partition_key, old.namespace, old.worker_instance_id, old.event_at_ms,
-            old.event_kind)
- RETURNING 1
-)
-SELECT count(*) AS moved FROM pruned
 """
 
 
@@ -85,10 +66,3 @@ async def list_worker_events(
         )
         for row in rows
     ]
-
-
-async def prune_worker_events(conn: Connection, limit: int) -> int:
-    """Forget at most `limit` events that are older than `KEPT`."""
-    return (
-        await fetch_one(conn, PRUNE_WORKER_EVENTS, Moved, limit=limit, kept_ms=milliseconds(KEPT))
-    ).moved

@@ -1,0 +1,171 @@
+"""The application: its tasks, what they share, and the workers that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from flowfabric.app.codec import JSON, Codec
+from flowfabric.app.flow import Flow
+from flowfabric.app.task import Environment, Middleware, Task, task_policy
+from flowfabric.config import DatabaseConfig, require_database_url
+from flowfabric.errors import ConfigError, ValidationError
+from flowfabric.ids import check_lane, check_text
+from flowfabric.policy import Retry, check_capabilities
+from flowfabric.worker.context import Ctx
+from flowfabric.worker.loop import Worker
+from flowfabric.worker.processes import ProcessPool
+from flowfabric.worker.settings import WorkerSettings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M", bound=Middleware)
+
+
+class _Registrar(Protocol):
+    """What `@app.task(...)` gives: makes a task of an async or a plain function."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Ctx, P], Awaitable[R]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Ctx, P], R]) -> Task[P, R]: ...
+
+
+class App:
+    """A set of tasks in one namespace."""
+
+    def __init__(self, namespace: str = "default", *, codec: Codec = JSON) -> None:
+        self.namespace = check_text(namespace, field="namespace")
+        self.state = SimpleNamespace()
+        """Anything that handlers share; read as `ctx.state`."""
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self._codec = codec
+        self._middleware: list[Middleware] = []
+
+    def task(
+        self,
+        kind: str,
+        *,
+        lane: str = "default",
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        deadline: float | timedelta | None = None,
+        requires: Collection[str] = (),
+        priority: int = 0,
+        max_reclaims: int | None = None,
+        retry_on: Iterable[type[BaseException]] = (),
+        no_retry_on: Iterable[type[BaseException]] = (),
+        codec: Codec | None = None,
+        executor: Literal["thread", "process"] = "thread",
+    ) -> _Registrar:
+        """Register a function as the task `kind`.
+
+        A plain function runs in a thread, or with `executor="process"` in a process of its own that
+        neither blocks nor is blocked, and that a lost lease or a timeout kills. `retry` allows
+        further attempts (none by default), `timeout` limits one attempt, `deadline` the whole
+        execution, `requires` names capabilities that a worker must offer.
+        Raises `ConfigError` for a kind that is taken or a function that cannot be a task.
+        """
+        try:
+            check_text(kind, field="kind")
+            check_lane(lane, field="lane")
+            check_capabilities(requires, side="required")
+        except ValidationError as error:
+            raise ConfigError("task", kind or "kind", error.detail) from None
+        if kind in self.tasks:
+            raise ConfigError("task", kind, "is registered already")
+
+        try:
+            policy = task_policy(retry, timeout, deadline, max_reclaims)
+        except ValidationError as error:
+            raise ConfigError("task", kind, error.detail) from None
+
+        def register(function: Callable[..., Any]) -> Any:
+            made: Task[..., Any] = Task(
+                function,
+                kind=kind,
+                lane=lane,
+                codec=codec or self._codec,
+                middleware=self._middleware,
+                state=self.state,
+                requires=requires,
+                policy=policy,
+                priority=priority,
+                retry_on=tuple(retry_on),
+                no_retry_on=tuple(no_retry_on),
+                in_process=executor == "process",
+            )
+            self.tasks[kind] = made
+            return made
+
+        return register
+
+    def flow(self, kind: str, *, tags: Mapping[str, str] | None = None) -> Flow:
+        """An empty graph to add calls to; `client.start(flow)` runs it."""
+        return Flow(kind, tags=tags)
+
+    def middleware(self, function: M) -> M:
+        """Wrap every task: `async def m(ctx, call_next): ... return await call_next()`."""
+        self._middleware.append(function)
+        return function
+
+    def worker(
+        self,
+        *,
+        dsn: str | None = None,
+        lanes: Iterable[str] | None = None,
+        capabilities: Iterable[str] = (),
+        concurrency: int = 64,
+        sync_workers: int = 32,
+        transactions: int = 4,
+        lease_ttl: float | timedelta = 30.0,
+        drain: float | timedelta = 30.0,
+        worker_id: str | None = None,
+        worker_instance_id: str = "",
+        on_lease_lost: Literal["cancel", "ignore"] = "cancel",
+        lease_history: Literal["brief", "full"] = "brief",
+        reconcile: bool = True,
+        pooler: bool = False,
+        listen: bool = True,
+    ) -> Worker:
+        """A worker for this app's tasks, on the lanes they name unless `lanes` says otherwise.
+
+        The database is `dsn`, else `FF_DATABASE_URL`. Raises `ConfigError` for what cannot be.
+        """
+        served = tuple(lanes) if lanes is not None else self.lanes
+        settings = WorkerSettings(
+            lanes=served,
+            namespace=self.namespace,
+            worker_id=worker_id or f"{self.namespace}-worker",
+            worker_instance_id=worker_instance_id,
+            capabilities=tuple(capabilities),
+            concurrency=concurrency,
+            sync_workers=sync_workers,
+            transactions=transactions,
+            lease_ttl=_seconds(lease_ttl),
+            drain=_seconds(drain),
+            on_lease_lost=on_lease_lost,
+            lease_history=lease_history,
+            reconcile=reconcile,
+        )
+        environment = Environment(threads=sync_workers, processes=ProcessPool())
+        return Worker(
+            {kind: task.handler(environment) for kind, task in self.tasks.items()},
+            database=DatabaseConfig(
+                dsn=require_database_url(dsn), pool_size=6, pooler=pooler, listen=listen
+            ),
+            settings=settings,
+            state=self.state,
+            on_close=environment.close,
+        )
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Every lane that a task of this app goes to."""
+        return tuple(sorted({task.lane for task in self.tasks.values()})) or ("default",)
+
+
+def _seconds(duration: float | timedelta) -> float:
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)

@@ -1,0 +1,124 @@
+"""Dependencies of a handler: made for it by a factory, and put away afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Any, Literal, TypeVar, cast, get_type_hints
+
+from flowfabric.errors import ConfigError
+from flowfabric.worker.context import Ctx
+from flowfabric.worker.environment import ProcessScope
+
+T = TypeVar("T")
+Scope = Literal["task", "process"]
+
+
+class Dependency:
+    """The mark that `Depends` leaves as a parameter's default."""
+
+    def __init__(self, factory: Callable[..., Any], scope: Scope) -> None:
+        self.factory, self.scope = factory, scope
+
+
+def Depends(  # noqa: N802  reads as a declaration in a signature
+    factory: Callable[..., AsyncGenerator[T] | Generator[T] | Awaitable[T] | T],
+    *,
+    scope: Scope = "task",
+) -> T:
+    """The default of a handler's parameter: what `factory` makes.
+
+    The factory may be plain or async, and may yield once to clean up after the task. It may
+    take the context (a parameter of type `Ctx`) and dependencies of its own. With
+    `scope="process"` it is made once per worker process.
+    """
+    return cast("T", Dependency(factory, scope))
+
+
+class Plan:
+    """How the dependencies of one function are made; every parameter is checked beforehand."""
+
+    def __init__(self, function: Callable[..., Any], *, owner: str) -> None:
+        self._needs: list[tuple[str, Dependency, Plan]] = []
+        self._context: list[str] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            if isinstance(parameter.default, Dependency):
+                dependency = parameter.default
+                plan = Plan(dependency.factory, owner=f"{owner}: {name}")
+                plan.refuse_unknown(dependency.factory)
+                self._needs.append((name, dependency, plan))
+            elif takes_context(function, name):
+                self._context.append(name)
+        self._owner = owner
+
+    @property
+    def empty(self) -> bool:
+        return not self._needs
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name, _, _ in self._needs}
+
+    def refuse_unknown(self, factory: Callable[..., Any]) -> None:
+        """A factory's parameter that nothing fills is a mistake of the program, found at start."""
+        known = self.names | set(self._context)
+        for name, parameter in inspect.signature(factory).parameters.items():
+            optional = parameter.default is not inspect.Parameter.empty
+            if (
+                name not in known
+                and not optional
+                and parameter.kind
+                not in (
+                    inspect.Parameter.VAR_POSITIONAL,
+                    inspect.Parameter.VAR_KEYWORD,
+                )
+            ):
+                raise ConfigError("dependency", self._owner, f"nothing provides parameter {name!r}")
+
+    async def fill(
+        self,
+        ctx: Ctx,
+        stack: contextlib.AsyncExitStack,
+        process_scope: ProcessScope,
+        *,
+        keeping: bool = False,
+    ) -> dict[str, Any]:
+        """Make everything; what lives as long as the process is made once, and kept."""
+        filled: dict[str, Any] = dict.fromkeys(self._context, ctx)
+        for name, dependency, plan in self._needs:
+            if dependency.scope == "task" and not keeping:
+                arguments = await plan.fill(ctx, stack, process_scope)
+                filled[name] = await _make(dependency.factory, arguments, stack)
+            elif keeping:
+                filled[name] = await plan.keep(dependency.factory, ctx, process_scope)
+            else:
+                async with process_scope.lock:
+                    filled[name] = await plan.keep(dependency.factory, ctx, process_scope)
+        return filled
+
+    async def keep(self, factory: Callable[..., Any], ctx: Ctx, process_scope: ProcessScope) -> Any:
+        """What this factory made for the process; made now if it was not. One at a time."""
+        if factory not in process_scope.made:
+            arguments = await self.fill(ctx, process_scope.stack, process_scope, keeping=True)
+            process_scope.made[factory] = await _make(factory, arguments, process_scope.stack)
+        return process_scope.made[factory]
+
+
+def takes_context(function: Callable[..., Any], name: str) -> bool:
+    """Is this parameter annotated as the context?"""
+    try:
+        return get_type_hints(function).get(name) is Ctx
+    except (NameError, TypeError):
+        return False
+
+
+async def _make(
+    factory: Callable[..., Any], arguments: dict[str, Any], stack: contextlib.AsyncExitStack
+) -> Any:
+    if inspect.isasyncgenfunction(factory):
+        return await stack.enter_async_context(contextlib.asynccontextmanager(factory)(**arguments))
+    if inspect.isgeneratorfunction(factory):
+        return stack.enter_context(contextlib.contextmanager(factory)(**arguments))
+    made = factory(**arguments)
+    return await made if inspect.isawaitable(made) else made

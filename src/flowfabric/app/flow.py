@@ -1,0 +1,139 @@
+"""A graph of calls, drawn before it runs: members, what each waits for, and how to start it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+from uuid import UUID, uuid4
+
+from flowfabric.app.task import Call
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
+from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.errors import invalid_input
+from flowfabric.ids import ExecutionId, check_text, uuid_partition
+from flowfabric.joins import AllOf, JoinPolicy
+
+R = TypeVar("R")
+
+
+class Member(Generic[R]):
+    """One call of a flow; `after` says what it waits for."""
+
+    def __init__(self, flow: Flow, call: Call[R], name: str, lane: str | None) -> None:
+        self._flow, self.call, self.name, self.lane = flow, call, name, lane
+        self.upstreams: dict[str, bool] = {}
+        """The names of those it waits for, and whether it is fed their result."""
+        self.policy: JoinPolicy = AllOf()
+
+    def __repr__(self) -> str:
+        return f"<member {self.name!r} of flow {self._flow.kind!r}>"
+
+    def after(
+        self, *members: Member[Any], policy: JoinPolicy | None = None, feed: bool = False
+    ) -> Member[R]:
+        """Wait for these: for all, or as `policy` says (`AnyOf()`, `Quorum(2)`).
+
+        With `feed` the result of the upstream becomes this member's whole input. Raises
+        `ValidationError` for a member of another flow, or one that is waited for already.
+        """
+        for member in members:
+            if self._flow.members.get(member.name) is not member:
+                raise invalid_input("after", member.name, f"is no member of {self._flow.kind!r}")
+            if member.name in self.upstreams:
+                raise invalid_input("after", member.name, f"is before {self.name!r} already")
+            self.upstreams[member.name] = feed
+        if policy is not None:
+            self.policy = policy
+        return self
+
+
+class Flow:
+    """A graph of calls. Start it with `client.start(flow)`; one flow starts once."""
+
+    def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None) -> None:
+        self.kind = check_text(kind, field="kind")
+        self.tags = dict(tags or {})
+        self.members: dict[str, Member[Any]] = {}
+        self.flow_id = uuid4()
+        self._named: Counter[str] = Counter()
+
+    def add(self, call: Call[R], *, name: str | None = None, lane: str | None = None) -> Member[R]:
+        """One more member, which waits for nothing yet; it is called after its task, or `name`."""
+        if name is not None and name in self.members:
+            raise invalid_input("name", name, "is the name of another member")
+        member = Member(self, call, name or self._free_name(call.task.kind), lane)
+        check_text(member.name, field="name")
+        self.members[member.name] = member
+        return member
+
+    def __iter__(self) -> Iterator[Member[Any]]:
+        return iter(self.members.values())
+
+    def build(
+        self, *, namespace: str, creator: str, partitions: int, key: str | None = None
+    ) -> NewFlow:
+        """The flow as the engine takes it; the same key in a namespace is the same flow."""
+        flow_id = self.flow_id if key is None else keyed_flow_id(namespace, key)
+        home = uuid_partition(flow_id, partitions)
+        ids = {
+            name: ExecutionId(home, member_uuid(flow_id, number))
+            for number, name in enumerate(self.members)
+        }
+        return NewFlow(
+            flow_id=flow_id,
+            flow_kind=self.kind,
+            namespace=namespace,
+            tags=self.tags,
+            members=[_execution(member, ids[member.name], namespace, creator) for member in self],
+            edges=[
+                NewEdge(
+                    upstream=ids[upstream],
+                    downstream=ids[member.name],
+                    data_passing_ref="result" if feed else None,
+                )
+                for member in self
+                for upstream, feed in member.upstreams.items()
+            ],
+            policies={ids[member.name]: member.policy for member in self if member.upstreams},
+        )
+
+    def _free_name(self, kind: str) -> str:
+        name = kind
+        while name in self.members:
+            self._named[kind] += 1
+            name = f"{kind}-{self._named[kind] + 1}"
+        return name
+
+
+def keyed_flow_id(namespace: str, key: str) -> UUID:
+    """The flow that an idempotency key names."""
+    check_text(key, field="idempotency_key", at_most=1024)
+    digest = hashlib.sha256(f"flow\x1f{namespace}\x1f{key}".encode()).digest()
+    return UUID(bytes=digest[:16], version=5)
+
+
+def member_uuid(flow_id: UUID, number: int) -> UUID:
+    """The n-th member of a flow; starting a flow again finds the same ones."""
+    digest = hashlib.sha256(flow_id.bytes + number.to_bytes(4, "big")).digest()
+    return UUID(bytes=digest[:16], version=5)
+
+
+def _execution(
+    member: Member[Any], execution_id: ExecutionId, namespace: str, creator: str
+) -> NewExecution:
+    task = member.call.task
+    return NewExecution(
+        execution_id=execution_id,
+        execution_kind=task.kind,
+        lane_id=member.lane or task.lane,
+        namespace=namespace,
+        input_payload=member.call.payload,
+        payload_encoding=task.encoding,
+        priority=task.priority,
+        creator_identity=creator,
+        required_capabilities=task.requires,
+        policy=task.policy,
+        member_name=member.name,
+    )

@@ -1,0 +1,272 @@
+"""Every operation by its spec name, one line each: the seam that all entry points stand on."""
+
+from __future__ import annotations
+
+from flowfabric.config import DatabaseConfig
+from flowfabric.db import boot
+from flowfabric.db.listen import Listener
+from flowfabric.db.pool import Pool
+from flowfabric.engine.events import (
+    read_history,
+    subscribe_completions,
+    subscribe_lease_history,
+    subscribe_operator_events,
+)
+from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.executions import (
+    describe_execution,
+    explain_execution,
+    get_execution_namespace,
+    get_execution_result,
+    get_execution_tag,
+    list_attempts,
+    list_executions,
+    list_expired_leases,
+    read_current_attempt_index,
+    read_exec_core_fields,
+    read_execution_context,
+    read_execution_info,
+    read_execution_state,
+    read_outcomes,
+    read_total_attempt_count,
+    resolve_execution_flow_id,
+    search_executions,
+)
+from flowfabric.engine.flows import (
+    ack_cancel_member,
+    add_execution_to_flow,
+    cancel_flow_header,
+    create_flow,
+    describe_edge,
+    describe_flow,
+    get_flow_tag,
+    list_edges,
+    list_flow_members,
+    list_flows,
+    project_flow_summary,
+    set_flow_tag,
+    submit_flow,
+)
+from flowfabric.engine.grants import (
+    claim_execution,
+    claim_for_worker,
+    claim_resumed_execution,
+    issue_claim_grant,
+    issue_grant_and_claim,
+    issue_reclaim_grant,
+    reclaim_execution,
+    verify_grant,
+)
+from flowfabric.engine.joins import (
+    apply_dependency_to_child,
+    dispatch,
+    evaluate_flow_eligibility,
+    promote_blocked_to_eligible,
+    read_join,
+    read_upstream_results,
+    read_window,
+    replay_member,
+    set_edge_group_policy,
+    spawn_apart,
+    spawn_children,
+    stage_dependency_edge,
+)
+from flowfabric.engine.keys import (
+    list_waitpoint_hmac_kids,
+    rotate_waitpoint_hmac_secret_all,
+    seed_waitpoint_hmac_secret,
+)
+from flowfabric.engine.lanes import (
+    count_by_lane,
+    list_lanes,
+    register_lanes,
+    set_lane_retention,
+    set_lane_state,
+)
+from flowfabric.engine.lifecycle import (
+    block_execution,
+    cancel,
+    cancel_execution,
+    change_priority,
+    claim,
+    complete,
+    create_execution,
+    delay,
+    fail,
+    mark_lease_expired_if_due,
+    progress,
+    release,
+    renew,
+    revoke_lease,
+    set_execution_tag,
+    wait_children,
+)
+from flowfabric.engine.operation import (
+    procedure,
+    refusing,
+    snapshot,
+    statement,
+    subscription,
+    transaction,
+)
+from flowfabric.engine.operators import cancel_flow
+from flowfabric.engine.retention import count_trimmable, trim_retention
+from flowfabric.engine.workers import (
+    heartbeat_worker,
+    list_worker_events,
+    list_workers,
+    mark_worker_dead,
+    register_worker,
+)
+
+
+class Engine:
+    """The engine on one database. Many callers may share it; each call takes one connection.
+
+    A line says how its operation runs: as one `statement`, in one `transaction`, on one `snapshot`,
+    or as a `procedure` of several transactions.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.listener = Listener(pool.config)
+        self.events = Hub(pool, self.listener)
+
+    @classmethod
+    async def connect(cls, config: DatabaseConfig, *, role: str = "client") -> Engine:
+        """Open the pool and check that this code can work on this database."""
+        pool = await Pool.open(config, role=role)
+        try:
+            async with pool.connection() as conn:
+                await boot.check(conn, config.partitions)
+        except BaseException:
+            await pool.close()
+            raise
+        return cls(pool)
+
+    async def close(self) -> None:
+        """Subscriptions end, and every connection is closed."""
+        await self.events.close()
+        await self.listener.close()
+        await self.pool.close()
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions this database has."""
+        return self.pool.config.partitions.num_flow_partitions
+
+    # Executions: submitters and workers.
+
+    create_execution = statement(create_execution.create_execution)
+    claim = statement(claim.claim)
+    renew = statement(renew.renew)
+    progress = statement(progress.progress)
+    complete = statement(complete.complete)
+    fail = statement(fail.fail)
+    delay = statement(delay.delay)
+    wait_children = statement(wait_children.wait_children)
+    release = statement(release.release)
+    cancel = statement(cancel.cancel)
+    mark_lease_expired_if_due = statement(mark_lease_expired_if_due.mark_lease_expired_if_due)
+
+    # Operator controls; each change leaves an operator event.
+
+    cancel_execution = transaction(cancel_execution.cancel_execution)
+    replay_execution = transaction(replay_member.replay_member)
+    revoke_lease = transaction(revoke_lease.revoke_lease)
+    change_priority = transaction(change_priority.change_priority)
+    block_execution_for_admission = transaction(block_execution.block_execution_for_admission)
+    unblock_execution = transaction(block_execution.unblock_execution)
+    set_execution_tag = statement(set_execution_tag.set_execution_tag)
+    cancel_flow = procedure(cancel_flow.cancel_flow)
+
+    # Grants: a scheduler reserves an execution for a worker, which then claims it by id.
+
+    claim_for_worker = transaction(claim_for_worker.claim_for_worker)
+    issue_claim_grant = refusing(issue_claim_grant.issue_claim_grant)
+    issue_reclaim_grant = transaction(issue_reclaim_grant.issue_reclaim_grant)
+    issue_grant_and_claim = transaction(issue_grant_and_claim.issue_grant_and_claim)
+    verify_grant = statement(verify_grant.verify_grant)
+    claim_execution = transaction(claim_execution.claim_execution)
+    claim_resumed_execution = transaction(claim_resumed_execution.claim_resumed_execution)
+    reclaim_execution = transaction(reclaim_execution.reclaim_execution)
+
+    # Flows: whole graphs.
+
+    create_flow = statement(create_flow.create_flow)
+    add_execution_to_flow = transaction(add_execution_to_flow.add_execution_to_flow)
+    submit_flows = transaction(submit_flow.submit_flows)
+    submit_flow = transaction(submit_flow.submit_flow)
+    cancel_flow_header = transaction(cancel_flow_header.cancel_flow_header)
+    ack_cancel_member = transaction(ack_cancel_member.ack_cancel_member)
+    describe_flow = snapshot(describe_flow.describe_flow)
+    list_flows = statement(list_flows.list_flows)
+    list_flow_members = statement(list_flow_members.list_flow_members)
+    describe_edge = statement(describe_edge.describe_edge)
+    list_edges = statement(list_edges.list_edges)
+    project_flow_summary = transaction(project_flow_summary.project_flow_summary)
+    set_flow_tag = statement(set_flow_tag.set_flow_tag)
+    get_flow_tag = statement(get_flow_tag.get_flow_tag)
+
+    # Joins: what members and parents wait for.
+
+    stage_dependency_edge = transaction(stage_dependency_edge.stage_dependency_edge)
+    apply_dependency_to_child = transaction(apply_dependency_to_child.apply_dependency_to_child)
+    set_edge_group_policy = transaction(set_edge_group_policy.set_edge_group_policy)
+    evaluate_flow_eligibility = statement(evaluate_flow_eligibility.evaluate_flow_eligibility)
+    promote_blocked_to_eligible = transaction(
+        promote_blocked_to_eligible.promote_blocked_to_eligible
+    )
+    dispatch = procedure(dispatch.dispatch)
+    read_upstream_results = statement(read_upstream_results.read_upstream_results)
+    spawn_children = transaction(spawn_children.spawn_children)
+    spawn_apart = transaction(spawn_apart.spawn_apart)
+    read_join = statement(read_join.read_join)
+    read_window = transaction(read_window.read_window)
+
+    # Reads of executions; none has a side effect.
+
+    describe_execution = statement(describe_execution.describe_execution)
+    read_execution_state = statement(read_execution_state.read_execution_state)
+    read_execution_info = statement(read_execution_info.read_execution_info)
+    read_execution_context = statement(read_execution_context.read_execution_context)
+    get_execution_result = statement(get_execution_result.get_execution_result)
+    read_outcomes = statement(read_outcomes.read_outcomes)
+    list_attempts = statement(list_attempts.list_attempts)
+    list_executions = statement(list_executions.list_executions)
+    search_executions = statement(search_executions.search_executions)
+    explain_execution = statement(explain_execution.explain_execution)
+    read_current_attempt_index = statement(read_current_attempt_index.read_current_attempt_index)
+    read_total_attempt_count = statement(read_total_attempt_count.read_total_attempt_count)
+    get_execution_tag = statement(get_execution_tag.get_execution_tag)
+    get_execution_namespace = statement(get_execution_namespace.get_execution_namespace)
+    resolve_execution_flow_id = statement(resolve_execution_flow_id.resolve_execution_flow_id)
+    read_exec_core_fields = statement(read_exec_core_fields.read_exec_core_fields)
+    list_expired_leases = statement(list_expired_leases.list_expired_leases)
+
+    # Events: as they happen, or the history of one execution.
+
+    subscribe_completions = subscription(subscribe_completions.subscribe_completions)
+    subscribe_lease_history = subscription(subscribe_lease_history.subscribe_lease_history)
+    subscribe_operator_events = subscription(subscribe_operator_events.subscribe_operator_events)
+    read_history = statement(read_history.read_history)
+
+    # Lanes, workers, retention, keys.
+
+    register_lanes = statement(register_lanes.register_lanes)
+    list_lanes = statement(list_lanes.list_lanes)
+    count_by_lane = statement(count_by_lane.count_by_lane)
+    set_lane_state = transaction(set_lane_state.set_lane_state)
+    set_lane_retention = transaction(set_lane_retention.set_lane_retention)
+    register_worker = statement(register_worker.register_worker)
+    heartbeat_worker = statement(heartbeat_worker.heartbeat_worker)
+    mark_worker_dead = statement(mark_worker_dead.mark_worker_dead)
+    list_workers = statement(list_workers.list_workers)
+    list_worker_events = statement(list_worker_events.list_worker_events)
+    trim_retention = transaction(trim_retention.trim_retention)
+    count_trimmable = statement(count_trimmable.count_trimmable)
+    seed_waitpoint_hmac_secret = transaction(seed_waitpoint_hmac_secret.seed_waitpoint_hmac_secret)
+    rotate_waitpoint_hmac_secret_all = transaction(
+        rotate_waitpoint_hmac_secret_all.rotate_waitpoint_hmac_secret_all
+    )
+    list_waitpoint_hmac_kids = statement(list_waitpoint_hmac_kids.list_waitpoint_hmac_kids)

@@ -1,0 +1,17 @@
+"""Every completion, in order and none missing, as it happens or from a cursor on."""
+
+from __future__ import annotations
+
+from flowfabric.engine.events.completion_events import CompletionEvent
+from flowfabric.engine.events.cursor import FROM_NOW
+from flowfabric.engine.events.filters import EventFilter
+from flowfabric.engine.events.subscribe import Hub, Subscription
+
+
+async def subscribe_completions(
+    hub: Hub,
+    cursor: bytes = FROM_NOW,
+    filter: EventFilter | None = None,  # noqa: A002  the word of the specification
+) -> Subscription[CompletionEvent]:
+    """Every completion after `cursor`; without a cursor, those that happen from now on."""
+    return await hub.subscribe(hub.completions, cursor, filter)

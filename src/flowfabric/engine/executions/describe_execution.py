@@ -1,0 +1,140 @@
+"""One execution in full."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.executions.read_execution import ExecutionRow, read_execution
+from flowfabric.ids import ExecutionId, attempt_id
+from flowfabric.instants import instant
+from flowfabric.states import (
+    AttemptState,
+    BlockingReason,
+    PublicState,
+)
+
+
+class CurrentAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt that runs, or the last one that did."""
+
+    attempt_id: UUID
+    attempt_index: int
+
+
+class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds the execution, and until when."""
+
+    lease_id: UUID
+    lease_epoch: int
+    worker_id: str
+    worker_instance_id: str
+    expires_at: datetime
+    attempt_index: int
+
+
+class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution as it stood at the moment of reading."""
+
+    execution_id: ExecutionId
+    flow_id: UUID | None
+    namespace: str
+    lane_id: str
+    execution_kind: str
+    required_capabilities: list[str]
+    priority: int
+    public_state: PublicState
+    blocking_reason: BlockingReason | None
+    blocking_detail: str | None
+    current_attempt: CurrentAttempt | None
+    current_lease: CurrentLease | None
+    total_attempt_count: int
+    retry_count: int
+    lease_reclaim_count: int
+    created_at: datetime
+    started_at: datetime | None
+    terminal_at: datetime | None
+    delay_until: datetime | None
+    deadline_at: datetime | None
+    last_mutation_at: datetime
+    progress_pct: int | None
+    progress_message: str | None
+    failure_reason: str | None
+    failure_category: str | None
+    cancellation_reason: str | None
+    cancelled_by: str | None
+    idempotency_key: str | None
+    creator_identity: str | None
+    tags: dict[str, str]
+
+
+async def describe_execution(
+    conn: Connection, execution_id: ExecutionId
+) -> ExecutionSnapshot | None:
+    """The execution as it stands, or None."""
+    row = await read_execution(conn, execution_id)
+    if row is None:
+        return None
+    tags = msgspec.json.decode(row.tags, type=dict[str, str])
+    blocked = BlockingReason(row.blocking_reason)
+    return ExecutionSnapshot(
+        execution_id=execution_id,
+        flow_id=row.flow_id,
+        namespace=row.namespace,
+        lane_id=row.lane_id,
+        execution_kind=row.execution_kind,
+        required_capabilities=row.required_capabilities,
+        priority=row.priority,
+        public_state=PublicState(row.public_state),
+        blocking_reason=None if blocked is BlockingReason.NONE else blocked,
+        blocking_detail=row.blocking_detail,
+        current_attempt=_current_attempt(row, execution_id),
+        current_lease=_current_lease(row),
+        total_attempt_count=row.total_attempt_count,
+        retry_count=row.retry_count,
+        lease_reclaim_count=row.lease_reclaim_count,
+        created_at=instant(row.created_at_ms),
+        started_at=instant(row.started_at_ms),
+        terminal_at=instant(row.terminal_at_ms),
+        delay_until=instant(row.delay_until_ms),
+        deadline_at=instant(row.deadline_at_ms),
+        last_mutation_at=instant(row.last_mutation_at_ms),
+        progress_pct=row.progress_pct,
+        progress_message=row.progress_message,
+        failure_reason=row.failure_reason,
+        failure_category=row.failure_category,
+        cancellation_reason=row.cancellation_reason,
+        cancelled_by=row.cancelled_by,
+        idempotency_key=row.idempotency_key,
+        creator_identity=row.creator_identity,
+        tags=dict(sorted(tags.items())),
+    )
+
+
+def _current_attempt(row: ExecutionRow, execution_id: ExecutionId) -> CurrentAttempt | None:
+    if row.total_attempt_count == 0 or row.attempt_state == AttemptState.PENDING_RETRY_ATTEMPT:
+        return None
+    return CurrentAttempt(
+        attempt_id=attempt_id(execution_id, row.attempt_index), attempt_index=row.attempt_index
+    )
+
+
+def _current_lease(row: ExecutionRow) -> CurrentLease | None:
+    if (
+        row.lease_id is None
+        or row.worker_id is None
+        or row.worker_instance_id is None
+        or row.lease_expires_at_ms is None
+    ):
+        return None
+    return CurrentLease(
+        lease_id=row.lease_id,
+        lease_epoch=row.lease_epoch,
+        worker_id=row.worker_id,
+        worker_instance_id=row.worker_instance_id,
+        expires_at=instant(row.lease_expires_at_ms),
+        attempt_index=row.attempt_index,
+    )

@@ -1,0 +1,13 @@
+"""The namespace of an execution."""
+
+from __future__ import annotations
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.executions.facts import read_facts
+from flowfabric.ids import ExecutionId
+
+
+async def get_execution_namespace(conn: Connection, execution_id: ExecutionId) -> str | None:
+    """The namespace it was created in, or None."""
+    facts = await read_facts(conn, execution_id)
+    return None if facts is None else facts.namespace

@@ -1,0 +1,80 @@
+"""Everything that the tables hold of one execution."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.ids import ExecutionId
+
+READ: Final[LiteralString] = """
+-- executions.read_execution
+SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilities, e.priority,
+       e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.blocking_reason,
+       e.terminal_outcome, e.attempt_state, e.public_state, e.blocking_detail, e.attempt_index,
+       e.total_attempt_count, e.retry_count, e.lease_reclaim_count, e.replay_count, e.lease_epoch,
+       e.lease_id, e.worker_id, e.worker_instance_id, e.lease_expires_at_ms, e.created_at_ms,
+       e.started_at_ms, e.terminal_at_ms, e.delay_until_ms, e.deadline_at_ms,
+       e.last_mutation_at_ms, e.progress_pct, e.progress_message, e.failure_reason,
+       e.failure_category, e.cancellation_reason, e.cancelled_by, e.tags, b.idempotency_key,
+       b.creator_identity
+  FROM ff.exec_core e
+  JOIN ff.exec_body b USING (partition_key, execution_id)
+  JOIN ff.route r USING (route_id)
+ WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+"""
+
+
+class ExecutionRow(msgspec.Struct, frozen=True):
+    flow_id: UUID | None
+    lane_id: str
+    namespace: str
+    execution_kind: str
+    required_capabilities: list[str]
+    priority: int
+    lifecycle_phase: str
+    ownership_state: str
+    eligibility_state: str
+    blocking_reason: str
+    terminal_outcome: str
+    attempt_state: str
+    public_state: str
+    blocking_detail: str | None
+    attempt_index: int
+    total_attempt_count: int
+    retry_count: int
+    lease_reclaim_count: int
+    replay_count: int
+    lease_epoch: int
+    lease_id: UUID | None
+    worker_id: str | None
+    worker_instance_id: str | None
+    lease_expires_at_ms: int | None
+    created_at_ms: int
+    started_at_ms: int | None
+    terminal_at_ms: int | None
+    delay_until_ms: int | None
+    deadline_at_ms: int | None
+    last_mutation_at_ms: int
+    progress_pct: int | None
+    progress_message: str | None
+    failure_reason: str | None
+    failure_category: str | None
+    cancellation_reason: str | None
+    cancelled_by: str | None
+    tags: str
+    idempotency_key: str | None
+    creator_identity: str | None
+
+
+async def read_execution(conn: Connection, execution_id: ExecutionId) -> ExecutionRow | None:
+    return await fetch_maybe(
+        conn,
+        READ,
+        ExecutionRow,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+    )

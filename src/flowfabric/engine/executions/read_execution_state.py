@@ -1,0 +1,35 @@
+"""The public state of one execution."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.ids import ExecutionId
+from flowfabric.states import (
+    PublicState,
+)
+
+STATE: Final[LiteralString] = """
+-- executions.read_execution_state
+SELECT public_state FROM ff.exec_core
+ WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+"""
+
+
+class _State(msgspec.Struct, frozen=True):
+    public_state: str
+
+
+async def read_execution_state(conn: Connection, execution_id: ExecutionId) -> PublicState | None:
+    """The public state, or None where there is no such execution."""
+    row = await fetch_maybe(
+        conn,
+        STATE,
+        _State,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+    )
+    return None if row is None else PublicState(row.public_state)

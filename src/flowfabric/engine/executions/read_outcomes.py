@@ -1,0 +1,82 @@
+"""How executions ended, those that have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState
+
+OUTCOMES: Final[LiteralString] = """
+-- executions.read_outcomes
+WITH asked AS (       -- for whom somebody waits
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+        AS asked (partition_key, execution_id)
+)
+SELECT e.partition_key, e.execution_id, e.public_state, e.failure_reason, e.failure_category,
+       e.cancellation_reason, e.cancelled_by, a.result, b.payload_encoding
+  FROM asked
+  JOIN ff.exec_core e USING (partition_key, execution_id)
+  JOIN ff.exec_body b USING (partition_key, execution_id)
+  LEFT JOIN ff.attempt a
+    ON (a.partition_key, a.execution_id, a.attempt_index)
+     = (e.partition_key, e.execution_id, e.attempt_index) AND a.outcome = 'success'
+ WHERE e.lifecycle_phase = 'terminal'
+"""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one execution ended, and what it returned if it succeeded."""
+
+    execution_id: ExecutionId
+    public_state: PublicState
+    failure_reason: str | None
+    failure_category: str | None
+    cancellation_reason: str | None
+    cancelled_by: str | None
+    result: bytes | None
+    payload_encoding: str | None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+    public_state: str
+    failure_reason: str | None
+    failure_category: str | None
+    cancellation_reason: str | None
+    cancelled_by: str | None
+    result: bytes | None
+    payload_encoding: str | None
+
+
+async def read_outcomes(
+    conn: Connection, executions: Sequence[ExecutionId]
+) -> dict[ExecutionId, Outcome]:
+    """The outcome of each of these that has ended."""
+    rows = await fetch_all(
+        conn,
+        OUTCOMES,
+        _Row,
+        partition_key=[execution.partition_key for execution in executions],
+        execution_id=[execution.uuid for execution in executions],
+    )
+    outcomes = [
+        Outcome(
+            execution_id=ExecutionId(row.partition_key, row.execution_id),
+            public_state=PublicState(row.public_state),
+            failure_reason=row.failure_reason,
+            failure_category=row.failure_category,
+            cancellation_reason=row.cancellation_reason,
+            cancelled_by=row.cancelled_by,
+            result=row.result,
+            payload_encoding=row.payload_encoding,
+        )
+        for row in rows
+    ]
+    return {outcome.execution_id: outcome for outcome in outcomes}

@@ -1,0 +1,32 @@
+"""One edge of a flow."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.flows.edge import EDGE_COLUMNS, EdgeRow, EdgeSnapshot, edge_snapshot
+from flowfabric.ids import uuid_partition
+
+DESCRIBE_EDGE: Final[LiteralString] = (
+    "\n-- flows.describe_edge"
+    + EDGE_COLUMNS
+    + """ WHERE (partition_key, flow_id, edge_id) = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
+"""
+)
+
+
+async def describe_edge(
+    conn: Connection, flow_id: UUID, edge_id: UUID, *, partitions: int = 256
+) -> EdgeSnapshot | None:
+    """The edge, or None; also where it is one of another flow."""
+    row = await fetch_maybe(
+        conn,
+        DESCRIBE_EDGE,
+        EdgeRow,
+        partition_key=uuid_partition(flow_id, partitions),
+        flow_id=flow_id,
+        edge_id=edge_id,
+    )
+    return None if row is None else edge_snapshot(row)

@@ -1,0 +1,37 @@
+"""One tag of a flow."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.flows.flow_tags import check_flow_tag_key
+from flowfabric.ids import uuid_partition
+
+GET_FLOW_TAG: Final[LiteralString] = """
+-- flows.get_flow_tag
+SELECT tags ->> %(key)s::text AS value FROM ff.flow_core
+ WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
+"""
+
+
+class _Tag(msgspec.Struct, frozen=True):
+    value: str | None
+
+
+async def get_flow_tag(
+    conn: Connection, flow_id: UUID, key: str, *, partitions: int = 256
+) -> str | None:
+    """The tag's value; None where there is no such tag or no such flow."""
+    row = await fetch_maybe(
+        conn,
+        GET_FLOW_TAG,
+        _Tag,
+        partition_key=uuid_partition(flow_id, partitions),
+        flow_id=flow_id,
+        key=check_flow_tag_key(key),
+    )
+    return None if row is None else row.value

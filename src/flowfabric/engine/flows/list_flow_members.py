@@ -1,0 +1,92 @@
+"""The members of one flow, page by page."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.flows.page import FIRST_ID, page_size
+from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.states import PublicState
+
+LIST_FLOW_MEMBERS: Final[LiteralString] = """
+-- flows.list_flow_members
+SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane_id, b.member_name,
+       e.total_attempt_count, coalesce(e.failure_reason, e.cancellation_reason) AS reason
+  FROM ff.exec_core e
+  JOIN ff.route r USING (route_id)
+  JOIN ff.exec_body b USING (partition_key, execution_id)
+ WHERE e.partition_key = %(partition_key)s AND e.flow_id = %(flow_id)s
+   AND e.execution_id > %(after)s::uuid
+ ORDER BY e.execution_id LIMIT %(limit)s
+"""
+
+
+class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
+    """One member of a flow."""
+
+    execution_id: ExecutionId
+    name: str | None
+    execution_kind: str
+    lane_id: str
+    public_state: PublicState
+    total_attempt_count: int
+    reason: str | None
+
+
+class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some members, and the cursor for the next page if there is one."""
+
+    members: list[FlowMember]
+    next_cursor: ExecutionId | None
+
+
+class _Member(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+    public_state: str
+    execution_kind: str
+    lane_id: str
+    member_name: str | None
+    total_attempt_count: int
+    reason: str | None
+
+
+async def list_flow_members(
+    conn: Connection,
+    flow_id: UUID,
+    *,
+    cursor: ExecutionId | None = None,
+    limit: int = 1000,
+    partitions: int = 256,
+) -> MemberPage:
+    """At most `limit` members after `cursor`, by id; empty where there is no such flow."""
+    size = page_size(limit)
+    if size == 0:
+        return MemberPage(members=[], next_cursor=None)
+    rows = await fetch_all(
+        conn,
+        LIST_FLOW_MEMBERS,
+        _Member,
+        partition_key=uuid_partition(flow_id, partitions),
+        flow_id=flow_id,
+        after=FIRST_ID if cursor is None else cursor.uuid,
+        limit=size + 1,
+    )
+    members = [
+        FlowMember(
+            execution_id=ExecutionId(row.partition_key, row.execution_id),
+            name=row.member_name,
+            execution_kind=row.execution_kind,
+            lane_id=row.lane_id,
+            public_state=PublicState(row.public_state),
+            total_attempt_count=row.total_attempt_count,
+            reason=row.reason,
+        )
+        for row in rows[:size]
+    ]
+    more = len(rows) > size
+    return MemberPage(members=members, next_cursor=members[-1].execution_id if more else None)

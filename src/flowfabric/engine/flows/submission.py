@@ -1,0 +1,213 @@
+"""Flows as the submit statement takes them, and what each submitter is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.engine.flows.create_flow import UNSETTLED
+from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.lifecycle.create_execution import creation_columns
+from flowfabric.errors import EngineError, invalid_input
+from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.joins import AllOf, policy_columns
+
+# One statement, so that it is all or nothing on whatever connection it runs. A flow that is there
+# stays as it is; one of whose members the id is taken is refused; neither spoils the others.
+SUBMIT_FLOWS: Final[LiteralString] = (
+    """
+-- flows.submission
+WITH given AS (
+    SELECT * FROM unnest(%(home)s::smallint[], %(flow_id)s::uuid[], %(flow_kind)s::text[],
+                         %(namespace)s::text[], %(flow_tags)s::text[], %(node_count)s::integer[],
+                         %(edge_count)s::integer[]) WITH ORDINALITY
+        AS given (partition_key, flow_id, flow_kind, namespace, tags, node_count, edge_count,
+                  number)
+), member AS (        -- each with the number of its flow
+    SELECT * FROM unnest(%(member_of)s::integer[], %(partition_key)s::smallint[],
+                         %(execution_id)s::uuid[], %(shape)s::integer[], %(payload)s::bytea[],
+                         %(priority)s::integer[], %(delay_ms)s::bigint[],
+                         %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[],
+                         %(deadline_at_ms)s::bigint[], %(tags)s::text[], %(held)s::boolean[],
+                         %(member_name)s::text[]) WITH ORDINALITY
+        AS member (number, home, execution_id, shape, payload, priority, delay_ms, delay_until_ms,
+                   deadline_ms, deadline_at_ms, tags, held, member_name, ordinal)
+), taken AS (         -- looked up one by one, however many executions there are
+    SELECT DISTINCT ON (number) number, execution_id FROM member
+     WHERE (SELECT true FROM ff.exec_core e
+             WHERE (e.partition_key, e.execution_id) = (member.home, member.execution_id))
+     ORDER BY number, ordinal
+), created AS (       -- in one order
+    INSERT INTO ff.flow_core (
+           partition_key, flow_id, flow_kind, namespace, graph_revision, node_count, edge_count,
+           created_at_ms, last_mutation_at_ms, tags)
+    SELECT partition_key, flow_id, flow_kind, namespace, node_count + edge_count, node_count,
+           edge_count, ff.now_ms(), ff.now_ms(), tags::jsonb
+      FROM given WHERE number NOT IN (SELECT number FROM taken)
+     ORDER BY partition_key, flow_id
+        ON CONFLICT DO NOTHING
+ RETURNING partition_key, flow_id
+), """
+    + UNSETTLED
+    + """, started AS (
+    SELECT given.number, given.partition_key, given.flow_id
+      FROM given JOIN created USING (partition_key, flow_id)
+), linked AS (        -- the edges, applied
+    INSERT INTO ff.edge (
+           partition_key, flow_id, edge_id, upstream_eid, downstream_eid, created_at_ms,
+           applied_at_ms, edge_state, data_passing_ref)
+    SELECT started.partition_key, started.flow_id, edge.edge_id, edge.upstream, edge.downstream,
+           ff.now_ms(), ff.now_ms(), 'applied', edge.data_passing_ref
+      FROM unnest(%(edge_of)s::integer[], %(edge_id)s::uuid[], %(upstream)s::uuid[],
+                  %(downstream)s::uuid[], %(data_passing_ref)s::text[])
+           AS edge (number, edge_id, upstream, downstream, data_passing_ref)
+      JOIN started USING (number)
+), grouped AS (       -- what each member waits for
+    INSERT INTO ff.edge_group (
+           partition_key, flow_id, downstream_eid, policy_kind, k, on_satisfied, running_count)
+    SELECT started.partition_key, started.flow_id, waiting.downstream, waiting.policy_kind,
+           waiting.k, waiting.on_satisfied, waiting.running_count
+      FROM unnest(%(group_of)s::integer[], %(waiting)s::uuid[], %(policy_kind)s::text[],
+                  %(k)s::integer[], %(on_satisfied)s::text[], %(running_count)s::integer[])
+           AS waiting (number, downstream, policy_kind, k, on_satisfied, running_count)
+      JOIN started USING (number)
+), born AS (          -- the members of what is new; a field that nobody has stays NULL as a whole
+    SELECT array_agg(home) AS home, array_agg(execution_id) AS execution_id,
+           array_agg(shape) AS shape, array_agg(payload) AS payload,
+           array_agg(priority) AS priority,
+           CASE WHEN %(delay_ms)s::bigint[] IS NOT NULL THEN array_agg(delay_ms) END AS delay_ms,
+           CASE WHEN %(delay_until_ms)s::bigint[] IS NOT NULL THEN array_agg(delay_until_ms) END
+               AS delay_until_ms,
+           array_agg(deadline_ms) AS deadline_ms, array_agg(deadline_at_ms) AS deadline_at_ms,
+           CASE WHEN %(tags)s::text[] IS NOT NULL THEN array_agg(tags::jsonb) END AS tags,
+           array_agg(flow_id) AS flow_id,
+           CASE WHEN %(held)s::boolean[] IS NOT NULL THEN array_agg(held) END AS held,
+           array_agg(member_name) AS member_name
+      FROM (SELECT member.*, started.flow_id FROM member JOIN started USING (number)
+             ORDER BY member.ordinal) AS newborn
+    HAVING count(*) > 0
+), stored AS (        -- an answer for each that was not simply created to wait
+    SELECT told.execution_id, told.created
+      FROM born, ff.create_execution(
+           %(shape_namespace)s::text[], %(shape_lane_id)s::text[], %(shape_execution_kind)s::text[],
+           %(shape_required_capabilities)s::text[], %(shape_payload_encoding)s::text[],
+           %(shape_creator_identity)s::text[], %(shape_policy)s::text[]::jsonb[], born.home,
+           born.execution_id, born.shape, born.payload, born.priority, born.delay_ms,
+           born.delay_until_ms, born.deadline_ms, born.deadline_at_ms, NULL, NULL, born.tags,
+           NULL, born.flow_id, born.held, born.member_name) AS told
+)
+SELECT given.number, created.flow_id IS NOT NULL AS created,
+       coalesce((SELECT true FROM ff.flow_core f
+                  WHERE (f.partition_key, f.flow_id) = (given.partition_key, given.flow_id)),
+                false) AS existed,
+       coalesce(taken.execution_id, (SELECT execution_id FROM stored WHERE NOT created LIMIT 1))
+           AS taken
+  FROM given LEFT JOIN created USING (partition_key, flow_id) LEFT JOIN taken USING (number)
+"""
+)
+
+
+class FlowSubmitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole graph exists; `repeated` when it had been submitted before this call."""
+
+    flow_id: UUID
+    members: int
+    edges: int
+    repeated: bool = False
+
+
+class SubmissionRow(msgspec.Struct, frozen=True):
+    """What the statement says of one flow."""
+
+    number: int
+    created: bool
+    existed: bool
+    taken: UUID | None
+
+
+class Submission:
+    """Flows and the statement: which of them go into it, as what, and what each is told."""
+
+    def __init__(self, given: Sequence[NewFlow], *, partitions: int = 256) -> None:
+        self._given, self._partitions = given, partitions
+        self._refused: dict[int, EngineError] = {}
+        self._first: dict[UUID, int] = {}
+        for place, flow in enumerate(given):
+            if flow.flow_id in self._first:
+                continue
+            try:
+                flow.check(partitions=partitions)
+            except EngineError as error:
+                self._refused[place] = error
+            else:
+                self._first[flow.flow_id] = place
+        self.flows = [given[place] for place in self._first.values()]
+        """Those that fit, each once."""
+
+    def columns(self) -> dict[str, object]:
+        """The parameters of the statement; whatever belongs to a flow has its number."""
+        flows = list(enumerate(self.flows, 1))
+        inbound = Counter(edge.downstream for _, flow in flows for edge in flow.edges)
+        members = [
+            msgspec.structs.replace(member, hold=True if inbound[member.execution_id] else None)
+            for _, flow in flows
+            for member in flow.members
+        ]
+        edges = [(number, edge) for number, flow in flows for edge in flow.edges]
+        waiting = {edge.downstream: number for number, edge in edges}
+        policies = [
+            policy_columns(self.flows[number - 1].policies.get(downstream, AllOf()))
+            for downstream, number in waiting.items()
+        ]
+        return {
+            **creation_columns(members, partitions=self._partitions),
+            "home": [uuid_partition(flow.flow_id, self._partitions) for _, flow in flows],
+            "flow_id": [flow.flow_id for _, flow in flows],
+            "flow_kind": [flow.flow_kind for _, flow in flows],
+            "namespace": [flow.namespace for _, flow in flows],
+            "flow_tags": [msgspec.json.encode(flow.tags).decode() for _, flow in flows],
+            "node_count": [len(flow.members) for _, flow in flows],
+            "edge_count": [len(flow.edges) for _, flow in flows],
+            "member_of": [number for number, flow in flows for _ in flow.members],
+            "edge_of": [number for number, _ in edges],
+            "edge_id": [edge.edge_id for _, edge in edges],
+            "upstream": [edge.upstream.uuid for _, edge in edges],
+            "downstream": [edge.downstream.uuid for _, edge in edges],
+            "data_passing_ref": [edge.data_passing_ref for _, edge in edges],
+            "group_of": list(waiting.values()),
+            "waiting": [downstream.uuid for downstream in waiting],
+            "policy_kind": [kind for kind, _, _ in policies],
+            "k": [k for _, k, _ in policies],
+            "on_satisfied": [on_satisfied for _, _, on_satisfied in policies],
+            "running_count": [inbound[downstream] for downstream in waiting],
+        }
+
+    def answers(self, rows: Sequence[SubmissionRow]) -> list[FlowSubmitted | EngineError]:
+        """What each flow is told, in the order given.
+
+        Raises `ValidationError` where the id of a member was taken while the statement ran.
+        """
+        told = {self.flows[row.number - 1].flow_id: row for row in rows}
+        return [
+            self._refused.get(place) or self._answer(place, flow, told[flow.flow_id])
+            for place, flow in enumerate(self._given)
+        ]
+
+    def _answer(self, place: int, flow: NewFlow, row: SubmissionRow) -> FlowSubmitted | EngineError:
+        if row.taken is not None and not row.existed:
+            home = uuid_partition(flow.flow_id, self._partitions)
+            taken = str(ExecutionId(home, row.taken))
+            error = invalid_input("execution_id", taken, "exists already")
+            if row.created:
+                raise error
+            return error
+        return FlowSubmitted(
+            flow_id=flow.flow_id,
+            members=len(flow.members),
+            edges=len(flow.edges),
+            repeated=not row.created or self._first[flow.flow_id] != place,
+        )

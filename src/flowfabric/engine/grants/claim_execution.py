@@ -1,0 +1,79 @@
+"""runnable → active: the worker that was granted an execution claims it by name."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+from uuid import UUID, uuid4
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.grants.stored_grant import require_claim_grant
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName, LeaseRequest, claim_by_id
+from flowfabric.engine.lifecycle.lease import HandleKind
+from flowfabric.engine.lifecycle.lock_for_claim import LockedForClaim, claim_refusal, lock_for_claim
+from flowfabric.errors import (
+    EngineError,
+    ExecutionNotLeaseable,
+    NotFound,
+    UseClaimResumed,
+    invalid_input,
+)
+from flowfabric.ids import ExecutionId
+
+_MAX_INDEX: Final = 2**31 - 1
+
+
+async def claim_execution(
+    conn: Connection,
+    execution_id: ExecutionId,
+    *,
+    worker_id: str,
+    worker_instance_id: str,
+    expected_attempt_index: int,
+    lease_ttl: float | timedelta,
+    lease_id: UUID | None = None,
+    attempt_timeout: float | timedelta | None = None,
+) -> ClaimedByName:
+    """The execution is leased to the worker and its grant is used up; needs a transaction.
+
+    `attempt_timeout` replaces the policy's. Raises, in this order: `NotFound`,
+    `ExecutionNotActive` (it is not runnable), `LeaseConflict`, `ExecutionNotLeaseable` (delayed,
+    blocked, or on a lane that is not active), `ActiveAttemptExists`, `UseClaimResumed` (its attempt
+    was interrupted), `ExecutionNotLeaseable` (another attempt is next), `InvalidClaimGrant` (no
+    grant, or another worker's), `ClaimGrantExpired`. A refusal writes nothing.
+    """
+    if not 0 <= expected_attempt_index <= _MAX_INDEX:
+        raise invalid_input("expected_attempt_index", expected_attempt_index, "is out of range")
+    request = LeaseRequest(
+        worker_id=worker_id,
+        worker_instance_id=worker_instance_id,
+        lease_ttl=lease_ttl,
+        lease_id=lease_id or uuid4(),
+        attempt_timeout=attempt_timeout,
+    )
+    seen = await lock_for_claim(conn, execution_id)
+    if seen is None:
+        raise NotFound("execution", execution_id)
+    refusal = refusal_of(execution_id, seen, expected_attempt_index)
+    if refusal is not None:
+        raise refusal
+    await require_claim_grant(conn, execution_id, worker_id=worker_id)
+    return await claim_by_id(
+        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=HandleKind.FRESH
+    )
+
+
+def refusal_of(
+    execution_id: ExecutionId, seen: LockedForClaim, expected_attempt_index: int
+) -> EngineError | None:
+    """What the execution's standing has against the claim; None where it has nothing."""
+    refusal = claim_refusal(execution_id, seen)
+    if refusal is not None:
+        return refusal
+    if seen.is_interrupted:
+        return UseClaimResumed(execution_id)
+    if expected_attempt_index != seen.attempt_index:
+        return ExecutionNotLeaseable(
+            execution_id, f"attempt {seen.attempt_index} is next, not {expected_attempt_index}"
+        )
+    return None

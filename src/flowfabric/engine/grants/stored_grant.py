@@ -1,0 +1,179 @@
+"""The grants of one execution: stored, looked at and removed by whoever holds its row's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, execute, fetch_maybe
+from flowfabric.engine.grants.grant import GrantKey, grant_id, signed
+from flowfabric.engine.keys.key import Key, active_key
+from flowfabric.errors import (
+    ClaimGrantExpired,
+    InvalidClaimGrant,
+    Unavailable,
+    ValidationError,
+    invalid_input,
+)
+from flowfabric.ids import ExecutionId, check_lane, check_text, check_worker_name, storable_text
+from flowfabric.policy import check_capabilities
+from flowfabric.states import GrantKind
+
+MAX_TTL_MS: Final = 60_000
+
+STORE_GRANT: Final[LiteralString] = """
+-- grants.store_grant
+INSERT INTO ff.claim_grant (
+       partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
+       worker_capabilities, capability_hash, route_snapshot_json, admission_summary, grant_ttl_ms,
+       issued_at_ms, expires_at_ms)
+SELECT %(partition_key)s, %(grant_id)s, %(execution_id)s, %(kind)s, %(worker_id)s,
+       %(worker_instance_id)s, %(lane_id)s, %(worker_capabilities)s::text[], %(capability_hash)s,
+       %(route_snapshot_json)s::jsonb, %(admission_summary)s, %(grant_ttl_ms)s::bigint,
+       %(issued_at_ms)s::bigint, %(issued_at_ms)s::bigint + %(grant_ttl_ms)s::bigint
+ WHERE NOT EXISTS (SELECT FROM ff.claim_grant
+                    WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+                      AND expires_at_ms > %(issued_at_ms)s::bigint)
+RETURNING expires_at_ms
+"""
+
+# A grant is issued only once the one before has run out, so the newest is the one that counts.
+NEWEST_GRANT: Final[LiteralString] = """
+-- grants.newest_grant
+SELECT kind, worker_id, expires_at_ms > ff.now_ms() AS live
+  FROM ff.claim_grant
+ WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+ ORDER BY issued_at_ms DESC LIMIT 1
+"""
+
+FORGET_GRANTS: Final[LiteralString] = """
+-- grants.forget_grants
+DELETE FROM ff.claim_grant
+ WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+"""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom something is granted to, for how long and on which grounds; checked when it is made."""
+
+    worker_id: str
+    worker_instance_id: str
+    lane_id: str
+    worker_capabilities: Sequence[str]
+    grant_ttl_ms: int
+    capability_hash: str | None = None
+    route_snapshot_json: str | None = None
+    admission_summary: str | None = None
+
+    def __post_init__(self) -> None:
+        check_capabilities(self.worker_capabilities, side="worker")
+        check_worker_name(self.worker_id, field="worker_id")
+        check_worker_name(self.worker_instance_id, field="worker_instance_id")
+        check_lane(self.lane_id)
+        if not 1 <= self.grant_ttl_ms <= MAX_TTL_MS:
+            raise invalid_input("grant_ttl_ms", self.grant_ttl_ms, f"must be 1 to {MAX_TTL_MS}")
+        if self.capability_hash is not None:
+            check_text(self.capability_hash, field="capability_hash")
+        if self.admission_summary is not None:
+            storable_text(self.admission_summary, field="admission_summary")
+        if self.route_snapshot_json is not None:
+            _check_json(self.route_snapshot_json, field="route_snapshot_json")
+
+
+class StoredGrant(msgspec.Struct, frozen=True):
+    """Whom the newest grant was given to, and whether it still runs."""
+
+    kind: str
+    worker_id: str
+    live: bool
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    expires_at_ms: int
+
+
+async def signing_key(conn: Connection, operation: str) -> Key:
+    """The key that signs; raises `Unavailable` while there is none."""
+    key = await active_key(conn)
+    if key is None:
+        raise Unavailable(operation, "no grant can be signed: keystore empty")
+    return key
+
+
+async def store_grant(
+    conn: Connection,
+    key: Key,
+    kind: GrantKind,
+    execution_id: ExecutionId,
+    terms: Terms,
+    *,
+    now_ms: int,
+) -> GrantKey | None:
+    """The grant's key, signed; None, and nothing stored, while another grant runs."""
+    grant_key = signed(
+        key,
+        kind,
+        execution_id,
+        worker_id=terms.worker_id,
+        worker_instance_id=terms.worker_instance_id,
+        expires_at_ms=now_ms + terms.grant_ttl_ms,
+    )
+    stored = await fetch_maybe(
+        conn,
+        STORE_GRANT,
+        _Stored,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+        grant_id=grant_id(grant_key.text),
+        kind=kind.value,
+        issued_at_ms=now_ms,
+        **msgspec.structs.asdict(terms)
+        | {"worker_capabilities": sorted(set(terms.worker_capabilities))},
+    )
+    return None if stored is None else grant_key
+
+
+async def newest_grant(
+    conn: Connection, execution_id: ExecutionId, kind: GrantKind | None = None
+) -> StoredGrant | None:
+    """The grant that was issued last, of that kind or of any."""
+    return await fetch_maybe(
+        conn,
+        NEWEST_GRANT,
+        StoredGrant,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+        kind=None if kind is None else kind.value,
+    )
+
+
+async def require_claim_grant(
+    conn: Connection, execution_id: ExecutionId, *, worker_id: str
+) -> None:
+    """Raises `InvalidClaimGrant` or `ClaimGrantExpired` unless the worker may claim by grant."""
+    grant = await newest_grant(conn, execution_id, GrantKind.CLAIM)
+    if grant is None or grant.worker_id != worker_id:
+        raise InvalidClaimGrant(execution_id, worker_id)
+    if not grant.live:
+        raise ClaimGrantExpired(execution_id)
+
+
+async def forget_grants(conn: Connection, execution_id: ExecutionId) -> None:
+    """The execution has no grants."""
+    await execute(
+        conn,
+        FORGET_GRANTS,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+    )
+
+
+def _check_json(text: str, *, field: str) -> None:
+    storable_text(text, field=field)
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValidationError("invalid_input", f"{field} is not JSON: {error}") from None

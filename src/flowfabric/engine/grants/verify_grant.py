@@ -1,0 +1,99 @@
+"""Is this grant what it claims to be, and does it still count?"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe, fetch_one
+from flowfabric.engine.grants.grant import (
+    ClaimGrant,
+    GrantKey,
+    ReclaimGrant,
+    grant_id,
+    grant_message,
+)
+from flowfabric.engine.keys.key import verifying_key
+from flowfabric.errors import InvalidGrant
+from flowfabric.ids import ExecutionId
+from flowfabric.states import GrantKind
+
+EXPIRED: Final[LiteralString] = """
+-- grants.verify_grant: has its time passed
+SELECT %(expires_at_ms)s::bigint <= ff.now_ms() AS expired
+"""
+
+VERIFY_GRANT: Final[LiteralString] = """
+-- grants.verify_grant
+SELECT kind, execution_id = %(execution_id)s AS same_execution, worker_id, worker_instance_id
+  FROM ff.claim_grant
+ WHERE (partition_key, grant_id) = (%(partition_key)s, %(grant_id)s)
+"""
+
+
+class VerifiedGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """A grant that counts, and whom it was given to."""
+
+    execution_id: ExecutionId
+    kind: GrantKind
+    worker_id: str
+    worker_instance_id: str
+
+
+class _Expired(msgspec.Struct, frozen=True):
+    expired: bool
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    kind: str
+    same_execution: bool
+    worker_id: str
+    worker_instance_id: str
+
+
+async def verify_grant(conn: Connection, grant: ClaimGrant | ReclaimGrant) -> VerifiedGrant:
+    """Whom the grant was given to, if it still counts; reads only.
+
+    Raises `InvalidGrant`, the first that holds: `grant_malformed`, `grant_expired` (its instant
+    has come), `grant_unknown_kid` (never known, or past its grace), `grant_unknown` (never stored,
+    used or swept), `grant_signature_mismatch`.
+    """
+    key = GrantKey.parse(grant.grant_key)
+    kind = GrantKind.RECLAIM if isinstance(grant, ReclaimGrant) else GrantKind.CLAIM
+    said = (grant.execution_id, grant.expires_at_ms, kind)
+    if said != (key.execution_id, key.expires_at_ms, key.kind):
+        raise InvalidGrant("grant_malformed", "its key names another execution, time or kind")
+    if (await fetch_one(conn, EXPIRED, _Expired, expires_at_ms=key.expires_at_ms)).expired:
+        raise InvalidGrant("grant_expired", f"the grant for {key.execution_id} ran out")
+    signer = await verifying_key(conn, key.kid)
+    if signer is None:
+        raise InvalidGrant("grant_unknown_kid", f"no key {key.kid!r} verifies")
+    stored = await fetch_maybe(
+        conn,
+        VERIFY_GRANT,
+        _Stored,
+        partition_key=key.execution_id.partition_key,
+        execution_id=key.execution_id.uuid,
+        grant_id=grant_id(key.text),
+    )
+    if stored is None:
+        raise InvalidGrant("grant_unknown", f"no such grant for {key.execution_id}")
+    message = grant_message(
+        GrantKind(stored.kind),
+        key.execution_id,
+        worker_id=stored.worker_id,
+        worker_instance_id=stored.worker_instance_id,
+        expires_at_ms=key.expires_at_ms,
+    )
+    if not (hmac.compare_digest(signer.sign(message), key.signature) and stored.same_execution):
+        raise InvalidGrant(
+            "grant_signature_mismatch", f"the grant for {key.execution_id} was not signed like this"
+        )
+    return VerifiedGrant(
+        execution_id=key.execution_id,
+        kind=key.kind,
+        worker_id=stored.worker_id,
+        worker_instance_id=stored.worker_instance_id,
+    )

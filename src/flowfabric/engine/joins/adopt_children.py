@@ -1,0 +1,64 @@
+"""Children that were there before they were waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.flows.flow_row import FlowRow
+from flowfabric.engine.joins.apply_decisions import apply_decisions
+from flowfabric.engine.joins.resolve_edges import MemberCompletion, resolve_edges
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
+from flowfabric.errors import ExecutionNotInFlow
+from flowfabric.ids import ExecutionId
+
+# They are locked by a statement of its own: an end may have come while that waited.
+ADOPT_CHILDREN: Final[LiteralString] = """
+-- joins.adopt_children: each with its edge to a wait
+SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
+       coalesce((SELECT max(t.event_id) FROM ff.completion_event t
+                  WHERE t.execution_id = c.execution_id AND t.partition_key = c.partition_key), 1)
+           AS last_event_id
+  FROM ff.exec_core c
+  JOIN ff.edge e ON (e.partition_key, e.upstream_eid) = (c.partition_key, c.execution_id)
+ WHERE c.partition_key = %(partition_key)s AND c.execution_id = ANY (%(child)s::uuid[])
+   AND e.downstream_eid = ANY (%(wait)s::uuid[])
+ ORDER BY c.execution_id
+"""
+
+
+class _Child(msgspec.Struct, frozen=True):
+    execution_id: UUID
+    flow_id: UUID | None
+    terminal_outcome: str
+    edge_id: UUID
+    last_event_id: int
+
+
+async def adopt_children(
+    conn: Connection, flow: FlowRow, waits: Sequence[UUID], found: Sequence[ExecutionId]
+) -> None:
+    """These children count for the waits that their edges lead to; if they have ended, at once.
+
+    Needs a transaction. Raises `ExecutionNotInFlow` for one that does not belong to the flow.
+    """
+    home = flow.partition_key
+    await lock_executions(conn, found)
+    rows = await fetch_all(
+        conn,
+        ADOPT_CHILDREN,
+        _Child,
+        partition_key=home,
+        wait=list(waits),
+        child=[each.uuid for each in found],
+    )
+    for row in rows:
+        if row.flow_id != flow.flow_id:
+            raise ExecutionNotInFlow(ExecutionId(home, row.execution_id), flow.flow_id)
+        if row.terminal_outcome != "none":
+            end = MemberCompletion(row.last_event_id, home, row.execution_id, row.terminal_outcome)
+            await apply_decisions(conn, await resolve_edges(conn, [end], only_edge=row.edge_id))

@@ -1,0 +1,102 @@
+"""Upstreams that are listed because nobody needs them any more are cancelled."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, Moved, execute, fetch_all, fetch_one
+from flowfabric.engine.joins.queue_siblings import BY
+from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.ids import ExecutionId
+from flowfabric.states import SiblingCancelReason, TerminalOutcome
+
+AT_ONCE: Final = 1024
+GROUPS_AT_ONCE: Final = 50
+
+PENDING_SIBLINGS: Final[LiteralString] = """
+-- joins.pending_siblings
+SELECT count(*) AS moved FROM (SELECT FROM ff.pending_cancel_groups LIMIT 1) AS found
+"""
+
+PICK: Final[LiteralString] = """
+-- joins.cancel_siblings: the groups that wait longest
+SELECT g.partition_key, g.flow_id, g.downstream_eid, g.cancel_siblings_reason AS reason,
+       coalesce(g.cancel_siblings_pending_members, '{}') AS members
+  FROM ff.pending_cancel_groups p CROSS JOIN LATERAL (  -- from the few that are listed
+       SELECT * FROM ff.edge_group g
+        WHERE (g.partition_key, g.downstream_eid) = (p.partition_key, p.downstream_eid)
+          AND g.cancel_siblings_pending_flag
+          FOR NO KEY UPDATE SKIP LOCKED) AS g
+ ORDER BY p.enqueued_at_ms LIMIT %(limit)s
+"""
+
+DRAINED: Final[LiteralString] = """
+-- joins.cancel_siblings: what was drained
+WITH done AS (
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(downstream_eid)s::uuid[])
+        AS done (partition_key, downstream_eid)
+), cleared AS (       -- whatever was beyond the limit of one turn stays listed
+    UPDATE ff.edge_group g
+       SET cancel_siblings_pending_members =
+               nullif(g.cancel_siblings_pending_members[%(from)s:], '{}'),
+           cancel_siblings_pending_flag =
+               coalesce(cardinality(g.cancel_siblings_pending_members), 0) >= %(from)s
+      FROM done
+     WHERE (g.partition_key, g.downstream_eid) = (done.partition_key, done.downstream_eid)
+ RETURNING g.partition_key, g.flow_id, g.downstream_eid, g.cancel_siblings_pending_flag
+)
+DELETE FROM ff.pending_cancel_groups p USING cleared
+ WHERE (p.partition_key, p.flow_id, p.downstream_eid)
+     = (cleared.partition_key, cleared.flow_id, cleared.downstream_eid)
+   AND NOT cleared.cancel_siblings_pending_flag
+"""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    partition_key: int
+    flow_id: UUID
+    downstream_eid: UUID
+    reason: str
+    members: list[UUID]
+
+
+async def pending_siblings(conn: Connection) -> bool:
+    """Is anybody listed?"""
+    return (await fetch_one(conn, PENDING_SIBLINGS, Moved)).moved > 0
+
+
+async def cancel_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
+    """Cancel the upstreams that at most `limit` groups do not need any more; how many groups.
+
+    Needs a transaction. One that has ended meanwhile stays as it is; of more than 1024 in a group
+    the rest has the next turn.
+    """
+    groups = await fetch_all(conn, PICK, _Group, limit=limit)
+    if not groups:
+        return 0
+    for reason in SiblingCancelReason:
+        members = {
+            ExecutionId(group.partition_key, member)
+            for group in groups
+            if group.reason == reason
+            for member in group.members[:AT_ONCE]
+        }
+        if members:
+            await terminalize(
+                conn,
+                sorted(members),
+                outcome=TerminalOutcome.CANCELLED,
+                reason=reason.value,
+                by=BY,
+            )
+    await execute(
+        conn,
+        DRAINED,
+        partition_key=[group.partition_key for group in groups],
+        downstream_eid=[group.downstream_eid for group in groups],
+        **{"from": AT_ONCE + 1},
+    )
+    return len(groups)

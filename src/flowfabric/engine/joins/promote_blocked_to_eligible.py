@@ -1,0 +1,86 @@
+"""An execution that waits for dependencies, of which none is left, is let go."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.engine.joins.evaluate_flow_eligibility import (
+    DependencyStanding,
+    FlowEligibility,
+    dependency_standing,
+)
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
+from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
+from flowfabric.errors import (
+    DepsNotSatisfied,
+    ExecutionNotRunnable,
+    ExecutionTerminal,
+    FlowAlreadyTerminal,
+    FlowFabricError,
+    NotBlockedByDeps,
+    NotFound,
+)
+from flowfabric.ids import ExecutionId
+from flowfabric.states import EligibilityState, LifecyclePhase
+
+# Groups before the execution, as everybody locks. What stands is read by a statement of its own: it
+# may have changed while this one waited.
+LOCK_GROUPS: Final[LiteralString] = """
+-- joins.promote_blocked_to_eligible: what it waits for
+WITH named AS (
+    SELECT %(execution_id)s::uuid AS downstream_eid
+     UNION ALL
+    SELECT downstream_eid FROM ff.edge_group
+     WHERE (partition_key, wakes) = (%(partition_key)s, %(execution_id)s)
+), locked AS (
+    SELECT FROM ff.edge_group g
+     WHERE g.partition_key = %(partition_key)s
+       AND g.downstream_eid IN (SELECT downstream_eid FROM named)
+     ORDER BY g.downstream_eid FOR NO KEY UPDATE OF g
+)
+SELECT count(*) AS moved FROM locked
+"""
+
+
+class Promoted(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution is claimable, or delayed until its own time."""
+
+    execution_id: ExecutionId
+
+
+async def promote_blocked_to_eligible(conn: Connection, execution_id: ExecutionId) -> Promoted:
+    """The execution does not wait for dependencies any more; needs a transaction.
+
+    That lets one go that was created with `hold` and was given no edge. Raises, the first that
+    holds: `NotFound`, `ExecutionNotRunnable`, `ExecutionTerminal`, `NotBlockedByDeps`,
+    `FlowAlreadyTerminal` where its cancelled flow is about to end it, and `DepsNotSatisfied`.
+    """
+    one = {"partition_key": execution_id.partition_key, "execution_id": execution_id.uuid}
+    await fetch_one(conn, LOCK_GROUPS, Moved, **one)
+    await lock_executions(conn, [execution_id])
+    refusal = _refusal(execution_id, await dependency_standing(conn, execution_id))
+    if refusal is not None:
+        raise refusal
+    await promote_dependents(conn, [execution_id])
+    return Promoted(execution_id=execution_id)
+
+
+def _refusal(
+    execution_id: ExecutionId, standing: DependencyStanding | None
+) -> FlowFabricError | None:
+    if standing is None:
+        return NotFound("execution", execution_id)
+    if standing.lifecycle_phase == LifecyclePhase.TERMINAL:
+        return ExecutionTerminal(execution_id, standing.public_state)
+    if standing.lifecycle_phase != LifecyclePhase.RUNNABLE:
+        return ExecutionNotRunnable(execution_id, standing.public_state)
+    if standing.eligibility_state != EligibilityState.BLOCKED_BY_DEPENDENCIES:
+        return NotBlockedByDeps(execution_id, standing.public_state)
+    if standing.owed and standing.flow_id is not None:
+        return FlowAlreadyTerminal(standing.flow_id)
+    if standing.eligibility is not FlowEligibility.ELIGIBLE:
+        return DepsNotSatisfied(execution_id)
+    return None

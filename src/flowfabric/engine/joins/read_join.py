@@ -1,0 +1,69 @@
+"""What a running execution waits for, and how far its children have come."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.errors import NotFound
+from flowfabric.ids import ExecutionId
+from flowfabric.joins import JoinPolicy, stored_policy
+from flowfabric.states import EdgeResolution, GroupState
+
+READ_JOIN: Final[LiteralString] = """
+-- joins.read_join
+SELECT g.group_state, g.policy_kind, g.k, g.on_satisfied, e.upstream_eid, e.resolution,
+       coalesce(e.resolved_at_ms <= g.fired_at_ms, false) AS counted
+  FROM ff.edge_group g JOIN ff.edge e USING (partition_key, downstream_eid)
+ WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s)
+ ORDER BY e.resolved_at_ms, e.resolved_event_id
+"""
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True):
+    """A wait for children; once it is decided it stays as it is, whoever ends later."""
+
+    group_state: GroupState
+    policy: JoinPolicy
+    children: frozenset[ExecutionId]
+    succeeded: tuple[ExecutionId, ...] = ()
+    """Whose success counted for the decision, in the order in which they ended."""
+    lost: tuple[ExecutionId, ...] = ()
+    """Who had ended otherwise by then."""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    group_state: str
+    policy_kind: str
+    k: int | None
+    on_satisfied: str | None
+    upstream_eid: UUID
+    resolution: str
+    counted: bool
+
+
+async def read_join(conn: Connection, wait: ExecutionId) -> Join:
+    """The wait as it stands; raises `NotFound`."""
+    home = wait.partition_key
+    rows = await fetch_all(conn, READ_JOIN, _Row, partition_key=home, wait=wait.uuid)
+    if not rows:
+        raise NotFound("wait", wait)
+    first = rows[0]
+
+    def counted(resolution: EdgeResolution) -> tuple[ExecutionId, ...]:
+        return tuple(
+            ExecutionId(home, row.upstream_eid)
+            for row in rows
+            if row.counted and row.resolution == resolution
+        )
+
+    return Join(
+        group_state=GroupState(first.group_state),
+        policy=stored_policy(first.policy_kind, first.k, first.on_satisfied),
+        children=frozenset(ExecutionId(home, row.upstream_eid) for row in rows),
+        succeeded=counted(EdgeResolution.SATISFIED),
+        lost=counted(EdgeResolution.IMPOSSIBLE),
+    )

@@ -1,0 +1,67 @@
+"""What the upstreams of a member returned, by name."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.ids import ExecutionId
+
+READ_UPSTREAM_RESULTS: Final[LiteralString] = """
+-- joins.read_upstream_results
+SELECT u.execution_id, b.member_name, u.public_state, b.payload_encoding, a.result
+  FROM ff.edge e
+  JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
+  JOIN ff.exec_body b ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
+  LEFT JOIN ff.attempt a
+    ON (a.partition_key, a.execution_id, a.attempt_index)
+     = (u.partition_key, u.execution_id, u.attempt_index) AND u.terminal_outcome = 'success'
+ WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(execution_id)s)
+   AND e.edge_state = 'applied'
+ ORDER BY b.member_name, u.execution_id
+"""
+
+
+class UpstreamResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One upstream: its result is None unless it succeeded and returned something."""
+
+    execution_id: ExecutionId
+    name: str | None
+    public_state: str
+    payload_encoding: str | None
+    result: bytes | None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    execution_id: UUID
+    member_name: str | None
+    public_state: str
+    payload_encoding: str | None
+    result: bytes | None
+
+
+async def read_upstream_results(
+    conn: Connection, execution_id: ExecutionId
+) -> list[UpstreamResult]:
+    """Every upstream of a member, by name; empty for one that waits for nothing."""
+    home = execution_id.partition_key
+    rows = await fetch_all(
+        conn,
+        READ_UPSTREAM_RESULTS,
+        _Row,
+        partition_key=home,
+        execution_id=execution_id.uuid,
+    )
+    return [
+        UpstreamResult(
+            execution_id=ExecutionId(home, row.execution_id),
+            name=row.member_name,
+            public_state=row.public_state,
+            payload_encoding=row.payload_encoding,
+            result=row.result,
+        )
+        for row in rows
+    ]

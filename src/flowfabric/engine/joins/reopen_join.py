@@ -1,0 +1,141 @@
+"""The wait of a parent that was replayed counts children that run again as running again."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
+from flowfabric.engine.joins.apply_decisions import apply_decisions
+from flowfabric.engine.joins.evaluate_join import evaluate_join
+from flowfabric.engine.joins.queue_siblings import BY
+from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.ids import ExecutionId
+from flowfabric.states import FlowState, GroupState
+
+# A cancel of the flow waits until this is committed, and then finds the children.
+LOCK_FLOW: Final[LiteralString] = """
+-- joins.reopen_join: its flow
+SELECT f.public_flow_state
+  FROM ff.edge_group g JOIN ff.flow_core f USING (partition_key, flow_id)
+ WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s) FOR SHARE OF f
+"""
+
+LOCK: Final[LiteralString] = """
+-- joins.reopen_join: the wait
+SELECT group_state FROM ff.edge_group
+ WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(wait)s) FOR NO KEY UPDATE
+"""
+
+# What others do to them meanwhile waits for this transaction: an end then finds its edge open.
+STILL: Final[LiteralString] = """
+-- joins.reopen_join: its children and who waits for them, in one order
+SELECT m.execution_id FROM ff.exec_core m
+ WHERE m.partition_key = %(partition_key)s
+   AND m.execution_id IN (
+           SELECT e.upstream_eid FROM ff.edge e
+            WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+            UNION ALL
+           SELECT g.wakes FROM ff.edge_group g
+            WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s))
+ ORDER BY m.execution_id FOR NO KEY UPDATE OF m
+"""
+
+CANCELLED: Final[LiteralString] = """
+-- joins.reopen_join: children that were cancelled only because the parent had ended
+SELECT c.execution_id
+  FROM ff.edge e
+  JOIN ff.exec_core c ON (c.partition_key, c.execution_id) = (e.partition_key, e.upstream_eid)
+ WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+   AND c.terminal_outcome = 'cancelled' AND c.cancellation_reason = 'parent_ended'
+   AND c.cancelled_by = %(by)s
+ ORDER BY c.execution_id
+"""
+
+# The old end of a child that runs again is not used any more.
+REOPEN: Final[LiteralString] = """
+-- joins.reopen_join: its edges
+WITH changed AS (
+    SELECT e.flow_id, e.edge_id, c.terminal_outcome = 'success' AS succeeded,
+           coalesce((SELECT max(t.event_id) FROM ff.completion_event t
+                      WHERE t.execution_id = c.execution_id
+                        AND t.partition_key = c.partition_key), 0) AS last_event_id
+      FROM ff.edge e
+      JOIN ff.exec_core c ON (c.partition_key, c.execution_id) = (e.partition_key, e.upstream_eid)
+     WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+       AND (c.lifecycle_phase <> 'terminal' AND e.resolution <> 'satisfied'
+            OR c.terminal_outcome = 'success' AND e.resolution = 'impossible')
+)
+UPDATE ff.edge e
+   SET resolution = CASE WHEN changed.succeeded THEN 'satisfied' ELSE 'unresolved' END,
+       resolved_outcome = CASE WHEN changed.succeeded THEN 'success' END,
+       resolved_at_ms = CASE WHEN changed.succeeded THEN ff.now_ms() END,
+       resolved_event_id = CASE WHEN changed.succeeded THEN changed.last_event_id END,
+       min_event_id = CASE WHEN changed.succeeded THEN e.min_event_id
+                           ELSE changed.last_event_id END
+  FROM changed
+ WHERE (e.partition_key, e.flow_id, e.edge_id)
+     = (%(partition_key)s, changed.flow_id, changed.edge_id)
+"""
+
+RECOUNT: Final[LiteralString] = """
+-- joins.reopen_join: its counters; nobody is to be cancelled for it
+WITH counted AS (
+    SELECT (count(*) FILTER (WHERE resolution = 'satisfied'))::integer AS succeeded,
+           (count(*) FILTER (WHERE resolved_outcome = 'skipped'))::integer AS skipped,
+           (count(*) FILTER (WHERE resolution = 'impossible'
+                               AND resolved_outcome <> 'skipped'))::integer AS failed,
+           (count(*) FILTER (WHERE resolution = 'unresolved'))::integer AS running
+      FROM ff.edge WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(wait)s)
+), unlisted AS (
+    DELETE FROM ff.pending_cancel_groups
+     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(wait)s)
+)
+UPDATE ff.edge_group g
+   SET success_count = counted.succeeded, skip_count = counted.skipped,
+       fail_count = counted.failed, running_count = counted.running,
+       group_state = 'pending', fired_at_ms = NULL, cancel_siblings_pending_flag = false,
+       cancel_siblings_pending_members = NULL
+  FROM counted
+ WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s)
+"""
+
+
+class _Flow(msgspec.Struct, frozen=True):
+    public_flow_state: str
+
+
+class _Group(msgspec.Struct, frozen=True):
+    group_state: str
+
+
+class _Child(msgspec.Struct, frozen=True):
+    execution_id: UUID
+
+
+async def reopen_join(conn: Connection, wait: ExecutionId) -> None:
+    """A wait that did not come to a good end is judged anew; needs a transaction.
+
+    Children that were cancelled with their parent run again; one that an operator replayed counts
+    as it stands now; any other that failed stays failed. In a cancelled flow nobody runs again.
+    """
+    where = {"partition_key": wait.partition_key, "wait": wait.uuid}
+    flow = await fetch_maybe(conn, LOCK_FLOW, _Flow, **where)
+    if flow is not None and flow.public_flow_state != FlowState.OPEN:
+        return
+    group = await fetch_maybe(conn, LOCK, _Group, **where)
+    if group is None or group.group_state == GroupState.SATISFIED:
+        return
+    await fetch_all(conn, STILL, _Child, **where)
+    for child in await fetch_all(conn, CANCELLED, _Child, by=BY, **where):
+        await replay_execution(
+            conn,
+            ExecutionId(wait.partition_key, child.execution_id),
+            actor=BY,
+            reason="its parent runs again",
+        )
+    await execute(conn, REOPEN, **where)
+    await execute(conn, RECOUNT, **where)
+    await apply_decisions(conn, await evaluate_join(conn, wait))

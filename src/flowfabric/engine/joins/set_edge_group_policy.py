@@ -1,0 +1,93 @@
+"""How many of its upstreams a member waits for; said before its first edge."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, execute, fetch_one
+from flowfabric.engine.flows.flow_row import check_members, locked_flow
+from flowfabric.errors import ValidationError
+from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.joins import JoinPolicy, check_expected, policy_columns
+
+STORED: Final[LiteralString] = """
+-- joins.set_edge_group_policy: what there is
+SELECT (SELECT count(*) FROM ff.edge e
+         WHERE (e.partition_key, e.downstream_eid)
+             = (%(partition_key)s, %(downstream)s)) AS edges,
+       g.policy_kind, g.k, g.on_satisfied, g.expected_n
+  FROM (SELECT) AS always
+  LEFT JOIN ff.edge_group g
+    ON (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(downstream)s)
+"""
+
+SET_EDGE_GROUP_POLICY: Final[LiteralString] = """
+-- joins.set_edge_group_policy
+INSERT INTO ff.edge_group (
+       partition_key, flow_id, downstream_eid, policy_kind, k, on_satisfied, expected_n)
+VALUES (%(partition_key)s, %(flow_id)s, %(downstream)s, %(policy_kind)s, %(k)s, %(on_satisfied)s,
+        %(expected_n)s)
+    ON CONFLICT (partition_key, downstream_eid) DO UPDATE
+   SET policy_kind = EXCLUDED.policy_kind, k = EXCLUDED.k, on_satisfied = EXCLUDED.on_satisfied,
+       expected_n = EXCLUDED.expected_n
+"""
+
+
+class PolicySet(msgspec.Struct, frozen=True, kw_only=True):
+    """The member waits by this policy; `repeated` when it did before."""
+
+    downstream: ExecutionId
+    repeated: bool = False
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    edges: int
+    policy_kind: str | None
+    k: int | None
+    on_satisfied: str | None
+    expected_n: int | None
+
+
+async def set_edge_group_policy(
+    conn: Connection,
+    flow_id: UUID,
+    downstream: ExecutionId,
+    policy: JoinPolicy,
+    *,
+    expected_n: int | None = None,
+    partitions: int = 256,
+) -> PolicySet:
+    """The member waits by this policy; needs a transaction.
+
+    With `expected_n` nothing is decided before so many edges are applied. Raises
+    `ValidationError` (a quorum that cannot be reached), `NotFound(flow)`, `FlowAlreadyTerminal`,
+    `ExecutionNotInFlow`, and `ValidationError(edge_group_policy_already_fixed)` once an edge leads
+    there.
+    """
+    check_expected(policy, expected_n)
+    flow = await locked_flow(conn, uuid_partition(flow_id, partitions), flow_id)
+    await check_members(conn, flow, downstream)
+    group = {"partition_key": flow.partition_key, "downstream": downstream.uuid}
+    stored = await fetch_one(conn, STORED, _Stored, **group)
+    if stored.edges:
+        raise ValidationError(
+            "edge_group_policy_already_fixed", f"downstream {downstream} has an edge already"
+        )
+    kind, k, on_satisfied = policy_columns(policy)
+    wanted = (kind, k, on_satisfied, expected_n)
+    if wanted == (stored.policy_kind, stored.k, stored.on_satisfied, stored.expected_n):
+        return PolicySet(downstream=downstream, repeated=True)
+    await execute(
+        conn,
+        SET_EDGE_GROUP_POLICY,
+        flow_id=flow_id,
+        policy_kind=kind,
+        k=k,
+        on_satisfied=on_satisfied,
+        expected_n=expected_n,
+        **group,
+    )
+    return PolicySet(downstream=downstream)

@@ -1,0 +1,122 @@
+"""Every lane with its state and what is open on it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.instants import instant
+from flowfabric.states import LaneState
+
+# Every count walks a partial index of what has not ended; history is not read.
+LANE_COUNTS: Final[LiteralString] = """
+-- lanes.count_by_lane
+WITH open_ AS (       -- what waits, is delayed, runs, or is held back
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
+     WHERE eligibility_state = 'eligible_now'
+     UNION ALL
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
+     WHERE delay_until_ms IS NOT NULL
+     UNION ALL
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
+     WHERE lifecycle_phase = 'active'
+     UNION ALL
+    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
+     WHERE lifecycle_phase = 'suspended'
+        OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_budget', 'blocked_by_quota',
+               'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
+), counted AS (       -- by route, of which there are few
+    SELECT route_id,
+           count(*) FILTER (WHERE eligibility_state = 'eligible_now') AS waiting,
+           count(*) FILTER (WHERE public_state = 'delayed') AS delayed,
+           count(*) FILTER (WHERE public_state = 'active') AS active,
+           count(*) FILTER (WHERE public_state = 'suspended') AS suspended,
+           count(*) FILTER (WHERE public_state = 'waiting_children') AS waiting_children,
+           count(*) FILTER (WHERE public_state = 'rate_limited') AS rate_limited,
+           count(*) FILTER (WHERE eligibility_state IN (
+               'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')) AS blocked,
+           min(created_at_ms) FILTER (WHERE eligibility_state = 'eligible_now') AS oldest_ms
+      FROM open_ GROUP BY route_id
+)
+SELECT l.lane_id, l.lane_state, l.state_changed_at_ms, l.state_changed_by, l.state_reason,
+       l.retention_ms, l.registered_at_ms, coalesce(sum(c.waiting), 0)::bigint AS waiting,
+       coalesce(sum(c.delayed), 0)::bigint AS delayed, coalesce(sum(c.active), 0)::bigint AS active,
+       coalesce(sum(c.suspended), 0)::bigint AS suspended,
+       coalesce(sum(c.waiting_children), 0)::bigint AS waiting_children,
+       coalesce(sum(c.rate_limited), 0)::bigint AS rate_limited,
+       coalesce(sum(c.blocked), 0)::bigint AS blocked, min(c.oldest_ms) AS oldest_ms
+  FROM ff.lane_registry l
+  LEFT JOIN ff.route r USING (lane_id)
+  LEFT JOIN counted c USING (route_id)
+ GROUP BY l.lane_id ORDER BY l.lane_id
+"""
+
+
+class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane: its state, and what is open on it."""
+
+    lane_id: str
+    lane_state: LaneState
+    state_changed_at: datetime | None
+    state_changed_by: str | None
+    state_reason: str | None
+    retention: timedelta | None
+    """For how long it keeps what has ended: zero for ever, None the default."""
+    registered_at: datetime
+    waiting: int
+    delayed: int
+    active: int
+    suspended: int
+    waiting_children: int
+    rate_limited: int
+    blocked: int
+    """Held back by an operator, a policy or the lack of a capable worker."""
+    oldest_waiting_since: datetime | None
+
+
+class _Count(msgspec.Struct, frozen=True):
+    lane_id: str
+    lane_state: str
+    state_changed_at_ms: int | None
+    state_changed_by: str | None
+    state_reason: str | None
+    retention_ms: int | None
+    registered_at_ms: int
+    waiting: int
+    delayed: int
+    active: int
+    suspended: int
+    waiting_children: int
+    rate_limited: int
+    blocked: int
+    oldest_ms: int | None
+
+
+async def count_by_lane(conn: Connection) -> list[LaneCount]:
+    """Every lane with its open executions by state."""
+    rows = await fetch_all(conn, LANE_COUNTS, _Count)
+    return [
+        LaneCount(
+            lane_id=row.lane_id,
+            lane_state=LaneState(row.lane_state),
+            state_changed_at=instant(row.state_changed_at_ms),
+            state_changed_by=row.state_changed_by,
+            state_reason=row.state_reason,
+            retention=(
+                None if row.retention_ms is None else timedelta(milliseconds=row.retention_ms)
+            ),
+            registered_at=instant(row.registered_at_ms),
+            waiting=row.waiting,
+            delayed=row.delayed,
+            active=row.active,
+            suspended=row.suspended,
+            waiting_children=row.waiting_children,
+            rate_limited=row.rate_limited,
+            blocked=row.blocked,
+            oldest_waiting_since=instant(row.oldest_ms),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,141 @@
+"""runnable → active: one named execution is leased, and its grants are used up."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+from uuid import UUID, uuid4
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.lease import Handle, HandleKind
+from flowfabric.engine.lifecycle.sql.lease import (
+    FROM_LEASED,
+    LEASE,
+    LEASED,
+    Claimed,
+    LeasedRow,
+    claimed,
+)
+from flowfabric.errors import LeaseConflict, invalid_input
+from flowfabric.ids import ExecutionId, check_worker_name
+from flowfabric.instants import instant
+from flowfabric.policy import milliseconds
+
+CLAIM_BY_ID: Final[LiteralString] = (
+    """
+-- lifecycle.claim_by_id
+WITH found AS (       -- the execution, if it stands as the caller saw it
+    SELECT partition_key, execution_id, %(reclaims)s::boolean AS reclaims,
+           %(timeout_ms)s::bigint AS timeout_ms
+      FROM ff.exec_core
+     WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
+       AND lease_epoch = %(lease_epoch)s AND eligibility_state = 'eligible_now'
+       FOR NO KEY UPDATE
+), """
+    + LEASE
+    + """, superseded AS (    -- the attempt that a reclaim takes the place of
+    UPDATE ff.attempt a SET outcome = 'interrupted_reclaimed'
+      FROM leased
+     WHERE leased.reclaims
+       AND (a.partition_key, a.execution_id, a.attempt_index)
+         = (leased.partition_key, leased.execution_id, leased.attempt_index - 1)
+), used AS (
+    DELETE FROM ff.claim_grant g USING leased
+     WHERE (g.partition_key, g.execution_id) = (leased.partition_key, leased.execution_id)
+)"""
+    + LEASED
+    + """,
+       ff.now_ms() + %(ttl_ms)s::bigint AS lease_expires_at_ms"""
+    + FROM_LEASED
+)
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Who takes, and for how long; checked when it is made."""
+
+    worker_id: str
+    worker_instance_id: str
+    lease_ttl: float | timedelta
+    lease_id: UUID = msgspec.field(default_factory=uuid4)
+    attempt_timeout: float | timedelta | None = None
+    """How long the attempt may claim_by_id, if not as its policy says."""
+
+    def __post_init__(self) -> None:
+        check_worker_name(self.worker_id, field="worker_id")
+        check_worker_name(self.worker_instance_id, field="worker_instance_id")
+        if self.ttl_ms < 1:
+            raise invalid_input("lease_ttl", self.lease_ttl, "must be positive")
+        if self.timeout_ms is not None and self.timeout_ms < 1:
+            raise invalid_input("attempt_timeout", self.attempt_timeout, "must be positive")
+
+    @property
+    def ttl_ms(self) -> int:
+        return milliseconds(self.lease_ttl, field="lease_ttl")
+
+    @property
+    def timeout_ms(self) -> int | None:
+        if self.attempt_timeout is None:
+            return None
+        return milliseconds(self.attempt_timeout, field="attempt_timeout")
+
+
+class ClaimedByName(Claimed, frozen=True, kw_only=True):
+    """A claimed execution with what its remote holder is told beside it."""
+
+    kind: HandleKind
+    lease_expires_at: datetime
+    lease_ttl_ms: int
+    worker_instance_id: str
+
+    @property
+    def handle(self) -> Handle:
+        """What the holder shows with every call; `handle.encode()` are its opaque bytes."""
+        return self.lease.handle(
+            lease_ttl_ms=self.lease_ttl_ms,
+            lane_id=self.lane_id,
+            worker_instance_id=self.worker_instance_id,
+        )
+
+
+class _Row(LeasedRow, frozen=True):
+    lease_expires_at_ms: int
+
+
+async def claim_by_id(
+    conn: Connection,
+    execution_id: ExecutionId,
+    request: LeaseRequest,
+    *,
+    lease_epoch: int,
+    kind: HandleKind,
+) -> ClaimedByName:
+    """The execution is the request's, and nobody else's grant of it counts any more.
+
+    Raises `LeaseConflict` when it no longer waits under `lease_epoch`: somebody moved it since the
+    caller looked, which the lock of `lock_for_claim` rules out within one transaction.
+    """
+    row = await fetch_maybe(
+        conn,
+        CLAIM_BY_ID,
+        _Row,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+        lease_epoch=lease_epoch,
+        reclaims=kind is HandleKind.RECLAIMED,
+        timeout_ms=request.timeout_ms,
+        ttl_ms=request.ttl_ms,
+        lease_id=request.lease_id,
+        worker_id=request.worker_id,
+        worker_instance_id=request.worker_instance_id,
+    )
+    if row is None:
+        raise LeaseConflict(execution_id)
+    return ClaimedByName(
+        **msgspec.structs.asdict(claimed(row, request.lease_id)),
+        kind=kind,
+        lease_expires_at=instant(row.lease_expires_at_ms),
+        lease_ttl_ms=request.ttl_ms,
+        worker_instance_id=request.worker_instance_id,
+    )

@@ -1,0 +1,125 @@
+"""One execution that somebody wants by name: as it stands, locked, and what bars a claim of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.errors import (
+    ActiveAttemptExists,
+    EngineError,
+    ExecutionNotActive,
+    ExecutionNotLeaseable,
+    LeaseConflict,
+    ValidationError,
+    invalid_input,
+)
+from flowfabric.ids import ExecutionId, attempt_id
+from flowfabric.states import (
+    AttemptState,
+    EligibilityState,
+    LaneState,
+    LifecyclePhase,
+    OwnershipState,
+)
+
+LOCK_FOR_CLAIM: Final[LiteralString] = """
+-- lifecycle.lock_for_claim
+SELECT e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.terminal_outcome,
+       e.attempt_state, e.public_state, e.attempt_index, e.lease_epoch,
+       greatest(e.lease_reclaim_count, 0) AS lease_reclaim_count,
+       coalesce(e.lease_expires_at_ms <= ff.now_ms(), false) AS lapsed,
+       ff.reclaim_cap(body.policy) AS reclaim_cap, route.lane_id,
+       coalesce(lane.lane_state, 'active') AS lane_state, route.required_capabilities,
+       ff.now_ms() AS now_ms
+  FROM ff.exec_core e
+  JOIN ff.exec_body body USING (partition_key, execution_id)
+  JOIN ff.route route USING (route_id)
+  LEFT JOIN ff.lane_registry lane ON lane.lane_id = route.lane_id
+ WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+   FOR NO KEY UPDATE OF e
+"""
+
+
+class LockedForClaim(msgspec.Struct, frozen=True):
+    """An execution's standing; `lapsed` is true of a lease that has run out."""
+
+    lifecycle_phase: str
+    ownership_state: str
+    eligibility_state: str
+    terminal_outcome: str
+    attempt_state: str
+    public_state: str
+    attempt_index: int
+    lease_epoch: int
+    lease_reclaim_count: int
+    lapsed: bool
+    reclaim_cap: int
+    lane_id: str
+    lane_state: str
+    required_capabilities: list[str]
+    now_ms: int
+
+    @property
+    def is_eligible(self) -> bool:
+        """Does it wait for a worker?"""
+        return self.eligibility_state == EligibilityState.ELIGIBLE_NOW
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Does its next lease go on with an attempt that was begun before?"""
+        return self.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
+
+    @property
+    def closed_lane(self) -> str | None:
+        """What is to be said of a lane that nothing is claimed from."""
+        if self.lane_state == LaneState.ACTIVE:
+            return None
+        return f"lane {self.lane_id!r} is {self.lane_state}"
+
+
+async def lock_for_claim(conn: Connection, execution_id: ExecutionId) -> LockedForClaim | None:
+    """The execution, locked until the transaction ends; None where there is none."""
+    return await fetch_maybe(
+        conn,
+        LOCK_FOR_CLAIM,
+        LockedForClaim,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+    )
+
+
+def claim_refusal(execution_id: ExecutionId, seen: LockedForClaim) -> EngineError | None:
+    """The first that holds: not runnable, owned, not to be claimed now, running; else None."""
+    if seen.lifecycle_phase != LifecyclePhase.RUNNABLE:
+        return ExecutionNotActive(
+            execution_id,
+            lifecycle_phase=seen.lifecycle_phase,
+            terminal_outcome=seen.terminal_outcome,
+            lease_epoch=seen.lease_epoch,
+            attempt_id=attempt_id(execution_id, seen.attempt_index),
+        )
+    if seen.ownership_state != OwnershipState.UNOWNED:
+        return LeaseConflict(execution_id)
+    if not seen.is_eligible:
+        return ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
+    if seen.closed_lane is not None:
+        return ExecutionNotLeaseable(execution_id, seen.closed_lane)
+    if seen.attempt_state == AttemptState.RUNNING_ATTEMPT:
+        return ActiveAttemptExists(execution_id)
+    return None
+
+
+def check_same_lane(seen: LockedForClaim, lane_id: str) -> None:
+    """Raises `ValidationError(invalid_input)` when the caller means another lane."""
+    if lane_id != seen.lane_id:
+        raise invalid_input("lane_id", lane_id, f"is not the execution's, {seen.lane_id!r}")
+
+
+def mismatch(seen: LockedForClaim, offered: Collection[str]) -> ValidationError | None:
+    """The error for capabilities that the execution requires and the worker does not offer."""
+    missing = sorted(set(seen.required_capabilities) - set(offered))
+    return ValidationError("capability_mismatch", ",".join(missing)) if missing else None

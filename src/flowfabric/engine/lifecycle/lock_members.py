@@ -1,0 +1,31 @@
+"""The members of a flow that have not ended are locked."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.ids import ExecutionId
+
+# A statement of its own: what was moved while this waited is seen as it is by the next one.
+LOCK_MEMBERS: Final[LiteralString] = """
+-- lifecycle.lock_members: those that have not ended, in one order
+SELECT execution_id FROM ff.exec_core
+ WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s AND lifecycle_phase <> 'terminal'
+ ORDER BY execution_id FOR NO KEY UPDATE
+"""
+
+
+class LockedMember(msgspec.Struct, frozen=True):
+    execution_id: UUID
+
+
+async def lock_members(conn: Connection, partition_key: int, flow_id: UUID) -> list[ExecutionId]:
+    """Nobody moves the members that have not ended, until the transaction ends; who they are."""
+    rows = await fetch_all(
+        conn, LOCK_MEMBERS, LockedMember, partition_key=partition_key, flow_id=flow_id
+    )
+    return [ExecutionId(partition_key, row.execution_id) for row in rows]

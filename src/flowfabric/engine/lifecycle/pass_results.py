@@ -1,0 +1,54 @@
+"""The result of one execution becomes the input of another that has not begun."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.ids import ExecutionId
+
+RESULTS_PASSED: Final[LiteralString] = """
+-- lifecycle.pass_results
+WITH given AS (       -- results that are there, for executions that nobody holds; the last counts
+    SELECT DISTINCT ON (pairs.partition_key, pairs.fed) pairs.partition_key, pairs.fed, a.result,
+           b.payload_encoding
+      FROM unnest(%(partition_key)s::smallint[], %(source)s::uuid[], %(fed)s::uuid[])
+           WITH ORDINALITY AS pairs (partition_key, source, fed, ordinal)
+      JOIN ff.exec_core u
+        ON (u.partition_key, u.execution_id) = (pairs.partition_key, pairs.source)
+      JOIN ff.attempt a
+        ON (a.partition_key, a.execution_id, a.attempt_index)
+         = (u.partition_key, u.execution_id, u.attempt_index)
+      JOIN ff.exec_body b
+        ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
+      JOIN ff.exec_core d
+        ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.fed)
+     WHERE a.result IS NOT NULL AND d.lifecycle_phase = 'runnable'
+     ORDER BY pairs.partition_key, pairs.fed, pairs.ordinal DESC
+), written AS (
+    UPDATE ff.exec_body b
+       SET payload = given.result, payload_encoding = given.payload_encoding
+      FROM given
+     WHERE (b.partition_key, b.execution_id) = (given.partition_key, given.fed)
+ RETURNING 1
+)
+SELECT count(*) AS moved FROM written
+"""
+
+
+async def pass_results(conn: Connection, pairs: Sequence[tuple[ExecutionId, ExecutionId]]) -> int:
+    """For each (source, fed) the fed one gets the source's result as its whole input; how many.
+
+    A source without a result and a fed one that runs or has ended are passed over.
+    """
+    return (
+        await fetch_one(
+            conn,
+            RESULTS_PASSED,
+            Moved,
+            partition_key=[source.partition_key for source, _ in pairs],
+            source=[source.uuid for source, _ in pairs],
+            fed=[fed.uuid for _, fed in pairs],
+        )
+    ).moved

@@ -1,0 +1,80 @@
+"""terminal → gone: executions that ended long enough ago are deleted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, LiteralString
+
+from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
+from flowfabric.engine.retention.trim import MAX_BATCH, Trim, parameters
+from flowfabric.errors import invalid_input
+from flowfabric.policy import milliseconds
+from flowfabric.states import OperatorEventType
+
+OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, then of all
+    SELECT found.partition_key, found.execution_id
+      FROM ff.route r CROSS JOIN LATERAL (
+           SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e
+            WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
+              AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
+                       SELECT FROM ff.flow_summary s
+                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
+                          AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
+              AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
+              AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
+              AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
+            ORDER BY e.terminal_at_ms LIMIT %(limit)s) AS found
+     WHERE r.lane_id = %(lane_id)s
+       AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
+     ORDER BY found.terminal_at_ms LIMIT %(limit)s
+), old AS (           -- passing over rows in use, such as by a replay
+    SELECT e.partition_key, e.execution_id
+      FROM ff.exec_core e JOIN oldest USING (partition_key, execution_id)
+     WHERE e.lifecycle_phase = 'terminal'
+       FOR UPDATE OF e SKIP LOCKED
+)"""
+
+TRIM_RETENTION: Final[LiteralString] = (
+    """
+-- retention.trim_retention
+"""
+    + OLD_OF_LANE
+    + """, forgotten AS (
+    SELECT ff.forget_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
+)
+SELECT count(*) AS moved FROM old WHERE (SELECT count(*) FROM forgotten) IS NOT NULL
+"""
+)
+
+
+async def trim_retention(
+    conn: Connection,
+    trim: Trim,
+    *,
+    batch_size: int = 500,
+    now: datetime | None = None,
+    actor: str = SOMEBODY,
+) -> int:
+    """Delete at most `batch_size` executions, and answer how many; needs a transaction.
+
+    The caller goes on while a batch was full. A batch that deleted something leaves an operator
+    event.
+    """
+    check_actor(actor)
+    if not 1 <= batch_size <= MAX_BATCH:
+        raise invalid_input("batch_size", batch_size, f"must be 1 to {MAX_BATCH}")
+    deleted = await fetch_one(
+        conn, TRIM_RETENTION, Moved, limit=batch_size, **parameters(trim, now)
+    )
+    if deleted.moved:
+        await operator_event(
+            conn,
+            OperatorEventType.RETENTION_TRIMMED,
+            actor=actor,
+            reason=None,
+            lane_id=trim.lane_id,
+            retention_ms=milliseconds(trim.retention),
+            forgotten=deleted.moved,
+        )
+    return deleted.moved

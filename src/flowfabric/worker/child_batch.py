@@ -1,0 +1,113 @@
+"""What a handler gives to start children, and what it gets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from uuid import UUID
+
+from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.errors import ChildFailed
+from flowfabric.ids import ExecutionId, child_id, join_id
+from flowfabric.states import PublicState
+
+if TYPE_CHECKING:
+    from flowfabric.engine.executions.read_outcomes import Outcome
+    from flowfabric.policy import ExecutionPolicy
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class ChildTask(Protocol[R_co]):
+    """What is decided about a task; `flowfabric.Task` is one."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def lane(self) -> str: ...
+    @property
+    def encoding(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def requires(self) -> tuple[str, ...]: ...
+    @property
+    def policy(self) -> ExecutionPolicy | None: ...
+    def read_result(self, result: bytes | None, _encoding: str | None = None, /) -> R_co: ...
+
+
+class ChildCall(Protocol[R_co]):
+    """A task with its arguments; `flowfabric.Call` is one."""
+
+    @property
+    def task(self) -> ChildTask[R_co]: ...
+    @property
+    def payload(self) -> bytes: ...
+
+
+class Child(Generic[R]):
+    """A child that runs beside its parent."""
+
+    def __init__(
+        self, execution_id: ExecutionId, result: Callable[[], Coroutine[Any, Any, R]]
+    ) -> None:
+        self.execution_id = execution_id
+        self._result = result
+
+    def __repr__(self) -> str:
+        return f"<child {self.execution_id}>"
+
+    async def result(self) -> R:
+        """What it returned, as soon as it has ended; raises `ChildFailed` if it did not return."""
+        return await self._result()
+
+
+class ChildBatch(Generic[R]):
+    """The children of one call, and the wait for them."""
+
+    def __init__(self, parent: ExecutionId, position: int, calls: Sequence[ChildCall[R]]) -> None:
+        self.wait: UUID = join_id(parent, position)
+        self.calls = {
+            child_id(parent, position, index, kind=call.task.kind): call
+            for index, call in enumerate(calls)
+        }
+        self._parent, self._position = parent, position
+
+    def waits(self) -> dict[UUID, ExecutionId]:
+        """Every child by a wait of its own."""
+        return {
+            join_id(self._parent, self._position, index): child
+            for index, child in enumerate(self.calls)
+        }
+
+    def execution(self, child: ExecutionId) -> NewExecution:
+        """A child, to be spawned."""
+        call = self.calls[child]
+        return NewExecution(
+            execution_id=child,
+            execution_kind=call.task.kind,
+            lane_id=call.task.lane,
+            input_payload=call.payload,
+            payload_encoding=call.task.encoding,
+            priority=call.task.priority,
+            creator_identity=f"parent {self._parent}",
+            required_capabilities=call.task.requires,
+            policy=call.task.policy,
+        )
+
+    def value(self, outcome: Outcome) -> R:
+        """What a child returned; raises `ChildFailed`."""
+        if outcome.public_state is not PublicState.COMPLETED:
+            raise child_failed(outcome)
+        task = self.calls[outcome.execution_id].task
+        return task.read_result(outcome.result, outcome.payload_encoding)
+
+
+def child_failed(outcome: Outcome) -> ChildFailed:
+    """The error for a child that ended without a result."""
+    return ChildFailed(
+        outcome.execution_id,
+        outcome.failure_category or outcome.public_state.value,
+        outcome.failure_reason or outcome.cancellation_reason,
+    )

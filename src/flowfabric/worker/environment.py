@@ -1,0 +1,40 @@
+"""What the tasks of one worker share: threads, child processes, dependencies of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from flowfabric.worker.processes import ProcessPool
+
+
+class ProcessScope:
+    """Dependencies that are made once for the worker process, and cleaned up when it stops."""
+
+    def __init__(self) -> None:
+        self.made: dict[Callable[..., Any], Any] = {}
+        self.stack = contextlib.AsyncExitStack()
+        self.lock = asyncio.Lock()
+
+    async def close(self) -> None:
+        self.made.clear()
+        await self.stack.aclose()
+
+
+class Environment:
+    """Threads, child processes and process-scoped dependencies; closed when the worker stops."""
+
+    def __init__(self, *, threads: int | None = None, processes: ProcessPool | None = None) -> None:
+        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="flowfabric handler")
+        self.processes = processes
+        self.process_scope = ProcessScope()
+
+    async def close(self) -> None:
+        """Stop threads and child processes, and clean up the dependencies of the process."""
+        if self.processes is not None:
+            await self.processes.close()
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        await self.process_scope.close()

@@ -1,0 +1,118 @@
+"""Child processes for tasks that keep the interpreter busy: `executor="process"`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Final
+
+from flowfabric.errors import Fail, LeaseLost
+from flowfabric.worker.context import Ctx
+from flowfabric.worker.frames import (
+    HEADER,
+    Done,
+    Failed,
+    Progressed,
+    Reply,
+    Run,
+    framed,
+    read_reply,
+)
+from flowfabric.worker.handler import Reported
+
+_LIMIT: Final = 2**30
+
+
+class ProcessPool:
+    """At most `size` children, started when needed and kept; one that must stop is killed."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self._free = asyncio.Semaphore(size or os.cpu_count() or 1)
+        self._idle: list[_Child] = []
+
+    async def run(self, ctx: Ctx, module: str) -> bytes | None:
+        """Run the context's execution in a child that imports `module`; its result.
+
+        Cancelling kills the child, so that the task really stops. A child that dies fails the
+        attempt as `infra_crash`.
+        """
+        async with self._free:
+            child = self._idle.pop() if self._idle else await _Child.start()
+            try:
+                result = await child.run(ctx, Run(module, ctx.kind, ctx.claimed))
+            except Reported:
+                self._idle.append(child)
+                raise
+            except BaseException:
+                child.kill()
+                raise
+            self._idle.append(child)
+            return result
+
+    async def close(self) -> None:
+        for child in self._idle:
+            await child.close()
+        self._idle.clear()
+
+
+class _Child:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls) -> _Child:
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "flowfabric.worker.child_process",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            limit=2**20,
+        )
+        return cls(process)
+
+    async def run(self, ctx: Ctx, wanted: Run) -> bytes | None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(framed(wanted))
+            await stdin.drain()
+            while True:
+                match await self._reply():
+                    case Done(result):
+                        return result
+                    case Failed(failure):
+                        raise Reported(failure)
+                    case Progressed(percent, message):
+                        with contextlib.suppress(LeaseLost):
+                            await ctx.progress(percent, message)
+        except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
+            code = await self._process.wait()
+            raise Fail(
+                f"the process of the task ended with {code}", category="infra_crash"
+            ) from None
+
+    async def _reply(self) -> Reply:
+        stdout = self._process.stdout
+        assert stdout is not None
+        (length,) = HEADER.unpack(await stdout.readexactly(HEADER.size))
+        if length > _LIMIT:
+            raise Fail(f"a result of {length} bytes is too large", retryable=False)
+        return read_reply(await stdout.readexactly(length))
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(2.0):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()

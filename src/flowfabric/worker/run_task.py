@@ -1,0 +1,114 @@
+"""Run a task on one payload: decode, resolve dependencies, wrap in middleware, call, encode."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from flowfabric.worker.context import Ctx
+from flowfabric.worker.environment import Environment, ProcessScope
+from flowfabric.worker.handler import Handler
+
+Middleware: TypeAlias = Callable[[Ctx, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
+
+class Dependencies(Protocol):
+    """How the dependencies of a function are made; `flowfabric.app.depends.Plan` is one."""
+
+    @property
+    def empty(self) -> bool: ...
+    async def fill(
+        self, ctx: Ctx, stack: contextlib.AsyncExitStack, process_scope: ProcessScope, /
+    ) -> dict[str, Any]: ...
+
+
+@runtime_checkable
+class RunnableTask(Protocol):
+    """What a worker needs to know of a task; `flowfabric.Task` is one."""
+
+    kind: str
+    state: SimpleNamespace
+    function: Callable[..., Any]
+    is_async: bool
+    in_process: bool
+    middleware: Sequence[Middleware]
+
+    @property
+    def plan(self) -> Dependencies: ...
+    def decode(self, payload: bytes, encoding: str | None) -> dict[str, Any]: ...
+    def encode_result(self, result: object, encoding: str | None) -> bytes | None: ...
+    def handler(self, environment: Environment) -> Handler: ...
+
+
+async def run_task(
+    task: RunnableTask, environment: Environment, ctx: Ctx, payload: bytes, encoding: str | None
+) -> bytes | None:
+    """The encoded result of the task's function for this payload; raises what the function raises.
+
+    A task with `executor="process"` runs in a child process, where there are child processes.
+    """
+    if task.in_process and environment.processes is not None:
+        return await environment.processes.run(ctx, task.function.__module__)
+    arguments = task.decode(payload, encoding)
+    if task.plan.empty and not task.middleware and task.is_async:
+        return task.encode_result(await task.function(ctx, **arguments), encoding)
+    raised: BaseException | None = None
+    result: Any = None
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def innermost() -> Any:
+            made = await task.plan.fill(ctx, stack, environment.process_scope)
+            given = {**arguments, **_without_context(made, ctx)}
+            return await _invoke(task, environment.threads, ctx, given)
+
+        call = innermost
+        for middleware in reversed(task.middleware):
+            call = partial(middleware, ctx, call)
+        try:
+            result = await call()
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        raise raised  # the cleanup of a dependency may swallow an error; the attempt still failed
+    return task.encode_result(result, encoding)
+
+
+async def _invoke(
+    task: RunnableTask, threads: Executor, ctx: Ctx, arguments: dict[str, Any]
+) -> Any:
+    if task.is_async:
+        return await task.function(ctx, **arguments)
+    loop = asyncio.get_running_loop()
+    within = contextvars.copy_context()
+    call = partial(task.function, ctx, **arguments)
+    work = loop.run_in_executor(threads, lambda: within.run(_caught, call))
+    try:
+        result, raised = await asyncio.shield(work)
+    except asyncio.CancelledError:
+        # A thread cannot be stopped: its slot stays taken until the function returns.
+        while not work.done() and not ctx.abandoned:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait((work,))
+        raise
+    if raised is not None:
+        raise raised
+    return result
+
+
+def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """The result or the exception as values: a future cannot carry every exception there is."""
+    try:
+        return call(), None
+    except BaseException as error:
+        return None, error
+
+
+def _without_context(made: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
+    return {name: value for name, value in made.items() if value is not ctx}

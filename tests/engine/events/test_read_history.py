@@ -1,0 +1,80 @@
+"""The story of one execution, from all outboxes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowfabric.db.rows import Connection, positional
+from flowfabric.engine.events.read_history import READ_HISTORY, read_history
+from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.release import release
+from flowfabric.ids import ExecutionId
+from flowfabric.testing import Clock
+from tests import given
+from tests.engine.events.facts import completed, emitted
+
+
+async def test_everything_that_happened_is_told_in_order_of_time(
+    db: Connection, clock: Clock
+) -> None:
+    await completed(db)  # somebody else
+    lease = await given.claimed(db)
+    began = await clock.now()
+    await clock.advance(1)
+    await release(db, [lease])
+    await clock.advance(1)
+    execution = lease.execution_id
+    await emitted(db, "priority_changed", execution=execution, facts='{"old_priority": 0}')
+    await clock.advance(1)
+    [task] = await claim(db, given.OTHER, ttl=30)
+    await clock.advance(1)
+    await complete(db, [Completion(task.lease)])
+    await emitted(db, "replayed", execution=execution)
+
+    story = await read_history(db, execution)
+
+    assert [(event.family, event.what, event.reason, event.who) for event in story] == [
+        ("lease", "acquired", None, "w-1"),
+        ("lease", "revoked", "released", "w-1"),
+        ("operator", "priority_changed", "because", "ann"),
+        ("lease", "acquired", None, "w-2"),
+        ("lease", "revoked", "completed", "w-2"),
+        ("completion", "success", None, None),
+        ("operator", "replayed", "because", "ann"),
+    ]
+    assert [(event.at - began).total_seconds() for event in story] == [0, 1, 2, 3, 4, 4, 4]
+    assert [event.lease_epoch for event in story] == [1, 1, None, 3, 3, None, None]
+    assert [event.attempt_index for event in story] == [0, 0, None, 0, 0, None, None]
+    assert [event.details for event in story] == [{}, {}, {"old_priority": 0}, {}, {}, {}, {}]
+
+
+async def test_an_execution_of_which_nothing_is_known_has_no_story(db: Connection) -> None:
+    execution = await given.created(db)
+
+    assert await read_history(db, execution) == []
+    assert await read_history(db, ExecutionId.mint()) == []
+
+
+async def test_an_id_of_another_partition_is_another_execution(db: Connection) -> None:
+    done = await completed(db)
+
+    other = ExecutionId((done.partition_key + 1) % 256, done.uuid)
+
+    assert await read_history(db, other) == []
+
+
+async def test_a_story_is_found_by_indexes(db: Connection) -> None:
+    done = await completed(db)
+    text, names = positional(READ_HISTORY)
+    given_values: dict[str, Any] = {
+        "partition_key": done.partition_key,
+        "execution_id": done.uuid,
+    }
+
+    plan = await db.fetch("EXPLAIN " + text, *[given_values[name] for name in names])
+
+    lines = "\n".join(row[0] for row in plan)
+    for outbox in ("lease_event", "completion_event", "operator_event"):
+        assert f"{outbox}_execution" in lines
+    assert "Seq Scan" not in lines

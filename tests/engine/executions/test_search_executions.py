@@ -1,0 +1,341 @@
+"""Executions by lane, state, kind, tag and time."""
+
+import base64
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.executions.search_executions import Search, SearchPage, search_executions
+from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.errors import ValidationError
+from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState, TerminalOutcome
+from flowfabric.testing import Clock
+from tests import given
+
+
+def ids(page: SearchPage) -> list[ExecutionId]:
+    return [found.execution_id for found in page.executions]
+
+
+async def search(db: Connection, **fields: Any) -> list[ExecutionId]:
+    return ids(await search_executions(db, Search(**fields)))
+
+
+async def test_everything_is_found_newest_first(db: Connection, clock: Clock) -> None:
+    made = []
+    for _ in range(3):
+        made.append(await given.created(db))
+        await clock.advance(1)
+
+    page = await search_executions(db, Search())
+
+    assert ids(page) == made[::-1]
+    assert page.next_cursor is None
+
+
+async def test_what_is_found_is_described(db: Connection, clock: Clock) -> None:
+    lease = await given.claimed(db, priority=3)
+    await clock.advance(5)
+    running = (await search_executions(db, Search())).executions[0]
+    await fail(db, [Failure(lease=lease, reason="boom")])
+
+    [found] = (await search_executions(db, Search())).executions
+
+    now = await clock.now()
+    assert msgspec.structs.asdict(found) == {
+        "execution_id": lease.execution_id,
+        "namespace": "default",
+        "lane_id": "default",
+        "execution_kind": "job",
+        "public_state": PublicState.FAILED,
+        "priority": 3,
+        "total_attempt_count": 1,
+        "created_at": now - timedelta(seconds=5),
+        "started_at": now - timedelta(seconds=5),
+        "terminal_at": now,
+        "reason": "boom",
+        "worker_instance_id": None,
+    }
+    assert running.worker_instance_id == "w-1"
+    assert (running.terminal_at, running.reason) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted", "other"),
+    [
+        ("namespace", "acme", "other"),
+        ("lane_id", "mail", "default"),
+        ("execution_kind", "send", "sender"),
+    ],
+)
+async def test_each_filter_works_alone(db: Connection, field: str, wanted: str, other: str) -> None:
+    mine = await given.created(db, **{field: wanted})
+    await given.created(db, **{field: other})
+
+    assert await search(db, **{field: wanted}) == [mine]
+    assert await search(db, **{field: wanted.upper()}) == []
+
+
+async def one_of_each(db: Connection, clock: Clock) -> dict[PublicState, ExecutionId]:
+    """An execution in every state that the operations reach."""
+    done = await given.claimed(db)
+    await complete(db, [Completion(done)])
+    failed = await given.claimed(db)
+    await fail(db, [Failure(lease=failed, reason="boom")])
+    cancelled = await given.created(db)
+    await cancel_execution(db, cancelled, reason="no")
+    skipped = await given.created(db)
+    await terminalize(db, [skipped], outcome=TerminalOutcome.SKIPPED)
+    expired = await given.created(db, deadline=1)
+    await clock.advance(1)
+    await expire_executions(db, limit=10)
+    active = await given.claimed(db, ttl=3600)
+    return {
+        PublicState.COMPLETED: done.execution_id,
+        PublicState.FAILED: failed.execution_id,
+        PublicState.CANCELLED: cancelled,
+        PublicState.SKIPPED: skipped,
+        PublicState.EXPIRED: expired,
+        PublicState.ACTIVE: active.execution_id,
+        PublicState.DELAYED: await given.created(db, delay=60),
+        PublicState.WAITING: await given.created(db),
+    }
+
+
+async def test_every_state_is_found_by_its_name(db: Connection, clock: Clock) -> None:
+    made = await one_of_each(db, clock)
+
+    for state in PublicState:
+        expected = [made[state]] if state in made else []
+        assert await search(db, public_state=state) == expected
+
+
+async def test_a_tag_is_found_by_key_and_value(db: Connection) -> None:
+    mine = await given.created(db, tags={"shop.tenant": "acme", "shop.size": "1"})
+    await given.created(db, tags={"shop.tenant": "other"})
+    await given.created(db, tags={"shop.owner": "acme"})
+    await given.created(db)
+
+    assert await search(db, tag=("shop.tenant", "acme")) == [mine]
+    assert await search(db, tag=("shop.size", "1")) == [mine]
+    assert await search(db, tag=("shop.tenant", "")) == []
+
+
+async def test_time_is_from_inclusive_to_exclusive(db: Connection, clock: Clock) -> None:
+    start = await clock.now()
+    made = []
+    for _ in range(4):
+        made.append(await given.created(db))
+        await clock.advance(1)
+    second = timedelta(seconds=1)
+
+    assert await search(db, created_since=start + second) == [made[3], made[2], made[1]]
+    assert await search(db, created_before=start + 2 * second) == [made[1], made[0]]
+    assert await search(db, created_since=start + second, created_before=start + 3 * second) == [
+        made[2],
+        made[1],
+    ]
+
+
+async def test_the_last_stretch_of_time_counts_on_the_databases_clock(
+    db: Connection, clock: Clock
+) -> None:
+    await clock.advance(timedelta(days=-400))
+    made = []
+    for _ in range(4):
+        made.append(await given.created(db, tags={"shop.tenant": "t"}))
+        await clock.advance(1)
+
+    assert await search(db, created_within=2) == [made[3], made[2]]
+    assert await search(db, created_within=timedelta(seconds=0.999)) == []
+    assert await search(db, created_within=2, tag=("shop.tenant", "t")) == [made[3], made[2]]
+    assert await search(
+        db, created_within=3, created_since=await clock.now() - timedelta(seconds=1)
+    ) == [made[3]]
+    with pytest.raises(ValidationError, match="created_within"):
+        await search(db, created_within=float("nan"))
+
+
+FILTERS: dict[str, Any] = {
+    "namespace": "acme",
+    "lane_id": "mail",
+    "execution_kind": "send",
+    "tag": ("shop.tenant", "t"),
+    "public_state": PublicState.FAILED,
+}
+
+
+@pytest.mark.parametrize("wrong", FILTERS)
+@pytest.mark.parametrize("by_tag", [True, False])
+async def test_filters_must_all_match(
+    db: Connection, clock: Clock, wrong: str, by_tag: bool
+) -> None:
+    fields: dict[str, Any] = {
+        "namespace": "acme",
+        "lane_id": "mail",
+        "execution_kind": "send",
+        "tags": {"shop.tenant": "t"},
+    }
+    other = {
+        "namespace": {"namespace": "other"},
+        "lane_id": {"lane_id": "other"},
+        "execution_kind": {"execution_kind": "other"},
+        "tag": {"tags": {"shop.tenant": "other"}},
+        "public_state": {},
+    }[wrong]
+    worker = msgspec.structs.replace(given.WORKER, lanes=("mail",), namespace="acme")
+    mine = await given.created(db, **fields)
+    [task] = await claim(db, worker, ttl=30)
+    await fail(db, [Failure(lease=task.lease, reason="boom")])
+    different = await given.created(db, **(fields | other))
+    if wrong != "public_state":
+        await terminalize(db, [different], outcome=TerminalOutcome.FAILED)
+    filters = (
+        FILTERS if by_tag or wrong == "tag" else {k: FILTERS[k] for k in FILTERS if k != "tag"}
+    )
+
+    assert await search(db, **filters) == [mine]
+    assert (
+        await search(
+            db, created_since=await clock.now(), created_before=await clock.now(), **filters
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"tag": ("shop.tenant", "t")}, {"public_state": PublicState.CANCELLED}],
+    ids=["by time", "by tag", "by outcome"],
+)
+async def test_pages_of_equal_timestamps_have_neither_gap_nor_overlap(
+    db: Connection, clock: Clock, filters: dict[str, Any]
+) -> None:
+    created = await create_execution(db, [given.new(tags={"shop.tenant": "t"}) for _ in range(11)])
+    made = [answer.execution_id for answer in created]
+    await terminalize(db, made, outcome=TerminalOutcome.CANCELLED)
+    found: list[ExecutionId] = []
+    sizes, cursor = [], None
+    while True:
+        page = await search_executions(db, Search(**filters), cursor=cursor, limit=4)
+        found += ids(page)
+        sizes.append(len(page.executions))
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+
+    assert sizes == [4, 4, 3]
+    assert found == sorted(made, key=lambda made: made.uuid, reverse=True)
+
+
+async def test_a_full_last_page_has_no_cursor(db: Connection) -> None:
+    await create_execution(db, [given.new() for _ in range(4)])
+
+    assert (await search_executions(db, Search(), limit=4)).next_cursor is None
+    assert (await search_executions(db, Search(), limit=3)).next_cursor is not None
+
+
+async def test_what_is_created_between_pages_does_not_shift_them(
+    db: Connection, clock: Clock
+) -> None:
+    made = []
+    for _ in range(4):
+        made.append(await given.created(db))
+        await clock.advance(1)
+    first = await search_executions(db, Search(), limit=2)
+    await given.created(db)
+
+    second = await search_executions(db, Search(), cursor=first.next_cursor, limit=2)
+
+    assert ids(first) + ids(second) == made[::-1]
+
+
+async def test_a_cursor_keeps_to_the_filters_time(db: Connection, clock: Clock) -> None:
+    start = await clock.now()
+    made = []
+    for _ in range(6):
+        made.append(await given.created(db))
+        await clock.advance(1)
+    within = Search(
+        created_since=start + timedelta(seconds=1), created_before=start + timedelta(seconds=5)
+    )
+
+    first = await search_executions(db, within, limit=3)
+    second = await search_executions(db, within, cursor=first.next_cursor, limit=3)
+
+    assert ids(first) == [made[4], made[3], made[2]]
+    assert ids(second) == [made[1]]
+    assert second.next_cursor is None
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "not a cursor!",
+        "größe",
+        "\ud800",
+        "AAAA",
+        base64.urlsafe_b64encode(bytes(23)).decode(),
+        base64.urlsafe_b64encode(bytes(25)).decode(),
+    ],
+)
+async def test_a_malformed_cursor_is_refused(db: Connection, cursor: str) -> None:
+    with pytest.raises(ValidationError, match="cursor"):
+        await search_executions(db, Search(), cursor=cursor)
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+async def test_a_cursor_of_any_24_bytes_never_breaks_the_search(
+    db: Connection, byte: bytes
+) -> None:
+    await given.created(db)
+
+    page = await search_executions(
+        db, Search(), cursor=base64.urlsafe_b64encode(byte * 24).decode()
+    )
+
+    assert len(page.executions) <= 1
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001])
+async def test_a_page_holds_1_to_1000(db: Connection, limit: int) -> None:
+    with pytest.raises(ValidationError, match="limit"):
+        await search_executions(db, Search(), limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"lane_id": ""}, "lane_id"),
+        ({"lane_id": "größe"}, "lane_id"),
+        ({"namespace": "a\x00"}, "namespace"),
+        ({"execution_kind": "a\ud800"}, "execution_kind"),
+        ({"tag": ("Shop", "x")}, "tag key"),
+        ({"tag": ("shop.tenant", "a\x00")}, "tag shop.tenant"),
+    ],
+)
+async def test_what_cannot_be_is_refused_by_name(
+    db: Connection, fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValidationError, match=named):
+        await search_executions(db, Search(**fields))
+
+
+async def test_the_largest_uuid_is_found_too(db: Connection) -> None:
+    last = await given.created(db, execution_id=ExecutionId(0, UUID(int=2**128 - 1)))
+
+    assert await search(db) == [last]
+    assert await search(db, lane_id="default") == [last]

@@ -1,0 +1,70 @@
+"""The grants of one execution."""
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.grants.stored_grant import (
+    StoredGrant,
+    Terms,
+    forget_grants,
+    newest_grant,
+    store_grant,
+)
+from flowfabric.engine.keys.key import Key
+from flowfabric.ids import ExecutionId
+from flowfabric.states import GrantKind
+from flowfabric.testing import Clock
+from tests.engine.grants import granted
+from tests.engine.grants.granted import TERMS, unchanged
+
+KEY = Key("k1", b"secret")
+TO_W, TO_X = Terms(**TERMS), Terms(**TERMS | {"worker_id": "x"})
+EXECUTION, OTHER = ExecutionId.mint(), ExecutionId.mint()
+
+
+async def store(db: Connection, clock: Clock, kind: GrantKind, terms: Terms) -> bool:
+    now_ms = await clock.now_ms()
+    return await store_grant(db, KEY, kind, EXECUTION, terms, now_ms=now_ms) is not None
+
+
+@pytest.mark.parametrize("first", GrantKind)
+@pytest.mark.parametrize("second", GrantKind)
+async def test_while_a_grant_runs_no_other_is_stored(
+    db: Connection, clock: Clock, first: GrantKind, second: GrantKind
+) -> None:
+    assert await store(db, clock, first, TO_W)
+
+    async with unchanged(db):
+        assert not await store(db, clock, second, TO_X)
+        assert not await store(db, clock, second, TO_W)
+        await clock.advance(9.999)
+        assert not await store(db, clock, second, TO_X)
+    await clock.advance(0.001)
+
+    assert await store(db, clock, second, TO_X)
+
+
+async def test_the_newest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
+    assert await newest_grant(db, EXECUTION) is None
+    await store(db, clock, GrantKind.CLAIM, TO_W)
+    assert await newest_grant(db, EXECUTION) == StoredGrant("claim", "w", True)
+    await clock.advance(10)
+    assert await newest_grant(db, EXECUTION) == StoredGrant("claim", "w", False)
+    await store(db, clock, GrantKind.RECLAIM, TO_X)
+
+    assert await newest_grant(db, EXECUTION) == StoredGrant("reclaim", "x", True)
+    assert await newest_grant(db, EXECUTION, GrantKind.RECLAIM) == StoredGrant("reclaim", "x", True)
+    assert await newest_grant(db, EXECUTION, GrantKind.CLAIM) == StoredGrant("claim", "w", False)
+    assert await newest_grant(db, OTHER) is None
+
+
+async def test_forgetting_takes_all_of_one_execution(db: Connection, clock: Clock) -> None:
+    for terms in (TO_W, TO_X):
+        await store(db, clock, GrantKind.CLAIM, terms)
+        await clock.advance(10)
+    now_ms = await clock.now_ms()
+    await store_grant(db, KEY, GrantKind.CLAIM, OTHER, TO_W, now_ms=now_ms)
+
+    await forget_grants(db, EXECUTION)
+
+    assert [grant["execution_id"] for grant in await granted.grants(db)] == [OTHER.uuid]

@@ -1,0 +1,161 @@
+"""Executions are locked by id, whoever depends on whom: a batch of leases never deadlocks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import uuid4
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.db.steps import stepped
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.joins.spawn_children import spawn_children
+from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.ids import ExecutionId, child_id
+from tests import given
+from tests.engine.controls import Another, execution
+from tests.engine.flows.graphs import done_or_waiting, submitted
+from tests.engine.joins import parents
+from tests.engine.joins.invariants import broken_invariants
+
+
+class Renewal:
+    """A batch of leases that is renewed once a step of another operation is reached."""
+
+    def __init__(
+        self, db: Connection, conn: Connection, step: str, executions: Sequence[ExecutionId]
+    ) -> None:
+        self._db, self._conn, self._step = db, conn, step
+        self._leases = [Lease(each, 0, 0, uuid4()) for each in executions]
+        self._task: asyncio.Task[object] | None = None
+        self.reached = 0
+
+    async def __call__(self, _: Connection, step: str) -> None:
+        self.reached += step == self._step
+        if step == self._step and self._task is None:
+            batch = renew(self._conn, self._leases, ttl=30)
+            self._task = await given.blocked(self._db, self._conn, batch)
+
+    async def done(self) -> bool:
+        """Neither it nor the other one was the victim of a deadlock."""
+        assert self._task is not None
+        await self._task
+        return self.reached == 1
+
+
+def parent(*, before: bool) -> ExecutionId:
+    """An id that sorts before, or after, those of the children which it will have."""
+    while True:
+        found = ExecutionId.mint()
+        children = [child_id(found, 0, index, kind="child") for index in (0, 1)]
+        if all((found < child) is before for child in children):
+            return found
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["parent first", "children first"])
+async def test_a_parent_that_runs_again_and_its_children(
+    ff_engine: Engine, db: Connection, another: Another, before: bool
+) -> None:
+    family = await parents.parent(ff_engine, db, execution_id=parent(before=before))
+    await family.spawn("ab")
+    await family.cancel("p")
+    await family.settle()
+    await family.replay("p")
+    await family.take_up()
+    renewal = Renewal(db, await another(), "joins.reopen_join: its edges", [*family.ids.values()])
+
+    with stepped(renewal):
+        await family.spawn("ab")
+
+    assert await renewal.done()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["parent first", "children first"])
+async def test_a_parent_and_children_that_it_had(
+    ff_engine: Engine, db: Connection, another: Another, before: bool
+) -> None:
+    family = await parents.parent(ff_engine, db, execution_id=parent(before=before))
+    await family.spawn("ab")
+    renewal = Renewal(db, await another(), "flows.grow", [*family.ids.values()])
+
+    with stepped(renewal):
+        await ff_engine.spawn_children(family.lease, family.born("ab"), wait=family.wait(1).uuid)
+
+    assert await renewal.done()
+
+
+@pytest.mark.parametrize("arrows", ["a>d", "d a>d"], ids=["upstream first", "downstream first"])
+async def test_a_skipped_member_and_its_upstreams(
+    ff_engine: Engine, db: Connection, another: Another, arrows: str
+) -> None:
+    flow = await submitted(ff_engine, arrows)
+    await flow.fail("a")
+    await flow.carry_all()
+    renewal = Renewal(db, await another(), "lifecycle.standing_of", [*flow.ids.values()])
+
+    with stepped(renewal):
+        await flow.replay("d")
+
+    assert await renewal.done()
+
+
+async def test_a_child_that_ends_while_it_is_adopted_is_known_by_its_end(
+    ff_engine: Engine, db: Connection, another: Another
+) -> None:
+    await execution(db, "cancelled")
+    family = await parents.parent(ff_engine, db)
+    await family.spawn("ab")
+    [lease] = await family.claim("a")
+    holder, spawner, eyes = await another(), await another(), await another()
+    ending = holder.transaction()
+    ends: list[asyncio.Task[object]] = []
+
+    async def step(_: Connection, name: str) -> None:
+        if name == "flows.grow":
+            await ending.start()
+            ends.append(await done_or_waiting(eyes, complete(holder, [Completion(lease, b"1")])))
+
+    async def spawn() -> None:
+        async with spawner.transaction():
+            with stepped(step):
+                new = family.born("ab")
+                await spawn_children(spawner, family.lease, new, wait=family.wait(1).uuid)
+
+    spawning = asyncio.create_task(spawn())
+    async with asyncio.timeout(10):
+        while not spawning.done() and not (await waits(db, spawner) and ends):
+            pass
+    await ends[0]
+    await ending.commit()
+    await spawning
+    await family.carry_all()
+
+    assert await family.waited(1) == "1/0/0/1 pending"
+    assert await broken_invariants(db) == {}
+
+
+async def waits(db: Connection, conn: Connection) -> bool:
+    return await db.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", conn.get_server_pid())
+
+
+async def test_a_parent_that_gets_children_by_two_calls_at_once_is_counted_once(
+    ff_engine: Engine, db: Connection
+) -> None:
+    family = await parents.parent(ff_engine, db)
+    first_done = False
+
+    async def step(_: Connection, name: str) -> None:
+        nonlocal first_done
+        if name == "flows.create_flow" and not first_done:
+            first_done = True
+            await asyncio.create_task(family.spawn("ab"))
+
+    with stepped(step):
+        await family.spawn("cd", position=1)
+
+    assert (await family.flow())["node_count"] == 5
+    assert await broken_invariants(db) == {}
