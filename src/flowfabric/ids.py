@@ -59,6 +59,16 @@ class ExecutionId(msgspec.Struct, frozen=True, order=True):
         return cls(key_partition(namespace, idempotency_key, partitions), fresh)
 
 
+class GroupId(msgspec.Struct, frozen=True, order=True):
+    """The name of a join: of what one execution waits for."""
+
+    partition_key: int
+    uuid: UUID
+
+    def __str__(self) -> str:
+        return f"{{fp:{self.partition_key}}}:{self.uuid}"
+
+
 def new_uuid() -> UUID:
     """A UUID of version 7: the time, a count within the millisecond, 62 random bits.
 
@@ -130,10 +140,17 @@ def child_id(parent: ExecutionId, position: int, index: int, *, kind: str) -> Ex
     return ExecutionId(parent.partition_key, _derived(parent, b"child", place))
 
 
-def join_id(parent: ExecutionId, position: int, index: int | None = None) -> UUID:
-    """The name of the wait for the children of one call, or for its `index`-th child alone."""
+def member_group_id(execution_id: ExecutionId) -> GroupId:
+    """The join of a flow member: the one that waits for its upstreams."""
+    return GroupId(execution_id.partition_key, _derived(execution_id, b"member", b""))
+
+
+def children_group_id(parent: ExecutionId, position: int, index: int | None = None) -> GroupId:
+    """The join that waits for the children of one call, or for its `index`-th child alone."""
     place = position.to_bytes(4, "big")
-    return _derived(parent, b"wait", place if index is None else place + index.to_bytes(4, "big"))
+    if index is not None:
+        place += index.to_bytes(4, "big")
+    return GroupId(parent.partition_key, _derived(parent, b"children", place))
 
 
 def parent_flow_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -> UUID:

@@ -245,6 +245,15 @@ class EdgeResolution(StrEnum):
     IMPOSSIBLE = "impossible"
 
 
+class WaitsAs(StrEnum):
+    """What for an execution waits by a join."""
+
+    MEMBER = "member"
+    """A member of a flow, for its upstreams."""
+    CHILDREN = "children"
+    """A handler, for its children."""
+
+
 class GroupState(StrEnum):
     """Is it decided whether a downstream runs?"""
 

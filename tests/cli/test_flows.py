@@ -497,7 +497,8 @@ async def test_a_parent_is_shown_with_its_children(
         (each, job) for each in sorted(re.findall(r"(n\d+)\[\"child", drawn))
     ]
     [group] = shown["edge_groups"]
-    assert group["wakes"] == str(family.parent)
+    assert group["downstream_execution_id"] == str(family.parent)
+    assert group["waits_as"] == "children"
 
 
 async def test_an_only_child_stands_below_its_parent_and_not_after_it(

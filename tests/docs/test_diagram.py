@@ -46,7 +46,7 @@ from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
 from flowfabric.engine.workers.register_worker import register_worker
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
 from flowfabric.states import (
     AttemptState,
@@ -167,13 +167,16 @@ FIELDS: dict[tuple[str, str, str], dict[str, Any]] = {
 async def wait_for_a_child(db: Connection, lease: Lease) -> object:
     """The holder puts its attempt down until a child ends, which runs."""
     wait = await db.fetchval(
-        "INSERT INTO ff.edge_group (partition_key, flow_id, downstream_eid, wakes, running_count)"
-        " VALUES ($1, $2, gen_random_uuid(), $3, 1) RETURNING downstream_eid",
+        "INSERT INTO ff.edge_group"
+        " (partition_key, flow_id, group_id, waiter_eid, waits_as, running_count)"
+        " VALUES ($1, $2, gen_random_uuid(), $3, 'children', 1) RETURNING group_id",
         lease.execution_id.partition_key,
         FLOW,
         lease.execution_id.uuid,
     )
-    return await wait_children(db, [ChildWait(lease=lease, waits=(UUID(str(wait)),))])
+    return await wait_children(
+        db, [ChildWait(lease=lease, groups=(GroupId(lease.execution_id.partition_key, wait),))]
+    )
 
 
 MOVES: dict[str, Callable[[Connection, Lease], Awaitable[object]]] = {

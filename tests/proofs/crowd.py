@@ -144,7 +144,7 @@ WITH flows AS (
       FROM ff.exec_core e WHERE e.flow_id IS NOT NULL
 ), edges AS (
     INSERT INTO ff.edge (
-           partition_key, flow_id, edge_id, upstream_eid, downstream_eid, created_at_ms,
+           partition_key, flow_id, edge_id, upstream_eid, group_id, created_at_ms,
            applied_at_ms, edge_state, resolution, resolved_outcome)
     SELECT partition_key, flow_id, execution_id, before, execution_id, ff.now_ms(), ff.now_ms(),
            'applied', CASE lifecycle_phase WHEN 'terminal' THEN 'satisfied' ELSE 'unresolved' END,
@@ -152,9 +152,9 @@ WITH flows AS (
       FROM links WHERE before IS NOT NULL
 ), groups AS (
     INSERT INTO ff.edge_group (
-           partition_key, flow_id, downstream_eid, fired_at_ms, success_count, running_count,
-           group_state)
-    SELECT partition_key, flow_id, execution_id,
+           partition_key, flow_id, group_id, waiter_eid, waits_as, fired_at_ms, success_count,
+           running_count, group_state)
+    SELECT partition_key, flow_id, execution_id, execution_id, 'member',
            CASE lifecycle_phase WHEN 'terminal' THEN ff.now_ms() END,
            (lifecycle_phase = 'terminal')::integer, (lifecycle_phase <> 'terminal')::integer,
            CASE lifecycle_phase WHEN 'terminal' THEN 'satisfied' ELSE 'pending' END
@@ -245,21 +245,21 @@ UPDATE ff.edge SET resolution = 'unresolved', resolved_outcome = NULL
             WHERE flow_id IS NOT NULL AND dispatched_at_ms IS NULL);
 UPDATE ff.edge_group SET group_state = 'pending', fired_at_ms = NULL, success_count = 0,
                          running_count = 1
- WHERE (partition_key, downstream_eid) IN (
-           SELECT partition_key, downstream_eid FROM ff.edge
+ WHERE (partition_key, group_id) IN (
+           SELECT partition_key, group_id FROM ff.edge
             WHERE resolution = 'unresolved') AND group_state = 'satisfied';
-INSERT INTO ff.pending_cancel_groups (partition_key, flow_id, downstream_eid, enqueued_at_ms)
-SELECT partition_key, flow_id, downstream_eid, ff.now_ms() FROM ff.edge_group
+INSERT INTO ff.pending_cancel_groups (partition_key, flow_id, group_id, enqueued_at_ms)
+SELECT partition_key, flow_id, group_id, ff.now_ms() FROM ff.edge_group
  WHERE group_state = 'pending' LIMIT {FLOW};
 UPDATE ff.edge_group g
    SET cancel_siblings_pending_flag = true, cancel_siblings_reason = 'parent_ended',
-       cancel_siblings_pending_members = ARRAY[g.downstream_eid]
+       cancel_siblings_pending_members = ARRAY[g.waiter_eid]
   FROM (SELECT * FROM ff.pending_cancel_groups LIMIT {FLOW // 2}) AS p
- WHERE (g.partition_key, g.downstream_eid) = (p.partition_key, p.downstream_eid);
+ WHERE (g.partition_key, g.group_id) = (p.partition_key, p.group_id);
 WITH first AS (
     SELECT partition_key, execution_id FROM ff.exec_core e
      WHERE eligibility_state = 'blocked_by_dependencies'
-       AND NOT EXISTS (SELECT FROM ff.edge d WHERE (d.partition_key, d.downstream_eid)
+       AND NOT EXISTS (SELECT FROM ff.edge d WHERE (d.partition_key, d.group_id)
                                                  = (e.partition_key, e.execution_id))
      LIMIT {FLOW}
 ), ended AS (

@@ -26,7 +26,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, LeaseExpired, StaleLease
-from flowfabric.ids import child_id, join_id
+from flowfabric.ids import child_id, children_group_id
 from tests import given
 from tests.engine.lifecycle.fenced import OPERATIONS, Operation
 from tests.proofs.arena import Arena
@@ -54,7 +54,7 @@ async def _spawn(db: Connection, leases: Sequence[Lease], *, waits: bool) -> lis
     for lease in leases:
         parent = lease.execution_id
         child = given.new(execution_id=child_id(parent, 1, int(waits), kind="job"))
-        wait = join_id(parent, 1) if waits else None
+        wait = children_group_id(parent, 1) if waits else None
         answers.append(await _refusal(db, spawn_children(db, lease, [child], wait=wait)))
     return answers
 
@@ -70,7 +70,11 @@ async def _spawn_detached(db: Connection, leases: Sequence[Lease]) -> list[Any]:
 async def _wait_children(db: Connection, leases: Sequence[Lease]) -> list[Any]:
     """Every execution has such a wait, and it is open."""
     return await wait_children(
-        db, [ChildWait(lease=lease, waits=(join_id(lease.execution_id, 0),)) for lease in leases]
+        db,
+        [
+            ChildWait(lease=lease, groups=(children_group_id(lease.execution_id, 0),))
+            for lease in leases
+        ],
     )
 
 
@@ -199,7 +203,7 @@ async def _with_an_open_wait(db: Connection, leases: Sequence[Lease]) -> None:
         parent = lease.execution_id
         child = given.new(execution_id=child_id(parent, 0, 0, kind="job"), lane_id="nobody")
         async with db.transaction():
-            await spawn_children(db, lease, [child], wait=join_id(parent, 0))
+            await spawn_children(db, lease, [child], group=children_group_id(parent, 0))
 
 
 async def _fall_asleep(db: Connection, leases: Sequence[Lease]) -> None:

@@ -24,7 +24,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.errors import EngineError, InternalError, NonDeterministicReplay
-from flowfabric.ids import ExecutionId, child_id, join_id
+from flowfabric.ids import ExecutionId, child_id, children_group_id
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import FixedBackoff
 from flowfabric.states import CancellationPolicy
@@ -140,7 +140,7 @@ class Walk:
             return
         lease = self.some_lease()
         parent = lease.execution_id
-        wait = join_id(parent, 0)
+        wait = children_group_id(parent, 0)
         born = [
             given.new(execution_id=child_id(parent, 0, index, kind="job")) for index in range(2)
         ]

@@ -24,11 +24,11 @@ GLOBAL = {
 # Calls with many objects. Each is one statement, which a sharded deployment runs per partition.
 BATCHES = {
     "executions.read_outcomes",
-    "joins.cancel_siblings: what was drained",
+    "joins.cancel_siblings: what was cancelled is not listed any more",
     "joins.resolve_edges",
     "joins.pending_cancels",
     "joins.queue_children",
-    "joins.queue_siblings",
+    "joins.list_for_cancel",
     "flows.submission",
     "lifecycle.cancel",
     "lifecycle.complete",
@@ -53,8 +53,8 @@ CLAIMS: Mapping[str, set[str]] = {
 SWEEPS: Mapping[str, set[str]] = {
     "events.prune_actions": {"operator_event"},
     "flows.cancel_backlog_due": {"cancel_backlog"},
-    "joins.cancel_siblings: the groups that wait longest": {"edge_group+pending_cancel_groups"},
-    "joins.dispatch_completions: which ends, and the groups that hear of them": {
+    "joins.cancel_siblings: the joins that were listed first": {"edge_group+pending_cancel_groups"},
+    "joins.dispatch_completions: which completions, with the joins that they concern": {
         "completion_event"
     },
     "flows.delete_empty_flows": {"flow_core"},

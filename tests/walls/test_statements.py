@@ -46,7 +46,7 @@ ALSO = {
     # A submitted flow is one statement, so that it is all or nothing on an autocommit connection.
     ("flows", "ff.edge"),
     ("flows", "ff.edge_group"),
-    # An execution that is claimed, held back or ended loses its grants by the statement that moves it.
+    # An execution that is claimed, held back or ended loses its grants by that same statement.
     ("lifecycle", "ff.claim_grant"),
 }
 # Creating registers the lane in the same transaction (executions.md section 2). Retention removes

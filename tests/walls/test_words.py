@@ -35,6 +35,7 @@ ENUM_OF = {
     "edge_group.policy_kind": states.GroupPolicyKind,
     "edge_group.on_satisfied": states.OnSatisfied,
     "edge_group.group_state": states.GroupState,
+    "edge_group.waits_as": states.WaitsAs,
     "edge_group.cancel_siblings_reason": states.SiblingCancelReason,
     "worker_registry_event.event_kind": states.WorkerEventKind,
 }

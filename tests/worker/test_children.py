@@ -55,7 +55,10 @@ class Site:
 
 async def wait_of(db: Connection, parent: ExecutionId) -> str:
     """The state of the only wait of an execution."""
-    return await db.fetchval("SELECT group_state FROM ff.edge_group WHERE wakes = $1", parent.uuid)
+    return await db.fetchval(
+        "SELECT group_state FROM ff.edge_group WHERE waiter_eid = $1 AND waits_as = 'children'",
+        parent.uuid,
+    )
 
 
 # Gather.

@@ -78,7 +78,8 @@ async def test_another_worker_takes_up_a_parent_and_finds_its_children(
 
 async def _there(db: Connection, parent: ExecutionId) -> bool:
     return await db.fetchval(
-        "SELECT EXISTS (SELECT FROM ff.edge_group WHERE wakes = $1)", parent.uuid
+        "SELECT EXISTS (SELECT FROM ff.edge_group WHERE waiter_eid = $1 AND waits_as = 'children')",
+        parent.uuid,
     )
 
 

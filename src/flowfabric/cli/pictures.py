@@ -11,7 +11,7 @@ from flowfabric.engine.flows.edge import EdgeSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
-from flowfabric.states import GroupState, PublicState
+from flowfabric.states import GroupState, PublicState, WaitsAs
 
 _FILL = {
     PublicState.COMPLETED: "#c8e6c9",
@@ -39,28 +39,27 @@ class Picture:
     ) -> None:
         self.flow, self.members, self.edges = flow, members, edges
         self.by_id = {member.execution_id: member for member in members}
-        groups = {group.downstream_execution_id: group for group in flow.edge_groups}
+        policies = {group.group_id: group.policy for group in flow.edge_groups}
         self.links: list[Link] = []
         self._above: dict[ExecutionId, list[FlowMember]] = {each: [] for each in self.by_id}
         self._below: Counter[ExecutionId] = Counter()
         self._parents: dict[ExecutionId, FlowMember] = {}
         for edge in edges:
-            group = groups.get(edge.downstream)
-            waits = edge.downstream if group is None else group.waits
-            if edge.upstream not in self.by_id or waits not in self.by_id:
+            waiter = edge.downstream
+            if edge.upstream not in self.by_id or waiter not in self.by_id:
                 continue
-            policy = AllOf() if group is None else group.policy
-            self.links.append(Link(edge.upstream, waits, policy))
-            if waits == edge.downstream:
-                self._above[waits].append(self.by_id[edge.upstream])
+            policy = policies.get(edge.group_id, AllOf())
+            self.links.append(Link(edge.upstream, waiter, policy))
+            if edge.waits_as is WaitsAs.MEMBER:
+                self._above[waiter].append(self.by_id[edge.upstream])
                 self._below[edge.upstream] += 1
             else:
-                self._parents[edge.upstream] = self.by_id[waits]
-                self._below[waits] += 1
+                self._parents[edge.upstream] = self.by_id[waiter]
+                self._below[waiter] += 1
         self._pending: dict[ExecutionId, list[EdgeGroupSnapshot]] = {}
         for group in flow.edge_groups:
             if group.group_state is GroupState.PENDING:
-                self._pending.setdefault(group.waits, []).append(group)
+                self._pending.setdefault(group.downstream_execution_id, []).append(group)
 
     def ordered(self) -> list[FlowMember]:
         """The members, each after those that it waits for; children after their parent."""

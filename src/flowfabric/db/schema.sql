@@ -86,7 +86,7 @@ CREATE TABLE ff.edge (
     flow_id uuid NOT NULL,
     edge_id uuid NOT NULL,
     upstream_eid uuid NOT NULL,
-    downstream_eid uuid NOT NULL,
+    group_id uuid NOT NULL,
     min_event_id bigint DEFAULT 0 NOT NULL,
     resolved_event_id bigint,
     created_at_ms bigint NOT NULL,
@@ -101,19 +101,19 @@ CREATE TABLE ff.edge (
     CONSTRAINT edge_pkey PRIMARY KEY (partition_key, flow_id, edge_id),
     CONSTRAINT edge_dependency_kind CHECK ((dependency_kind = 'success_only'::text)),
     CONSTRAINT edge_edge_state CHECK ((edge_state = ANY (ARRAY['pending'::text, 'applied'::text]))),
-    CONSTRAINT edge_no_loop CHECK ((upstream_eid <> downstream_eid)),
     CONSTRAINT edge_resolution CHECK ((resolution = ANY (ARRAY['unresolved'::text, 'satisfied'::text, 'impossible'::text]))),
     CONSTRAINT edge_resolved_by_an_outcome CHECK (((resolution = 'unresolved'::text) = (resolved_outcome IS NULL))),
     CONSTRAINT edge_resolved_outcome CHECK ((resolved_outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
     CONSTRAINT edge_resolves_once_applied CHECK (((resolution = 'unresolved'::text) OR (edge_state = 'applied'::text)))
 ) WITH (fillfactor=80);
-CREATE INDEX edge_downstream ON ff.edge USING btree (partition_key, downstream_eid);
-CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (partition_key, upstream_eid, downstream_eid);
+CREATE INDEX edge_group_edges ON ff.edge USING btree (partition_key, group_id);
+CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (partition_key, upstream_eid, group_id);
 
 CREATE TABLE ff.edge_group (
     partition_key smallint NOT NULL,
+    group_id uuid NOT NULL,
     flow_id uuid NOT NULL,
-    downstream_eid uuid NOT NULL,
+    waiter_eid uuid NOT NULL,
     fired_at_ms bigint,
     k integer,
     expected_n integer,
@@ -122,13 +122,13 @@ CREATE TABLE ff.edge_group (
     skip_count integer DEFAULT 0 NOT NULL,
     running_count integer DEFAULT 0 NOT NULL,
     cancel_siblings_pending_flag boolean DEFAULT false NOT NULL,
+    waits_as text NOT NULL,
     policy_kind text DEFAULT 'all_of'::text NOT NULL,
     group_state text DEFAULT 'pending'::text NOT NULL,
     on_satisfied text,
-    wakes uuid,
     cancel_siblings_reason text,
     cancel_siblings_pending_members uuid[],
-    CONSTRAINT edge_group_pkey PRIMARY KEY (partition_key, downstream_eid),
+    CONSTRAINT edge_group_pkey PRIMARY KEY (partition_key, group_id),
     CONSTRAINT edge_group_cancel_siblings_reason CHECK ((cancel_siblings_reason = ANY (ARRAY['sibling_quorum_satisfied'::text, 'sibling_quorum_impossible'::text, 'parent_ended'::text]))),
     CONSTRAINT edge_group_counts CHECK (((success_count >= 0) AND (fail_count >= 0) AND (skip_count >= 0) AND (running_count >= 0))),
     CONSTRAINT edge_group_disposition CHECK (((policy_kind = 'all_of'::text) = (on_satisfied IS NULL))),
@@ -136,10 +136,11 @@ CREATE TABLE ff.edge_group (
     CONSTRAINT edge_group_group_state CHECK ((group_state = ANY (ARRAY['pending'::text, 'satisfied'::text, 'impossible'::text]))),
     CONSTRAINT edge_group_k CHECK ((((policy_kind = 'quorum'::text) = (k IS NOT NULL)) AND (k >= 1))),
     CONSTRAINT edge_group_on_satisfied CHECK ((on_satisfied = ANY (ARRAY['cancel_remaining'::text, 'let_run'::text]))),
-    CONSTRAINT edge_group_policy_kind CHECK ((policy_kind = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text])))
+    CONSTRAINT edge_group_policy_kind CHECK ((policy_kind = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text]))),
+    CONSTRAINT edge_group_waits_as CHECK ((waits_as = ANY (ARRAY['member'::text, 'children'::text])))
 ) WITH (fillfactor=70);
 CREATE INDEX edge_group_flow ON ff.edge_group USING btree (partition_key, flow_id);
-CREATE INDEX edge_group_wakes ON ff.edge_group USING btree (partition_key, wakes) WHERE (wakes IS NOT NULL);
+CREATE INDEX edge_group_waiter ON ff.edge_group USING btree (partition_key, waiter_eid);
 
 CREATE TABLE ff.exec_body (
     partition_key smallint NOT NULL,
@@ -395,9 +396,9 @@ CREATE TABLE ff.partition_config (
 CREATE TABLE ff.pending_cancel_groups (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
-    downstream_eid uuid NOT NULL,
+    group_id uuid NOT NULL,
     enqueued_at_ms bigint NOT NULL,
-    CONSTRAINT pending_cancel_groups_pkey PRIMARY KEY (partition_key, flow_id, downstream_eid)
+    CONSTRAINT pending_cancel_groups_pkey PRIMARY KEY (partition_key, flow_id, group_id)
 );
 CREATE INDEX pending_cancel_groups_age ON ff.pending_cancel_groups USING btree (enqueued_at_ms);
 
@@ -756,11 +757,11 @@ AS $function$
                               AND (NOT EXISTS (SELECT FROM ff.edge o
                                                 WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
                                                   AND o.edge_state = 'applied')
-                                   OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, downstream_eid)
+                                   OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
                                                  AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
                                                  AND NOT EXISTS (SELECT FROM members p
-                                                                  WHERE p.execution_id = g.wakes
+                                                                  WHERE p.execution_id = g.waiter_eid AND g.waits_as = 'children'
                                                                     AND p.public_state = 'completed'))))
                        THEN 'failed'
                        ELSE 'completed'
@@ -804,9 +805,10 @@ BEGIN
     DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.upstream_eid) = (old.partition_key, old.execution_id);
     DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+      JOIN ff.edge_group g ON (g.partition_key, g.waiter_eid) = (old.partition_key, old.execution_id)
+     WHERE (t.partition_key, t.group_id) = (g.partition_key, g.group_id);
     DELETE FROM ff.edge_group t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+     WHERE (t.partition_key, t.waiter_eid) = (old.partition_key, old.execution_id);
     DELETE FROM ff.cancel_backlog_member t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     -- A key that stands for a later execution by now stays.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
-from uuid import UUID
 
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import ChildFailed
-from flowfabric.ids import ExecutionId, child_id, join_id
+from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
 from flowfabric.states import PublicState
 
 if TYPE_CHECKING:
@@ -64,20 +63,20 @@ class Child(Generic[R]):
 
 
 class ChildBatch(Generic[R]):
-    """The children of one call, and the wait for them."""
+    """The children of one call, and the join that waits for them."""
 
     def __init__(self, parent: ExecutionId, position: int, calls: Sequence[ChildCall[R]]) -> None:
-        self.wait: UUID = join_id(parent, position)
+        self.group: GroupId = children_group_id(parent, position)
         self.calls = {
             child_id(parent, position, index, kind=call.task.kind): call
             for index, call in enumerate(calls)
         }
         self._parent, self._position = parent, position
 
-    def waits(self) -> dict[UUID, ExecutionId]:
-        """Every child by a wait of its own."""
+    def groups(self) -> dict[GroupId, ExecutionId]:
+        """Every child by a join of its own."""
         return {
-            join_id(self._parent, self._position, index): child
+            children_group_id(self._parent, self._position, index): child
             for index, child in enumerate(self.calls)
         }
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
-from uuid import UUID
 
 from flowfabric.db.transaction import repeated
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
@@ -21,7 +20,7 @@ from flowfabric.errors import (
     StaleLease,
     invalid_input,
 )
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.joins import AllOf, AnyOf, Disposition, JoinPolicy, Quorum
 from flowfabric.states import GroupState, PublicState
 from flowfabric.worker.child_batch import Child, ChildBatch, ChildCall, child_failed
@@ -119,28 +118,28 @@ class Children:
         return ChildBatch(self._lease.execution_id, position, list(calls))
 
     async def _all(self, batch: ChildBatch[R]) -> list[R]:
-        wait = await self._decided(batch, AllOf())
-        if wait.group_state is not GroupState.SATISFIED:
-            raise await self._failure(batch, wait)
+        join = await self._decided(batch, AllOf())
+        if join.group_state is not GroupState.SATISFIED:
+            raise await self._failure(batch, join)
         return [batch.value(end) for end in await self._ends(batch.calls)]
 
     async def _first(self, batch: ChildBatch[R], k: int, policy: JoinPolicy) -> list[R]:
         """What the first `k` that succeeded returned, in the order of the calls."""
-        wait = await self._decided(batch, policy)
-        if wait.group_state is not GroupState.SATISFIED:
-            raise await self._failure(batch, wait)
-        first = wait.succeeded[:k]
+        join = await self._decided(batch, policy)
+        if join.group_state is not GroupState.SATISFIED:
+            raise await self._failure(batch, join)
+        first = join.succeeded[:k]
         ends = await self._ends([each for each in batch.calls if each in first])
         return [batch.value(end) for end in ends]
 
     async def _spawned(self, batch: ChildBatch[R], policy: JoinPolicy | None) -> Join | None:
         """The children exist; without a policy they are nobody's."""
         executions = [batch.execution(child) for child in batch.calls]
-        wait = None if policy is None else batch.wait
+        group = None if policy is None else batch.group
         async with self._turn:
             found = await self._fenced(
                 lambda: self._engine.spawn_children(
-                    self._lease, executions, wait=wait, policy=policy
+                    self._lease, executions, group=group, policy=policy
                 )
             )
             if policy is not None:
@@ -153,26 +152,26 @@ class Children:
         Whenever some have ended the attempt goes on, starts as many others, and is put down again.
         """
         _check_concurrency(concurrency)
-        waits = batch.waits()
+        groups = batch.groups()
         while True:
             async with self._turn:
-                window = await self._fenced(lambda: self._engine.read_window(self._lease, waits))
+                window = await self._fenced(lambda: self._engine.read_window(self._lease, groups))
                 ended = len(window.succeeded) + len(window.lost)
-                if ended == len(waits) or (until_lost and window.lost):
+                if ended == len(groups) or (until_lost and window.lost):
                     return window
                 known = {*window.running, *window.succeeded, *window.lost}
                 missing = (
-                    (wait, batch.execution(child))
-                    for wait, child in waits.items()
+                    (group, batch.execution(child))
+                    for group, child in groups.items()
                     if child not in known
                 )
                 new = dict(islice(missing, max(0, concurrency - len(window.running))))
                 if new:
                     await self._fenced(partial(self._engine.spawn_apart, self._lease, new))
                     self._running.joined = True
-            open_waits = [wait for wait, child in waits.items() if child in window.running]
+            still_open = [group for group, child in groups.items() if child in window.running]
             async with self._turn:
-                await self._park(*open_waits, *new)
+                await self._park(*still_open, *new)
 
     async def _fenced(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """The answer of a call that only the holder of the lease may make."""
@@ -183,14 +182,13 @@ class Children:
             self._lose(refusal)
 
     async def _decided(self, batch: ChildBatch[R], policy: JoinPolicy) -> Join:
-        """The wait once it is decided; until then the attempt is put down."""
-        wait = await self._spawned(batch, policy)
-        name = ExecutionId(self._lease.execution_id.partition_key, batch.wait)
-        while wait is None or wait.group_state is GroupState.PENDING:
+        """The join once it is decided; until then the attempt is suspended to wait."""
+        join = await self._spawned(batch, policy)
+        while join is None or join.group_state is GroupState.PENDING:
             async with self._turn:
-                await self._park(batch.wait)
-            wait = await repeated(lambda: self._engine.read_join(name))
-        return wait
+                await self._park(batch.group)
+            join = await repeated(lambda: self._engine.read_join(batch.group))
+        return join
 
     async def _ends(self, children: Iterable[ExecutionId]) -> list[Outcome]:
         """How these ended, in this order; one that was replayed and runs is waited for."""
@@ -201,9 +199,9 @@ class Children:
                 await self._rest()
         return [found[each] for each in wanted]
 
-    async def _failure(self, batch: ChildBatch[R], wait: Join) -> ChildFailed:
+    async def _failure(self, batch: ChildBatch[R], join: Join) -> ChildFailed:
         """The first, in the order of the calls, of those that made the wait impossible."""
-        return await self._failed(next(each for each in batch.calls if each in wait.lost))
+        return await self._failed(next(each for each in batch.calls if each in join.lost))
 
     async def _failed(self, first: ExecutionId) -> ChildFailed:
         end = (await repeated(lambda: self._engine.read_outcomes([first]))).get(first)
@@ -211,10 +209,10 @@ class Children:
             return ChildFailed(first, "failed", "it was replayed since")
         return child_failed(end)
 
-    async def _park(self, *waits: UUID) -> None:
+    async def _park(self, *groups: GroupId) -> None:
         """Let go of the attempt until one of the waits is decided; returns if one is by now."""
         self._check()
-        ask = ChildWait(lease=self._lease, waits=waits)
+        ask = ChildWait(lease=self._lease, groups=groups)
         [answer] = await repeated(lambda: self._engine.wait_children([ask]))
         match answer:
             case NothingToWaitFor():

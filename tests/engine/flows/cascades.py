@@ -147,13 +147,13 @@ class Run:
                 await self.work(self.chance.randint(1, 20))
             else:
                 await self.tried(dispatch_some)
-        while await self.work(200) or (await self.plainly(dispatch_batch)).ends:
+        while await self.work(200) or (await self.plainly(dispatch_batch)).completions:
             pass
 
     async def in_turns(self) -> None:
         """All that may run ends, then all ends are carried, and so on."""
         while await self.work(200):
-            while (done := await self.surely(dispatch_batch)).ends:
+            while (done := await self.surely(dispatch_batch)).completions:
                 while done.siblings and await self.surely(cancel_siblings):
                     pass
 

@@ -21,7 +21,7 @@ from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, TerminalFailed, fail
 from flowfabric.engine.lifecycle.lease import HandleKind, Lease
 from flowfabric.engine.lifecycle.terminalize import terminalize
-from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
+from flowfabric.ids import ExecutionId, member_group_id, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy
 from flowfabric.states import TerminalOutcome
 from tests import given
@@ -250,7 +250,8 @@ class Graph:
 
     async def group_row(self, name: str) -> dict[str, Any]:
         [found] = await self.fetch(
-            "SELECT * FROM ff.edge_group WHERE downstream_eid = $1", self[name].uuid
+            "SELECT * FROM ff.edge_group WHERE waiter_eid = $1 AND waits_as = 'member'",
+            self[name].uuid,
         )
         return dict(found)
 
@@ -263,9 +264,9 @@ class Graph:
     async def edge(self, arrow: str) -> dict[str, Any]:
         up, down = arrow.split(">")
         [found] = await self.fetch(
-            "SELECT * FROM ff.edge WHERE (upstream_eid, downstream_eid) = ($1, $2)",
+            "SELECT * FROM ff.edge WHERE (upstream_eid, group_id) = ($1, $2)",
             self[up].uuid,
-            self[down].uuid,
+            member_group_id(self[down]).uuid,
         )
         return dict(found)
 

@@ -8,8 +8,9 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, MemberCounts, describe_flow
 from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
+from flowfabric.ids import member_group_id
 from flowfabric.joins import AllOf, AnyOf, Quorum
-from flowfabric.states import CancellationPolicy, FlowState, GroupState
+from flowfabric.states import CancellationPolicy, FlowState, GroupState, WaitsAs
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import Another
@@ -62,7 +63,9 @@ async def test_groups_come_in_the_order_of_their_downstreams(ff_engine: Engine) 
     ]
     assert found.edge_groups == [
         EdgeGroupSnapshot(
+            group_id=member_group_id(flow[name]),
             downstream_execution_id=flow[name],
+            waits_as=WaitsAs.MEMBER,
             policy=policy,
             total_deps=n,
             satisfied_count=s,

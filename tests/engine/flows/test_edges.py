@@ -4,8 +4,8 @@ from uuid import uuid4
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.edge import EdgeSnapshot
-from flowfabric.ids import ExecutionId
-from flowfabric.states import EdgeResolution, EdgeState, TerminalOutcome
+from flowfabric.ids import ExecutionId, member_group_id
+from flowfabric.states import EdgeResolution, EdgeState, TerminalOutcome, WaitsAs
 from flowfabric.testing import Clock
 from tests.engine.flows.graphs import empty, flow_beside, minted, submitted
 
@@ -19,6 +19,8 @@ async def test_an_edge_through_its_life(ff_engine: Engine, clock: Clock) -> None
         flow_id=flow.flow_id,
         upstream=flow["a"],
         downstream=flow["b"],
+        group_id=member_group_id(flow["b"]),
+        waits_as=WaitsAs.MEMBER,
         dependency_kind="success_only",
         satisfaction_condition="all_required",
         data_passing_ref="$.x",

@@ -97,7 +97,14 @@ async def test_it_is_as_if_built_step_by_step(ff_engine: Engine) -> None:
     await ff_engine.set_edge_group_policy(by_steps.flow_id, by_steps["d"], Quorum(2, "let_run"))
     await by_steps.link("a>d", "b>d")
 
-    own = {"partition_key", "flow_id", "downstream_eid", "created_at_ms", "last_mutation_at_ms"}
+    own = {
+        "partition_key",
+        "flow_id",
+        "group_id",
+        "waiter_eid",
+        "created_at_ms",
+        "last_mutation_at_ms",
+    }
     for read in (Graph.flow, lambda flow: flow.group_row("d")):
         one, other = await read(at_once), await read(by_steps)
         assert {k: v for k, v in one.items() if k not in own} == {

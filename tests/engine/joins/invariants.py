@@ -40,14 +40,14 @@ BROKEN = {
                                          AND resolved_outcome = 'skipped') AS x,
                       count(*) FILTER (WHERE resolution = 'unresolved') AS u
                  FROM ff.edge e
-                WHERE (e.partition_key, e.downstream_eid) = (g.partition_key, g.downstream_eid)
+                WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
                   AND e.edge_state = 'applied') AS c ON true
          WHERE (g.success_count, g.fail_count, g.skip_count, g.running_count)
             <> (c.s, c.f, c.x, c.u)""",
-    "an applied edge has a group": """
+    "every edge belongs to a group": """
         SELECT e.* FROM ff.edge e JOIN whole USING (partition_key, flow_id)
-          LEFT JOIN ff.edge_group g USING (partition_key, downstream_eid)
-         WHERE e.edge_state = 'applied' AND g.group_state IS NULL""",
+          LEFT JOIN ff.edge_group g USING (partition_key, group_id)
+         WHERE g.group_state IS NULL""",
     "an edge was resolved by an end of its upstream that it had not used before": """
         SELECT e.*, c.outcome FROM ff.edge e JOIN whole USING (partition_key, flow_id)
           LEFT JOIN ff.completion_event c ON c.event_id = e.resolved_event_id
@@ -69,16 +69,20 @@ BROKEN = {
     "nobody waits for a group that is decided": """
         SELECT d.execution_id, g.* FROM ff.exec_core d
           JOIN ff.edge_group g
-            ON (g.partition_key, g.downstream_eid) = (d.partition_key, d.execution_id)
-         WHERE d.eligibility_state = 'blocked_by_dependencies' AND g.group_state <> 'pending'
+            ON (g.partition_key, g.waiter_eid) = (d.partition_key, d.execution_id)
+         WHERE g.waits_as = 'member' AND g.group_state <> 'pending'
+           AND d.eligibility_state = 'blocked_by_dependencies'
            AND NOT EXISTS (SELECT FROM ff.edge_group w  -- it has let go for children of its own
-                            WHERE (w.partition_key, w.wakes) = (d.partition_key, d.execution_id)
+                            WHERE (w.partition_key, w.waiter_eid)
+                                = (d.partition_key, d.execution_id)
+                              AND w.waits_as = 'children'
                               AND w.group_state = 'pending')""",
     "nobody begins before its group is decided": """
         SELECT d.execution_id, d.public_state, g.* FROM ff.exec_core d
           JOIN ff.edge_group g
-            ON (g.partition_key, g.downstream_eid) = (d.partition_key, d.execution_id)
-         WHERE d.eligibility_state IN ('eligible_now', 'not_eligible_until_time')
+            ON (g.partition_key, g.waiter_eid) = (d.partition_key, d.execution_id)
+         WHERE g.waits_as = 'member'
+           AND d.eligibility_state IN ('eligible_now', 'not_eligible_until_time')
            AND d.total_attempt_count = 0 AND g.group_state = 'pending'
            AND d.replay_count = 0  -- whoever replays one that was cancelled has it run at once
            AND g.success_count + g.fail_count + g.skip_count + g.running_count > 0""",
@@ -92,7 +96,7 @@ BROKEN = {
          WHERE e.lifecycle_phase = 'terminal' AND e.terminal_outcome <> c.outcome""",
     "a group is listed exactly while its flag is up and somebody is named": """
         SELECT g.*, p.enqueued_at_ms FROM ff.edge_group g
-          FULL JOIN ff.pending_cancel_groups p USING (partition_key, downstream_eid)
+          FULL JOIN ff.pending_cancel_groups p USING (partition_key, group_id)
          WHERE coalesce(g.cancel_siblings_pending_flag, false) <> (p.enqueued_at_ms IS NOT NULL)
             OR coalesce(g.cancel_siblings_pending_flag, false)
                <> (coalesce(cardinality(g.cancel_siblings_pending_members), 0) > 0)""",
@@ -118,7 +122,8 @@ SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_
 GROUPS = """
 SELECT g.*, d.lifecycle_phase, d.started_at_ms
   FROM ff.edge_group g JOIN whole USING (partition_key, flow_id)
-  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (g.partition_key, g.downstream_eid)
+  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (g.partition_key, g.waiter_eid)
+ WHERE g.waits_as = 'member'
 """
 
 

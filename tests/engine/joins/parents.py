@@ -12,7 +12,7 @@ from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren
-from flowfabric.ids import ExecutionId, child_id, join_id, parent_flow_id
+from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id, parent_flow_id
 from flowfabric.joins import JoinPolicy
 from tests import given
 from tests.engine.flows.graphs import Graph
@@ -30,9 +30,9 @@ class Family(Graph):
     def parent(self) -> ExecutionId:
         return self["p"]
 
-    def wait(self, position: int = 0) -> ExecutionId:
-        """The name of the wait of one call."""
-        return ExecutionId(self.parent.partition_key, join_id(self.parent, position))
+    def join(self, position: int = 0) -> GroupId:
+        """The join of one call."""
+        return children_group_id(self.parent, position)
 
     def born(self, names: str, position: int = 0, **fields: Any) -> list[NewExecution]:
         """The children of one call, to be spawned; they are called by their names afterwards."""
@@ -52,14 +52,14 @@ class Family(Graph):
         """The parent gets the children of one call, and waits for them."""
         new = self.born(names, position, **fields) if isinstance(names, str) else names
         found = await self.engine.spawn_children(
-            self.lease, new, wait=self.wait(position).uuid, policy=policy
+            self.lease, new, group=self.join(position), policy=policy
         )
         assert found is not None
         return found
 
     async def put_down(self, position: int = 0) -> None:
         """The parent waits for the children of one call."""
-        ask = ChildWait(lease=self.lease, waits=(self.wait(position).uuid,))
+        ask = ChildWait(lease=self.lease, groups=(self.join(position),))
         [answer] = await self.engine.wait_children([ask])
         assert answer == WaitingChildren(execution_id=self.parent)
         del self.leases["p"]
@@ -77,13 +77,13 @@ class Family(Graph):
 
     async def wait_row(self, position: int = 0) -> dict[str, Any]:
         [found] = await self.fetch(
-            "SELECT * FROM ff.edge_group WHERE downstream_eid = $1", self.wait(position).uuid
+            "SELECT * FROM ff.edge_group WHERE group_id = $1", self.join(position).uuid
         )
         return dict(found)
 
     async def read(self, position: int = 0) -> tuple[str, list[str], list[str]]:
         """How a wait was decided, and by whose success or loss."""
-        wait = await self.engine.read_join(self.wait(position))
+        wait = await self.engine.read_join(self.join(position))
         by_id = {each: name for name, each in self.ids.items()}
         return (
             wait.group_state.value,

@@ -66,7 +66,7 @@ async def test_a_parent_that_runs_again_and_its_children(
     await family.settle()
     await family.replay("p")
     await family.take_up()
-    renewal = Renewal(db, await another(), "joins.reopen_join: its edges", [*family.ids.values()])
+    renewal = Renewal(db, await another(), "joins.reopen_join: the edges", [*family.ids.values()])
 
     with stepped(renewal):
         await family.spawn("ab")
@@ -83,7 +83,7 @@ async def test_a_parent_and_children_that_it_had(
     renewal = Renewal(db, await another(), "flows.grow", [*family.ids.values()])
 
     with stepped(renewal):
-        await ff_engine.spawn_children(family.lease, family.born("ab"), wait=family.wait(1).uuid)
+        await ff_engine.spawn_children(family.lease, family.born("ab"), group=family.join(1))
 
     assert await renewal.done()
 
@@ -123,7 +123,7 @@ async def test_a_child_that_ends_while_it_is_adopted_is_known_by_its_end(
         async with spawner.transaction():
             with stepped(step):
                 new = family.born("ab")
-                await spawn_children(spawner, family.lease, new, wait=family.wait(1).uuid)
+                await spawn_children(spawner, family.lease, new, group=family.join(1))
 
     spawning = asyncio.create_task(spawn())
     async with asyncio.timeout(10):

@@ -103,7 +103,7 @@ async def test_an_attempt_that_is_tried_again_leaves_children_alone(
 async def test_detached_children_live_on(ff_engine: Engine, db: Connection) -> None:
     family = await parents.parent(ff_engine, db)
     await family.spawn("a")
-    await ff_engine.spawn_children(family.lease, family.born("x", position=1), wait=None)
+    await ff_engine.spawn_children(family.lease, family.born("x", position=1), group=None)
 
     await family.fail("p")
     await family.settle()

@@ -5,15 +5,15 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import NotFound
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, children_group_id
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.testing import Clock
 from tests.engine.joins import parents
 
 
-async def test_a_wait_that_nobody_began_is_not_there(ff_engine: Engine) -> None:
-    with pytest.raises(NotFound, match="wait"):
-        await ff_engine.read_join(ExecutionId.mint())
+async def test_a_join_that_nobody_began_is_not_there(ff_engine: Engine) -> None:
+    with pytest.raises(NotFound, match="join"):
+        await ff_engine.read_join(children_group_id(ExecutionId.mint(), 0))
 
 
 async def test_an_open_wait_tells_of_nobody(ff_engine: Engine, db: Connection) -> None:

@@ -15,7 +15,7 @@ from flowfabric.errors import (
     StaleLease,
     ValidationError,
 )
-from flowfabric.ids import ExecutionId, join_id
+from flowfabric.ids import ExecutionId, children_group_id
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.joins.invariants import broken_invariants
@@ -25,7 +25,9 @@ from tests.engine.joins.parents import Family, parent
 def waits(family: Family, names: str) -> dict[UUID, ExecutionId]:
     """The children of the first call, by the waits that they have or would have."""
     family.born(names)
-    return {join_id(family.parent, 0, index): family[name] for index, name in enumerate(names)}
+    return {
+        children_group_id(family.parent, 0, index): family[name] for index, name in enumerate(names)
+    }
 
 
 async def spawned(family: Family, names: str, *, of: str) -> None:
@@ -129,7 +131,7 @@ async def test_a_cancelled_flow_gets_nobody_and_a_child_is_given_once(
     [only] = family.born("a")
     with pytest.raises(ValidationError, match="none twice"):
         await ff_engine.spawn_apart(
-            family.lease, {join_id(family.parent, 0, n): only for n in range(2)}
+            family.lease, {children_group_id(family.parent, 0, n): only for n in range(2)}
         )
     await spawned(family, "a", of="ab")
     await ff_engine.cancel_flow(family.flow_id, policy="cancel_flow_only")

@@ -183,7 +183,7 @@ async def test_every_way_it_goes_is_an_index_that_leads_to_few(
     assert idle <= 5
     assert "Seq Scan" not in plan
     assert plan.count("exec_core_waits_for_others") == 2
-    for index in ("edge_downstream", "edge_group_wakes", "completion_event_execution"):
+    for index in ("edge_group_edges", "edge_group_waiter", "completion_event_execution"):
         assert index in plan
     await submitted(ff_engine, fan_in(3))
     before, _ = await cost(db)

@@ -189,7 +189,7 @@ async def test_a_child_that_ends_before_the_reopening_is_committed_wakes_its_par
     family = await running_again(ff_engine, db)
     worker = await another()
     async with worker.transaction():
-        await reopen_join(worker, family.wait())
+        await reopen_join(worker, family.join())
         ending = await done_or_waiting(db, family.end("a", letter))
         await family.carry_all()
         early = ending.done()
@@ -213,7 +213,7 @@ async def test_a_child_whose_end_comes_first_counts_as_it_ended(
 
     async def reopen() -> None:
         async with worker.transaction():
-            await reopen_join(worker, family.wait())
+            await reopen_join(worker, family.join())
 
     async with child.transaction():
         await complete(child, [Completion(lease)])
@@ -231,7 +231,7 @@ async def test_a_cancel_of_the_flow_meanwhile_ends_the_children_too(
     family, lease = await revived(ff_engine, db)
     spawner = await another()
     async with spawner.transaction():
-        await spawn_children(spawner, lease, family.born("ab"), wait=family.wait().uuid)
+        await spawn_children(spawner, lease, family.born("ab"), group=family.join())
         cancelling = await waiting(db, ff_engine.cancel_flow(family.flow_id))
 
     await cancelling

@@ -70,7 +70,7 @@ async def test_parent_and_children_are_one_flow(ff_engine: Engine, db: Connectio
     assert await family.states() == "a:w b:w c:w p:a"
     assert await family.waited() == "0/0/0/3 pending"
     group = await family.wait_row()
-    assert (group["wakes"], group["flow_id"]) == (family.parent.uuid, family.flow_id)
+    assert (group["waiter_eid"], group["flow_id"]) == (family.parent.uuid, family.flow_id)
     assert await family.derived() == "running"
 
 
@@ -120,7 +120,7 @@ async def test_children_live_in_their_parents_namespace(ff_engine: Engine, db: C
 
     await family.spawn("a")
     [detached] = family.born("x", position=1)
-    await ff_engine.spawn_children(family.lease, [detached], wait=None)
+    await ff_engine.spawn_children(family.lease, [detached], group=None)
 
     assert (await family.flow())["namespace"] == "shop"
     assert await ff_engine.get_execution_namespace(family["a"]) == "shop"
@@ -131,8 +131,8 @@ async def test_a_detached_child_is_in_no_flow(ff_engine: Engine, db: Connection)
     family = await parents.parent(ff_engine, db)
     children = family.born("ab")
 
-    assert await ff_engine.spawn_children(family.lease, children, wait=None) is None
-    assert await ff_engine.spawn_children(family.lease, children, wait=None) is None
+    assert await ff_engine.spawn_children(family.lease, children, group=None) is None
+    assert await ff_engine.spawn_children(family.lease, children, group=None) is None
 
     assert await db.fetchval("SELECT count(*) FROM ff.flow_core") == 0
     assert (await family.row("p"))["flow_id"] is None
@@ -320,7 +320,7 @@ async def test_without_its_lease_nobody_gets_children(
 
     with pytest.raises(refusal):
         await ff_engine.spawn_children(
-            family.lease, family.born("ab"), wait=None if detached else family.wait().uuid
+            family.lease, family.born("ab"), group=None if detached else family.join()
         )
 
     assert await given.everything(db) == before
@@ -403,7 +403,7 @@ async def test_children_are_checked_before_anything_is_written(
 async def spawning(family: parents.Family, conn: Connection, position: int = 0) -> Join | None:
     async with conn.transaction():
         return await spawn_children(
-            conn, family.lease, family.born("ab", position), wait=family.wait(position).uuid
+            conn, family.lease, family.born("ab", position), group=family.join(position)
         )
 
 
@@ -419,7 +419,7 @@ async def test_the_same_call_twice_at_once_makes_the_children_once(
     first, second = await another(), await another()
     async with first.transaction():
         made = await spawn_children(
-            first, family.lease, family.born("ab", position), wait=family.wait(position).uuid
+            first, family.lease, family.born("ab", position), group=family.join(position)
         )
         waiting = await given.blocked(db, second, spawning(family, second, position))
 

@@ -101,16 +101,16 @@ async def submit(engine: Engine, flow_id: UUID, made: list[Case]) -> None:
 
 FOUND = """
 SELECT g.*, d.public_state,
-       (SELECT count(*) FROM ff.completion_event c WHERE c.execution_id = g.downstream_eid) AS told
+       (SELECT count(*) FROM ff.completion_event c WHERE c.execution_id = g.waiter_eid) AS told
   FROM ff.edge_group g
-  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (g.partition_key, g.downstream_eid)
+  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (g.partition_key, g.waiter_eid)
 """
 
 
 async def found(db: Connection) -> dict[UUID, tuple[Any, ...]]:
     """Every group as it stands, written as the model writes it."""
     return {
-        row["downstream_eid"]: (
+        row["waiter_eid"]: (
             f"{row['success_count']}/{row['fail_count']}/{row['skip_count']}/{row['running_count']}"
             f" {row['group_state']}",
             row["fired_at_ms"],

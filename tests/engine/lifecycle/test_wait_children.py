@@ -22,7 +22,7 @@ from flowfabric.engine.lifecycle.wait_children import (
     wait_children,
 )
 from flowfabric.errors import ExecutionNotActive, LeaseExpired, NotFound, StaleLease
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.joins import AnyOf
 from flowfabric.states import GroupState
 from flowfabric.testing import Clock
@@ -39,7 +39,7 @@ WAITING = (
 
 
 def ask(family: Family, position: int = 0) -> ChildWait:
-    return ChildWait(lease=family.lease, waits=(family.wait(position).uuid,))
+    return ChildWait(lease=family.lease, groups=(family.join(position),))
 
 
 # Row 17.
@@ -157,8 +157,8 @@ async def test_a_wait_of_nobody_or_of_another_is_not_waited_for(
     answers = await wait_children(
         db,
         [
-            ChildWait(lease=family.lease, waits=(uuid4(),)),
-            ChildWait(lease=lease, waits=(family.wait().uuid,)),
+            ChildWait(lease=family.lease, groups=(GroupId(family.parent.partition_key, uuid4()),)),
+            ChildWait(lease=lease, groups=(family.join(),)),
         ],
     )
 
@@ -178,7 +178,7 @@ async def test_the_fence_comes_first(ff_engine: Engine, db: Connection, clock: C
     forged = msgspec.structs.replace(family.lease, lease_id=uuid4())
 
     answers = await wait_children(
-        db, [ChildWait(lease=each, waits=(family.wait().uuid,)) for each in (elsewhere, forged)]
+        db, [ChildWait(lease=each, groups=(family.join(),)) for each in (elsewhere, forged)]
     )
     assert [type(answer) for answer in answers] == [NotFound, StaleLease]
     await clock.advance(30)
@@ -335,16 +335,16 @@ async def test_of_several_waits_the_first_to_be_decided_counts(
     family = await parent(ff_engine, db)
     await family.spawn("a")
     await family.spawn("b", position=1)
-    waits = (family.wait(0).uuid, family.wait(1).uuid)
-    both = ChildWait(lease=family.lease, waits=waits)
+    groups = (family.join(0), family.join(1))
+    both = ChildWait(lease=family.lease, groups=groups)
 
     [put_down] = await wait_children(db, [both])
     assert put_down == WaitingChildren(execution_id=family.parent)
     await family.end("b", "F")
     await family.settle()
     family.lease = await family.take_up()
-    [again] = await wait_children(db, [ChildWait(lease=family.lease, waits=waits)])
+    [again] = await wait_children(db, [ChildWait(lease=family.lease, groups=groups)])
 
     assert again == NothingToWaitFor(execution_id=family.parent, group_state=GroupState.IMPOSSIBLE)
-    [still] = await wait_children(db, [ChildWait(lease=family.lease, waits=waits[:1])])
+    [still] = await wait_children(db, [ChildWait(lease=family.lease, groups=groups[:1])])
     assert still == WaitingChildren(execution_id=family.parent)

@@ -9,7 +9,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.wait_children import ChildWait
-from flowfabric.ids import child_id, join_id, parent_flow_id
+from flowfabric.ids import child_id, children_group_id, parent_flow_id
 from flowfabric.joins import AnyOf, JoinPolicy
 from flowfabric.policy import ExecutionPolicy, RetryPolicy
 from flowfabric.testing import Clock
@@ -67,10 +67,14 @@ async def known(graph: Graph, scene: Scene) -> None:
     """What the graph has come to is in the scene."""
     scene.leases |= graph.leases
     scene.revision = await graph.revision()
-    rows = await graph.fetch("SELECT edge_id, upstream_eid, downstream_eid FROM ff.edge")
+    rows = await graph.fetch(
+        "SELECT e.edge_id, e.upstream_eid, g.waiter_eid, g.waits_as"
+        " FROM ff.edge e JOIN ff.edge_group g USING (partition_key, group_id)"
+    )
     names = {each.uuid: name for name, each in scene.ids.items()}
     for row in rows:
-        arrow = f"{names[row['upstream_eid']]}>{names.get(row['downstream_eid'], 'wait')}"
+        waiter = names[row["waiter_eid"]] if row["waits_as"] == "member" else "wait"
+        arrow = f"{names[row['upstream_eid']]}>{waiter}"
         scene.edges[arrow] = row["edge_id"]
 
 
@@ -189,16 +193,16 @@ def born(scene: Scene) -> list[NewExecution]:
 async def parent(engine: Engine, _clock: Clock, scene: Scene) -> None:
     """x runs and has no children yet."""
     await leased(engine, scene)
-    scene.waits["x"] = join_id(scene.id("x"), 0)
-    scene.waits["x once more"] = join_id(scene.id("x"), 1)
-    scene.waits["x apart"] = join_id(scene.id("x"), 2)
+    scene.joins["x"] = children_group_id(scene.id("x"), 0)
+    scene.joins["x once more"] = children_group_id(scene.id("x"), 1)
+    scene.joins["x apart"] = children_group_id(scene.id("x"), 2)
     born(scene)
 
 
 async def waited(engine: Engine, clock: Clock, scene: Scene) -> None:
     """x runs and has two children, of which one runs."""
     await parent(engine, clock, scene)
-    await engine.spawn_children(scene.leases["x"], born(scene), wait=scene.waits["x"])
+    await engine.spawn_children(scene.leases["x"], born(scene), group=scene.joins["x"])
     scene.flow_id = parent_flow_id(scene.id("x"))
     graph = Graph(engine, scene.flow_id, scene.ids)
     await graph.claim("kid a", ttl=3600)
@@ -208,7 +212,7 @@ async def waited(engine: Engine, clock: Clock, scene: Scene) -> None:
 async def put_down(engine: Engine, clock: Clock, scene: Scene) -> None:
     """x waits for its children: one runs, the other has succeeded, which was not carried on."""
     await waited(engine, clock, scene)
-    await engine.wait_children([ChildWait(lease=scene.leases["x"], waits=(scene.waits["x"],))])
+    await engine.wait_children([ChildWait(lease=scene.leases["x"], groups=(scene.joins["x"],))])
     assert scene.flow_id is not None
     await Graph(engine, scene.flow_id, scene.ids).complete("kid b")
 

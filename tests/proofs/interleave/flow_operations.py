@@ -109,7 +109,7 @@ def spawn(name: str, wait: str) -> Operation:
     return Operation(
         name,
         lambda engine, scene, _: engine.spawn_children(
-            scene.leases["x"], born(scene), wait=scene.waits[wait]
+            scene.leases["x"], born(scene), group=scene.joins[wait]
         ),
         ("x", "held x", f"wait {wait}"),
     )
@@ -193,7 +193,7 @@ FAMILIES = (
         "spawn_apart x",
         "x",
         lambda engine, scene, _: engine.spawn_apart(
-            scene.leases["x"], {scene.waits["x apart"]: born(scene)[0]}
+            scene.leases["x"], {scene.joins["x apart"]: born(scene)[0]}
         ),
     ),
     CANCEL_AT_ONCE,
@@ -201,7 +201,7 @@ FAMILIES = (
         "wait_children x",
         "x",
         lambda engine, scene, _: engine.wait_children(
-            [ChildWait(lease=scene.leases["x"], waits=(scene.waits["x"],))]
+            [ChildWait(lease=scene.leases["x"], groups=(scene.joins["x"],))]
         ),
     ),
     complete("x"),

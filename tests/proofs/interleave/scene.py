@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.ids import ExecutionId, GroupId, uuid_partition
 from tests.proofs.interleave.saved import Known
 
 FLOW_ID = UUID("f1000000-0000-4000-8000-000000000001")
@@ -24,7 +24,7 @@ class Scene:
         self.ids: dict[str, ExecutionId] = {}
         self.leases: dict[str, Lease] = {}
         self.edges: dict[str, UUID] = {}
-        self.waits: dict[str, UUID] = {}
+        self.joins: dict[str, GroupId] = {}
         self.flow_id: UUID | None = None
         self.revision = 0
         self.known = Known({})
@@ -51,7 +51,7 @@ class Scene:
             case "edge":
                 return rest in self.edges
             case "wait":
-                return rest in self.waits
+                return rest in self.joins
             case _:
                 return name in self.ids or (name == "flow" and self.flow_id is not None)
 
@@ -60,7 +60,7 @@ class Scene:
         names = {str(each.uuid): name for name, each in self.ids.items()}
         names |= {str(lease.lease_id): f"lease of {name}" for name, lease in self.leases.items()}
         names |= {str(edge): name for name, edge in self.edges.items()}
-        names |= {str(wait): f"wait of {name}" for name, wait in self.waits.items()}
+        names |= {str(join.uuid): f"join of {name}" for name, join in self.joins.items()}
         if self.flow_id is not None:
             names[str(self.flow_id)] = "flow"
         self.known = Known(names)

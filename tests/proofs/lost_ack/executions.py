@@ -23,7 +23,7 @@ from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotTerminal,
 )
-from flowfabric.ids import join_id
+from flowfabric.ids import children_group_id
 from flowfabric.states import OperatorEventType
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
@@ -187,7 +187,7 @@ OF_EXECUTIONS: Final = (
         name="wait_children",
         begin=subjects.held_with_children,
         call=lambda engine, lease: engine.wait_children(
-            [ChildWait(lease=lease, waits=(join_id(lease.execution_id, 0),))]
+            [ChildWait(lease=lease, groups=(children_group_id(lease.execution_id, 0),))]
         ),
         right=only(WaitingChildren),
         effects=given_back("waiting_children"),

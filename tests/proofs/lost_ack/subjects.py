@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.claim import Claimant, Claimed
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.ids import ExecutionId, child_id, join_id
+from flowfabric.ids import ExecutionId, child_id, children_group_id
 from tests import given
 from tests.engine.flows.graphs import member
 
@@ -147,4 +147,4 @@ async def block(engine: Engine, execution_id: ExecutionId) -> Blocked:
 async def spawn(engine: Engine, lease: Lease) -> Any:
     parent = lease.execution_id
     child = given.new(execution_id=child_id(parent, 0, 0, kind="job"), lane_id="nobody")
-    return await engine.spawn_children(lease, [child], wait=join_id(parent, 0))
+    return await engine.spawn_children(lease, [child], group=children_group_id(parent, 0))

@@ -63,14 +63,14 @@ SELECT 'flow' AS what, f.flow_id AS one, NULL::uuid AS other,
                                  WHERE m.flow_id = f.flow_id)] AS numbers
   FROM ff.flow_core f LEFT JOIN ff.flow_summary s USING (partition_key, flow_id)
  UNION ALL
-SELECT 'group', downstream_eid, flow_id, ARRAY[policy_kind, on_satisfied, group_state],
+SELECT 'group', waiter_eid, flow_id, ARRAY[policy_kind, on_satisfied, group_state],
        ARRAY[k, expected_n, success_count, fail_count, skip_count, running_count,
              coalesce(cardinality(cancel_siblings_pending_members), 0)]
   FROM ff.edge_group
  UNION ALL
-SELECT 'edge', upstream_eid, downstream_eid,
-       ARRAY[edge_state, resolution, resolved_outcome, data_passing_ref], NULL
-  FROM ff.edge
+SELECT 'edge', e.upstream_eid, g.waiter_eid,
+       ARRAY[e.edge_state, e.resolution, e.resolved_outcome, e.data_passing_ref], NULL
+  FROM ff.edge e JOIN ff.edge_group g USING (partition_key, group_id)
  UNION ALL
 SELECT 'lane', NULL, NULL, ARRAY[lane_id, lane_state], NULL FROM ff.lane_registry
  UNION ALL

@@ -87,7 +87,7 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
                JOIN ff.exec_body b
                  ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
                JOIN ff.route r ON r.route_id = u.route_id
-              WHERE (e.partition_key, e.downstream_eid) = (core.partition_key, deps.downstream_eid)
+              WHERE (e.partition_key, e.group_id) = (core.partition_key, deps.group_id)
                 AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
               LIMIT 5) AS deps_open
   FROM core
@@ -97,15 +97,16 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
         WHERE (g.partition_key, g.execution_id) = (core.partition_key, core.execution_id)
           AND g.kind = 'claim' AND g.expires_at_ms > core.seen_at_ms
         ORDER BY g.expires_at_ms DESC LIMIT 1) AS promise ON true
-  LEFT JOIN LATERAL (   -- the group it waits for: its own, or one of its children's
-       SELECT g.downstream_eid, g.success_count AS done, g.fail_count + g.skip_count AS lost,
+  LEFT JOIN LATERAL (   -- a join that the execution waits for
+       SELECT g.group_id, g.success_count AS done, g.fail_count + g.skip_count AS lost,
               g.success_count + g.fail_count + g.skip_count + g.running_count AS total,
               CASE g.policy_kind WHEN 'any_of' THEN 1 WHEN 'quorum' THEN g.k
                    ELSE g.success_count + g.fail_count + g.skip_count + g.running_count END
                   AS required
          FROM ff.edge_group g
-        WHERE g.partition_key = core.partition_key AND g.group_state = 'pending'
-          AND (g.downstream_eid = core.execution_id OR g.wakes = core.execution_id)
+        WHERE (g.partition_key, g.waiter_eid) = (core.partition_key, core.execution_id)
+          AND g.group_state = 'pending'
+          AND g.success_count + g.fail_count + g.skip_count + g.running_count > 0
         LIMIT 1) AS deps ON core.eligibility_state = 'blocked_by_dependencies'
 """
 

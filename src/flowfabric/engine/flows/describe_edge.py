@@ -12,7 +12,8 @@ from flowfabric.ids import uuid_partition
 DESCRIBE_EDGE: Final[LiteralString] = (
     "\n-- flows.describe_edge"
     + EDGE_COLUMNS
-    + """ WHERE (partition_key, flow_id, edge_id) = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
+    + """ WHERE (e.partition_key, e.flow_id, e.edge_id)
+     = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
 """
 )
 

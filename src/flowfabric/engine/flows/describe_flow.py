@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
-from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.ids import ExecutionId, GroupId, uuid_partition
 from flowfabric.instants import instant
 from flowfabric.joins import JoinPolicy, stored_policy
-from flowfabric.states import CancellationPolicy, DerivedFlowState, FlowState, GroupState
+from flowfabric.states import CancellationPolicy, DerivedFlowState, FlowState, GroupState, WaitsAs
 
 DESCRIBE_FLOW: Final[LiteralString] = """
 -- flows.describe_flow
@@ -29,21 +29,22 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
 
 GROUPS: Final[LiteralString] = """
 -- flows.describe_flow: what its members wait for
-SELECT downstream_eid, policy_kind, k, on_satisfied, success_count, fail_count, skip_count,
-       running_count, group_state, wakes
+SELECT group_id, waiter_eid, waits_as, policy_kind, k, on_satisfied, success_count, fail_count,
+       skip_count, running_count, group_state
   FROM ff.edge_group WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
- ORDER BY downstream_eid
+ ORDER BY waiter_eid, group_id
 """
 
 
 class EdgeGroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What one member waits for, and how far that has come.
 
-    Where it waits for children of its own, `wakes` is the member, and `downstream_execution_id` is
-    the name of the wait.
+    `waits_as` says what for: as a member for its upstreams, or for children of its own.
     """
 
+    group_id: GroupId
     downstream_execution_id: ExecutionId
+    waits_as: WaitsAs
     policy: JoinPolicy
     total_deps: int
     satisfied_count: int
@@ -51,12 +52,6 @@ class EdgeGroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     skipped_count: int
     running_count: int
     group_state: GroupState
-    wakes: ExecutionId | None = None
-
-    @property
-    def waits(self) -> ExecutionId:
-        """The member that waits."""
-        return self.wakes or self.downstream_execution_id
 
 
 class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +121,9 @@ class _Flow(msgspec.Struct, frozen=True):
 
 
 class _Group(msgspec.Struct, frozen=True):
-    downstream_eid: UUID
+    group_id: UUID
+    waiter_eid: UUID
+    waits_as: str
     policy_kind: str
     k: int | None
     on_satisfied: str | None
@@ -135,7 +132,6 @@ class _Group(msgspec.Struct, frozen=True):
     skip_count: int
     running_count: int
     group_state: str
-    wakes: UUID | None
 
 
 async def describe_flow(
@@ -188,7 +184,9 @@ async def describe_flow(
 def _snapshot(home: int, group: _Group) -> EdgeGroupSnapshot:
     counts = (group.success_count, group.fail_count, group.skip_count, group.running_count)
     return EdgeGroupSnapshot(
-        downstream_execution_id=ExecutionId(home, group.downstream_eid),
+        group_id=GroupId(home, group.group_id),
+        downstream_execution_id=ExecutionId(home, group.waiter_eid),
+        waits_as=WaitsAs(group.waits_as),
         policy=stored_policy(group.policy_kind, group.k, group.on_satisfied),
         total_deps=sum(counts),
         satisfied_count=group.success_count,
@@ -196,5 +194,4 @@ def _snapshot(home: int, group: _Group) -> EdgeGroupSnapshot:
         skipped_count=group.skip_count,
         running_count=group.running_count,
         group_state=GroupState(group.group_state),
-        wakes=None if group.wakes is None else ExecutionId(home, group.wakes),
     )

@@ -9,22 +9,23 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId, member_group_id
 from flowfabric.instants import instant
-from flowfabric.states import EdgeResolution, EdgeState, TerminalOutcome
+from flowfabric.states import EdgeResolution, EdgeState, TerminalOutcome, WaitsAs
 
 EDGE_COLUMNS: Final[LiteralString] = """
-SELECT partition_key, flow_id, edge_id, upstream_eid, downstream_eid, dependency_kind,
-       data_passing_ref, edge_state, created_at_ms, created_by, resolution, resolved_outcome
-  FROM ff.edge
+SELECT e.partition_key, e.flow_id, e.edge_id, e.upstream_eid, e.group_id, g.waiter_eid,
+       g.waits_as, e.dependency_kind, e.data_passing_ref, e.edge_state, e.created_at_ms,
+       e.created_by, e.resolution, e.resolved_outcome
+  FROM ff.edge e JOIN ff.edge_group g USING (partition_key, group_id)
 """
 
 EXISTING_EDGE: Final[LiteralString] = (
     "\n-- flows.existing_edge"
     + EDGE_COLUMNS
-    + """ WHERE partition_key = %(partition_key)s
-   AND ((flow_id, edge_id) = (%(flow_id)s, %(edge_id)s)
-        OR (upstream_eid, downstream_eid) = (%(upstream)s, %(downstream)s))
+    + """ WHERE e.partition_key = %(partition_key)s
+   AND ((e.flow_id, e.edge_id) = (%(flow_id)s, %(edge_id)s)
+        OR (e.upstream_eid, e.group_id) = (%(upstream)s, %(group_id)s))
  LIMIT 1
 """
 )
@@ -33,12 +34,16 @@ SATISFACTION: Final = "all_required"
 
 
 class EdgeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One edge as it stood at the moment of reading."""
+    """One edge as it stood at the moment of reading: `downstream` waits for `upstream`."""
 
     edge_id: UUID
     flow_id: UUID
     upstream: ExecutionId
     downstream: ExecutionId
+    group_id: GroupId
+    """The join that the edge belongs to."""
+    waits_as: WaitsAs
+    """Does the downstream wait as a member of the flow, or for a child of its own?"""
     dependency_kind: str
     satisfaction_condition: str
     data_passing_ref: str | None
@@ -54,7 +59,9 @@ class EdgeRow(msgspec.Struct, frozen=True):
     flow_id: UUID
     edge_id: UUID
     upstream_eid: UUID
-    downstream_eid: UUID
+    group_id: UUID
+    waiter_eid: UUID
+    waits_as: str
     dependency_kind: str
     data_passing_ref: str | None
     edge_state: str
@@ -76,7 +83,7 @@ async def existing_edge(
         flow_id=flow_id,
         edge_id=edge_id,
         upstream=upstream.uuid,
-        downstream=downstream.uuid,
+        group_id=member_group_id(downstream).uuid,
     )
     return None if row is None else edge_snapshot(row)
 
@@ -86,7 +93,9 @@ def edge_snapshot(row: EdgeRow) -> EdgeSnapshot:
         edge_id=row.edge_id,
         flow_id=row.flow_id,
         upstream=ExecutionId(row.partition_key, row.upstream_eid),
-        downstream=ExecutionId(row.partition_key, row.downstream_eid),
+        downstream=ExecutionId(row.partition_key, row.waiter_eid),
+        group_id=GroupId(row.partition_key, row.group_id),
+        waits_as=WaitsAs(row.waits_as),
         dependency_kind=row.dependency_kind,
         satisfaction_condition=SATISFACTION,
         data_passing_ref=row.data_passing_ref or None,

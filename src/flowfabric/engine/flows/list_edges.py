@@ -12,10 +12,10 @@ from flowfabric.ids import ExecutionId, uuid_partition
 LIST_EDGES: Final[LiteralString] = (
     "\n-- flows.list_edges"
     + EDGE_COLUMNS
-    + """ WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
-   AND (%(upstream)s::uuid IS NULL OR upstream_eid = %(upstream)s)
-   AND (%(downstream)s::uuid IS NULL OR downstream_eid = %(downstream)s)
- ORDER BY edge_id
+    + """ WHERE e.partition_key = %(partition_key)s AND e.flow_id = %(flow_id)s
+   AND (%(upstream)s::uuid IS NULL OR e.upstream_eid = %(upstream)s)
+   AND (%(downstream)s::uuid IS NULL OR g.waiter_eid = %(downstream)s)
+ ORDER BY e.edge_id
 """
 )
 

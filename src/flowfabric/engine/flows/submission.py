@@ -13,7 +13,7 @@ from flowfabric.engine.flows.create_flow import UNSETTLED
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.lifecycle.create_execution import creation_columns
 from flowfabric.errors import EngineError, invalid_input
-from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.ids import ExecutionId, member_group_id, uuid_partition
 from flowfabric.joins import AllOf, policy_columns
 
 # One statement, so that it is all or nothing on whatever connection it runs. A flow that is there
@@ -58,22 +58,24 @@ WITH given AS (
       FROM given JOIN created USING (partition_key, flow_id)
 ), linked AS (        -- the edges, applied
     INSERT INTO ff.edge (
-           partition_key, flow_id, edge_id, upstream_eid, downstream_eid, created_at_ms,
-           applied_at_ms, edge_state, data_passing_ref)
-    SELECT started.partition_key, started.flow_id, edge.edge_id, edge.upstream, edge.downstream,
+           partition_key, flow_id, edge_id, upstream_eid, group_id, created_at_ms, applied_at_ms,
+           edge_state, data_passing_ref)
+    SELECT started.partition_key, started.flow_id, edge.edge_id, edge.upstream, edge.group_id,
            ff.now_ms(), ff.now_ms(), 'applied', edge.data_passing_ref
       FROM unnest(%(edge_of)s::integer[], %(edge_id)s::uuid[], %(upstream)s::uuid[],
-                  %(downstream)s::uuid[], %(data_passing_ref)s::text[])
-           AS edge (number, edge_id, upstream, downstream, data_passing_ref)
+                  %(edge_group)s::uuid[], %(data_passing_ref)s::text[])
+           AS edge (number, edge_id, upstream, group_id, data_passing_ref)
       JOIN started USING (number)
 ), grouped AS (       -- what each member waits for
     INSERT INTO ff.edge_group (
-           partition_key, flow_id, downstream_eid, policy_kind, k, on_satisfied, running_count)
-    SELECT started.partition_key, started.flow_id, waiting.downstream, waiting.policy_kind,
-           waiting.k, waiting.on_satisfied, waiting.running_count
-      FROM unnest(%(group_of)s::integer[], %(waiting)s::uuid[], %(policy_kind)s::text[],
-                  %(k)s::integer[], %(on_satisfied)s::text[], %(running_count)s::integer[])
-           AS waiting (number, downstream, policy_kind, k, on_satisfied, running_count)
+           partition_key, group_id, flow_id, waiter_eid, waits_as, policy_kind, k, on_satisfied,
+           running_count)
+    SELECT started.partition_key, waiting.group_id, started.flow_id, waiting.waiter_eid, 'member',
+           waiting.policy_kind, waiting.k, waiting.on_satisfied, waiting.running_count
+      FROM unnest(%(group_of)s::integer[], %(group_id)s::uuid[], %(waiter_eid)s::uuid[],
+                  %(policy_kind)s::text[], %(k)s::integer[], %(on_satisfied)s::text[],
+                  %(running_count)s::integer[])
+           AS waiting (number, group_id, waiter_eid, policy_kind, k, on_satisfied, running_count)
       JOIN started USING (number)
 ), born AS (          -- the members of what is new; a field that nobody has stays NULL as a whole
     SELECT array_agg(home) AS home, array_agg(execution_id) AS execution_id,
@@ -159,6 +161,7 @@ class Submission:
         ]
         edges = [(number, edge) for number, flow in flows for edge in flow.edges]
         waiting = {edge.downstream: number for number, edge in edges}
+        groups = {downstream: member_group_id(downstream).uuid for downstream in waiting}
         policies = [
             policy_columns(self.flows[number - 1].policies.get(downstream, AllOf()))
             for downstream, number in waiting.items()
@@ -176,10 +179,11 @@ class Submission:
             "edge_of": [number for number, _ in edges],
             "edge_id": [edge.edge_id for _, edge in edges],
             "upstream": [edge.upstream.uuid for _, edge in edges],
-            "downstream": [edge.downstream.uuid for _, edge in edges],
+            "edge_group": [groups[edge.downstream] for _, edge in edges],
             "data_passing_ref": [edge.data_passing_ref for _, edge in edges],
             "group_of": list(waiting.values()),
-            "waiting": [downstream.uuid for downstream in waiting],
+            "group_id": list(groups.values()),
+            "waiter_eid": [downstream.uuid for downstream in waiting],
             "policy_kind": [kind for kind, _, _ in policies],
             "k": [k for _, k, _ in policies],
             "on_satisfied": [on_satisfied for _, _, on_satisfied in policies],

@@ -1,4 +1,4 @@
-"""Children that were there before they were waited for."""
+"""Children that existed before a join waited for them count for that join."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.resolve_edges import MemberCompletion, resolve_edges
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.errors import ExecutionNotInFlow
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 
-# They are locked by a statement of its own: an end may have come while that waited.
+# The children are locked by a statement before this one: they may have ended while that waited.
 ADOPT_CHILDREN: Final[LiteralString] = """
--- joins.adopt_children: each with its edge to a wait
+-- joins.adopt_children: each with its edge to a join
 SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
        coalesce((SELECT max(t.event_id) FROM ff.completion_event t
                   WHERE t.execution_id = c.execution_id AND t.partition_key = c.partition_key), 1)
@@ -26,7 +26,7 @@ SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
   FROM ff.exec_core c
   JOIN ff.edge e ON (e.partition_key, e.upstream_eid) = (c.partition_key, c.execution_id)
  WHERE c.partition_key = %(partition_key)s AND c.execution_id = ANY (%(child)s::uuid[])
-   AND e.downstream_eid = ANY (%(wait)s::uuid[])
+   AND e.group_id = ANY (%(group_id)s::uuid[])
  ORDER BY c.execution_id
 """
 
@@ -40,25 +40,28 @@ class _Child(msgspec.Struct, frozen=True):
 
 
 async def adopt_children(
-    conn: Connection, flow: FlowRow, waits: Sequence[UUID], found: Sequence[ExecutionId]
+    conn: Connection, flow: FlowRow, groups: Sequence[GroupId], children: Sequence[ExecutionId]
 ) -> None:
-    """These children count for the waits that their edges lead to; if they have ended, at once.
+    """These children count for the joins that their edges lead to; at once if they have ended.
 
-    Needs a transaction. Raises `ExecutionNotInFlow` for one that does not belong to the flow.
+    Needs a transaction. Raises `ExecutionNotInFlow` for a child that does not belong to the flow.
     """
     home = flow.partition_key
-    await lock_executions(conn, found)
+    await lock_executions(conn, children)
     rows = await fetch_all(
         conn,
         ADOPT_CHILDREN,
         _Child,
         partition_key=home,
-        wait=list(waits),
-        child=[each.uuid for each in found],
+        group_id=[group.uuid for group in groups],
+        child=[each.uuid for each in children],
     )
     for row in rows:
         if row.flow_id != flow.flow_id:
             raise ExecutionNotInFlow(ExecutionId(home, row.execution_id), flow.flow_id)
         if row.terminal_outcome != "none":
-            end = MemberCompletion(row.last_event_id, home, row.execution_id, row.terminal_outcome)
-            await apply_decisions(conn, await resolve_edges(conn, [end], only_edge=row.edge_id))
+            completion = MemberCompletion(
+                row.last_event_id, home, row.execution_id, row.terminal_outcome
+            )
+            decisions = await resolve_edges(conn, [completion], only_edge=row.edge_id)
+            await apply_decisions(conn, decisions)

@@ -1,8 +1,8 @@
-"""Decided joins take effect: waiters go on or are skipped, results are passed on."""
+"""Decided joins take effect: waiters go on or are skipped, results are passed, siblings listed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -20,8 +20,7 @@ from flowfabric.states import GroupState, OnSatisfied, TerminalOutcome
 
 IMPOSSIBLE: Final = "dependency_impossible"
 
-
-OWED: Final[LiteralString] = """
+PENDING_CANCELS: Final[LiteralString] = """
 -- joins.pending_cancels
 SELECT m.partition_key, m.execution_id
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
@@ -30,63 +29,59 @@ SELECT m.partition_key, m.execution_id
 """
 
 
-class _Owed(msgspec.Struct, frozen=True):
+class _Member(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
 
 
-async def pending_cancels(conn: Connection, executions: Sequence[ExecutionId]) -> set[ExecutionId]:
-    """Those that a cancelled flow is about to end."""
-    rows = await fetch_all(
-        conn,
-        OWED,
-        _Owed,
-        partition_key=[each.partition_key for each in executions],
-        execution_id=[each.uuid for each in executions],
-    )
-    return {ExecutionId(row.partition_key, row.execution_id) for row in rows}
-
-
 async def apply_decisions(conn: Connection, decisions: Sequence[Decision]) -> bool:
-    """Results are passed on, downstreams promoted or skipped, siblings queued for their cancel.
+    """Results are passed on, waiters promoted or skipped, unneeded siblings listed for cancel.
 
-    A downstream that its cancelled flow still owes an end is left to that. True if siblings may be
-    queued now.
+    A waiter that its cancelled flow is about to end is left to that cancel. True if siblings may
+    be listed now.
     """
-    fed = list(_fed(decisions))
-    fired = [each for each in decisions if each.decision != GroupState.PENDING]
-    ready = [
-        each.target
-        for each in fired
-        if not each.owed and (each.decision == GroupState.SATISFIED or each.wakes is not None)
+    passed = [
+        (ExecutionId(each.partition_key, source), each.waiter)
+        for each in decisions
+        for source in each.sources or ()
     ]
-    lost = [
-        each.target
-        for each in fired
-        if not each.owed and each.decision == GroupState.IMPOSSIBLE and each.wakes is None
+    promoted = [
+        each.waiter for each in decisions if each.lets_waiter_run and not each.cancel_pending
     ]
-    if fed or lost:
-        # In one order. Nobody is listed for a cancel while it is locked: who is by now stays so,
-        # and who has ended is fed nothing.
-        await lock_executions(conn, [*{*(target for _, target in fed), *ready, *lost}])
-    if fed:
-        await pass_results(conn, fed)
-    if ready:
-        await promote_dependents(conn, ready)
-    if lost:
-        listed = await pending_cancels(conn, lost)
-        skipped = [each for each in lost if each not in listed]
+    impossible = [
+        each.waiter
+        for each in decisions
+        if each.is_decided and not each.lets_waiter_run and not each.cancel_pending
+    ]
+    if passed or impossible:
+        # All in one order. While a waiter is locked nobody lists it for a cancel; one that has
+        # ended meanwhile gets no results.
+        waiters = {*(waiter for _, waiter in passed), *promoted, *impossible}
+        await lock_executions(conn, [*waiters])
+    if passed:
+        await pass_results(conn, passed)
+    if promoted:
+        await promote_dependents(conn, promoted)
+    if impossible:
+        listed = await pending_cancels(conn, impossible)
+        skipped = [each for each in impossible if each not in listed]
         await terminalize(conn, skipped, outcome=TerminalOutcome.SKIPPED, reason=IMPOSSIBLE)
     unneeded = [
-        (ExecutionId(each.partition_key, each.downstream_eid), GroupState(each.decision))
-        for each in fired
-        if each.on_satisfied == OnSatisfied.CANCEL_REMAINING
+        (each.group, GroupState(each.decision))
+        for each in decisions
+        if each.is_decided and each.on_satisfied == OnSatisfied.CANCEL_REMAINING
     ]
     await queue_siblings(conn, unneeded)
     return bool(unneeded)
 
 
-def _fed(decisions: Sequence[Decision]) -> Iterable[tuple[ExecutionId, ExecutionId]]:
-    for each in decisions:
-        for source in each.sources or ():
-            yield ExecutionId(each.partition_key, source), each.target
+async def pending_cancels(conn: Connection, executions: Sequence[ExecutionId]) -> set[ExecutionId]:
+    """Those of the executions that a cancelled flow is about to end."""
+    rows = await fetch_all(
+        conn,
+        PENDING_CANCELS,
+        _Member,
+        partition_key=[each.partition_key for each in executions],
+        execution_id=[each.uuid for each in executions],
+    )
+    return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

@@ -13,10 +13,10 @@ from flowfabric.engine.joins.evaluate_join import evaluate_join
 from flowfabric.engine.joins.resolve_edges import MemberCompletion, resolve_edges
 from flowfabric.engine.lifecycle.hold_dependents import hold_dependents
 from flowfabric.errors import ExecutionAlreadyInFlow, FlowAlreadyTerminal, NotFound, ValidationError
-from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.ids import ExecutionId, GroupId, uuid_partition
 from flowfabric.states import EdgeState, FlowState, GroupState, LifecyclePhase
 
-# The flow first, then the group, then the edge: the order in which everybody locks.
+# The flow first, then the join, then the edge: the order in which every operation locks.
 LOCK_FLOW: Final[LiteralString] = """
 -- joins.apply_dependency_to_child: the flow
 SELECT f.public_flow_state
@@ -26,16 +26,16 @@ SELECT f.public_flow_state
 
 ENDPOINTS: Final[LiteralString] = """
 -- joins.apply_dependency_to_child: the edge as it was staged
-SELECT upstream_eid, downstream_eid FROM ff.edge
- WHERE (partition_key, flow_id, edge_id) = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
+SELECT e.upstream_eid, e.group_id, g.waiter_eid
+  FROM ff.edge e JOIN ff.edge_group g USING (partition_key, group_id)
+ WHERE (e.partition_key, e.flow_id, e.edge_id) = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
 """
 
 LOCK_GROUP: Final[LiteralString] = """
--- joins.apply_dependency_to_child: the group, made if it is the first edge
-INSERT INTO ff.edge_group AS g (partition_key, flow_id, downstream_eid)
-VALUES (%(partition_key)s, %(flow_id)s, %(downstream)s)
-    ON CONFLICT (partition_key, downstream_eid) DO UPDATE SET flow_id = g.flow_id
-RETURNING g.policy_kind, g.group_state, g.expected_n
+-- joins.apply_dependency_to_child: the join
+SELECT policy_kind, group_state, expected_n FROM ff.edge_group
+ WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
+   FOR NO KEY UPDATE
 """
 
 LOCK_EDGE: Final[LiteralString] = """
@@ -53,9 +53,9 @@ SELECT e.execution_id, e.flow_id, e.lifecycle_phase, e.terminal_outcome
  ORDER BY e.execution_id FOR NO KEY UPDATE OF e
 """
 
-# A statement of its own: the end may have come while the one before waited for its lock.
-LAST_END: Final[LiteralString] = """
--- joins.apply_dependency_to_child: the event of the upstream's end
+# A statement of its own: the upstream may have ended while the one before waited for its lock.
+LAST_COMPLETION: Final[LiteralString] = """
+-- joins.apply_dependency_to_child: the upstream's last completion
 SELECT coalesce(max(event_id), 1) AS event_id FROM ff.completion_event
  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
 """
@@ -65,12 +65,12 @@ APPLY: Final[LiteralString] = """
 WITH applied AS (
     UPDATE ff.edge SET edge_state = 'applied', applied_at_ms = ff.now_ms()
      WHERE (partition_key, flow_id, edge_id) = (%(partition_key)s, %(flow_id)s, %(edge_id)s)
-), counted AS (       -- a satisfied all-of that has not begun waits again
+), counted AS (       -- a satisfied all-of whose member has not begun waits again
     UPDATE ff.edge_group
        SET running_count = running_count + 1,
            group_state = CASE WHEN %(reopens)s THEN 'pending' ELSE group_state END,
            fired_at_ms = CASE WHEN %(reopens)s THEN NULL ELSE fired_at_ms END
-     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(downstream)s)
+     WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
  RETURNING running_count
 )
 SELECT running_count AS unsatisfied_count FROM counted
@@ -79,7 +79,7 @@ SELECT running_count AS unsatisfied_count FROM counted
 UNRESOLVED: Final[LiteralString] = """
 -- joins.apply_dependency_to_child: what is still open
 SELECT running_count AS unsatisfied_count FROM ff.edge_group
- WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(downstream)s)
+ WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
 """
 
 
@@ -98,7 +98,8 @@ class AlreadyApplied(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Endpoints(msgspec.Struct, frozen=True):
     upstream_eid: UUID
-    downstream_eid: UUID
+    group_id: UUID
+    waiter_eid: UUID
 
 
 class _Flow(msgspec.Struct, frozen=True):
@@ -151,12 +152,12 @@ async def apply_dependency_to_child(
     ends = await fetch_maybe(conn, ENDPOINTS, _Endpoints, **edge)
     if ends is None:
         raise NotFound("edge", edge_id)
-    source, target = ExecutionId(home, ends.upstream_eid), ExecutionId(home, ends.downstream_eid)
+    source, target = ExecutionId(home, ends.upstream_eid), ExecutionId(home, ends.waiter_eid)
     if upstream not in (None, source) or downstream not in (None, target):
         raise ValidationError("invalid_dependency", f"edge {edge_id} leads {source} → {target}")
     flow = await fetch_one(conn, LOCK_FLOW, _Flow, partition_key=home, flow_id=flow_id)
-    of_group = {"partition_key": home, "downstream": target.uuid}
-    group = await fetch_one(conn, LOCK_GROUP, _Group, flow_id=flow_id, **of_group)
+    of_group = {"partition_key": home, "group_id": ends.group_id}
+    group = await fetch_one(conn, LOCK_GROUP, _Group, **of_group)
     if (await fetch_one(conn, LOCK_EDGE, _Edge, **edge)).edge_state == EdgeState.APPLIED:
         return AlreadyApplied(edge_id=edge_id)
     if flow.public_flow_state != FlowState.OPEN:
@@ -170,14 +171,17 @@ async def apply_dependency_to_child(
     if waits and (reopens or group.group_state == GroupState.PENDING):
         await hold_dependents(conn, [target])
     if above.lifecycle_phase == LifecyclePhase.TERMINAL:
-        end = await fetch_one(conn, LAST_END, _Newest, partition_key=home, execution_id=source.uuid)
-        told = MemberCompletion(end.event_id, home, above.execution_id, above.terminal_outcome)
-        # Where edges are counted on, the last one decides and the earliest success is passed on.
-        decides = group.expected_n is None
-        await apply_decisions(
-            conn, await resolve_edges(conn, [told], only_edge=edge_id, decides=decides)
+        last = await fetch_one(
+            conn, LAST_COMPLETION, _Newest, partition_key=home, execution_id=source.uuid
         )
-    await apply_decisions(conn, await evaluate_join(conn, target))
+        completion = MemberCompletion(
+            last.event_id, home, above.execution_id, above.terminal_outcome
+        )
+        # A join that expects more edges is decided by the last of them, with the earliest success.
+        decides = group.expected_n is None
+        resolved = await resolve_edges(conn, [completion], only_edge=edge_id, decides=decides)
+        await apply_decisions(conn, resolved)
+    await apply_decisions(conn, await evaluate_join(conn, GroupId(home, ends.group_id)))
     left = await fetch_one(conn, UNRESOLVED, _Open, **of_group)
     return Applied(edge_id=edge_id, unsatisfied_count=left.unsatisfied_count)
 

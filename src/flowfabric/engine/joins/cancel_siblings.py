@@ -1,4 +1,4 @@
-"""Upstreams that are listed because nobody needs them any more are cancelled."""
+"""Upstreams that no join needs any more are cancelled."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ SELECT count(*) AS moved FROM (SELECT FROM ff.pending_cancel_groups LIMIT 1) AS 
 """
 
 PICK: Final[LiteralString] = """
--- joins.cancel_siblings: the groups that wait longest
-SELECT g.partition_key, g.flow_id, g.downstream_eid, g.cancel_siblings_reason AS reason,
+-- joins.cancel_siblings: the joins that were listed first
+SELECT g.partition_key, g.flow_id, g.group_id, g.cancel_siblings_reason AS reason,
        coalesce(g.cancel_siblings_pending_members, '{}') AS members
-  FROM ff.pending_cancel_groups p CROSS JOIN LATERAL (  -- from the few that are listed
+  FROM ff.pending_cancel_groups p CROSS JOIN LATERAL (  -- driven by the few that are listed
        SELECT * FROM ff.edge_group g
-        WHERE (g.partition_key, g.downstream_eid) = (p.partition_key, p.downstream_eid)
+        WHERE (g.partition_key, g.group_id) = (p.partition_key, p.group_id)
           AND g.cancel_siblings_pending_flag
           FOR NO KEY UPDATE SKIP LOCKED) AS g
  ORDER BY p.enqueued_at_ms LIMIT %(limit)s
 """
 
 DRAINED: Final[LiteralString] = """
--- joins.cancel_siblings: what was drained
+-- joins.cancel_siblings: what was cancelled is not listed any more
 WITH done AS (
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(downstream_eid)s::uuid[])
-        AS done (partition_key, downstream_eid)
-), cleared AS (       -- whatever was beyond the limit of one turn stays listed
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
+        AS done (partition_key, group_id)
+), cleared AS (       -- members beyond the limit of one call stay listed
     UPDATE ff.edge_group g
        SET cancel_siblings_pending_members =
                nullif(g.cancel_siblings_pending_members[%(from)s:], '{}'),
            cancel_siblings_pending_flag =
                coalesce(cardinality(g.cancel_siblings_pending_members), 0) >= %(from)s
       FROM done
-     WHERE (g.partition_key, g.downstream_eid) = (done.partition_key, done.downstream_eid)
- RETURNING g.partition_key, g.flow_id, g.downstream_eid, g.cancel_siblings_pending_flag
+     WHERE (g.partition_key, g.group_id) = (done.partition_key, done.group_id)
+ RETURNING g.partition_key, g.flow_id, g.group_id, g.cancel_siblings_pending_flag
 )
 DELETE FROM ff.pending_cancel_groups p USING cleared
- WHERE (p.partition_key, p.flow_id, p.downstream_eid)
-     = (cleared.partition_key, cleared.flow_id, cleared.downstream_eid)
+ WHERE (p.partition_key, p.flow_id, p.group_id)
+     = (cleared.partition_key, cleared.flow_id, cleared.group_id)
    AND NOT cleared.cancel_siblings_pending_flag
 """
 
@@ -58,21 +58,21 @@ DELETE FROM ff.pending_cancel_groups p USING cleared
 class _Group(msgspec.Struct, frozen=True):
     partition_key: int
     flow_id: UUID
-    downstream_eid: UUID
+    group_id: UUID
     reason: str
     members: list[UUID]
 
 
 async def pending_siblings(conn: Connection) -> bool:
-    """Is anybody listed?"""
+    """Is any join listed?"""
     return (await fetch_one(conn, PENDING_SIBLINGS, Moved)).moved > 0
 
 
 async def cancel_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
-    """Cancel the upstreams that at most `limit` groups do not need any more; how many groups.
+    """Cancel the upstreams that at most `limit` joins do not need any more; how many joins.
 
-    Needs a transaction. One that has ended meanwhile stays as it is; of more than 1024 in a group
-    the rest has the next turn.
+    Needs a transaction. An upstream that has ended meanwhile stays as it is; of more than 1024 in
+    one join the next call cancels the rest.
     """
     groups = await fetch_all(conn, PICK, _Group, limit=limit)
     if not groups:
@@ -96,7 +96,7 @@ async def cancel_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
         conn,
         DRAINED,
         partition_key=[group.partition_key for group in groups],
-        downstream_eid=[group.downstream_eid for group in groups],
+        group_id=[group.group_id for group in groups],
         **{"from": AT_ONCE + 1},
     )
     return len(groups)

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.faults import SerializationConflict
-from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
 from flowfabric.engine.flows.create_flow import create_flow
 from flowfabric.engine.flows.flow_row import FlowRow, grow, locked_flow
 from flowfabric.engine.joins.adopt_children import adopt_children
@@ -17,65 +17,71 @@ from flowfabric.engine.lifecycle.create_execution import Duplicate, NewExecution
 from flowfabric.engine.lifecycle.ensure_parent_flow import ParentFlow, ensure_parent_flow
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
-from flowfabric.errors import ValidationError, invalid_input
-from flowfabric.ids import ExecutionId, new_uuid, parent_flow_id
+from flowfabric.errors import NotFound, ValidationError, invalid_input
+from flowfabric.ids import ExecutionId, GroupId, new_uuid, parent_flow_id
 from flowfabric.joins import JoinPolicy, policy_columns
 
 FLOW_KIND: Final = "children"
 
-PARENT: Final[LiteralString] = """
--- joins.children: the parent, not locked yet
+READ_PARENT: Final[LiteralString] = """
+-- joins.read_parent: not locked
 SELECT e.flow_id, r.namespace, e.replay_count > 0 AS replayed,
        EXISTS (SELECT FROM ff.edge_group g
-                WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s)) AS waited
+                WHERE (g.partition_key, g.group_id)
+                    = (%(partition_key)s, %(group_id)s)) AS has_join
   FROM ff.exec_core e JOIN ff.route r USING (route_id)
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 
 ADD_JOINS: Final[LiteralString] = """
--- joins.children: waits and their edges, unless somebody was faster
-WITH given AS (       -- each child with the wait that hears of it
-    SELECT * FROM unnest(%(wait)s::uuid[], %(edge_id)s::uuid[], %(child)s::uuid[])
-        AS given (wait, edge_id, child)
-), waited AS (
+-- joins.add_joins
+WITH given AS (       -- each child with the join that waits for it
+    SELECT * FROM unnest(%(group_id)s::uuid[], %(edge_id)s::uuid[], %(child)s::uuid[])
+        AS given (group_id, edge_id, child)
+), added AS (         -- joins that were not there
     INSERT INTO ff.edge_group (
-           partition_key, flow_id, downstream_eid, policy_kind, k, on_satisfied, running_count,
-           wakes)
-    SELECT %(partition_key)s, %(flow_id)s, given.wait, %(policy_kind)s, %(k)s, %(on_satisfied)s,
-           count(*), %(execution_id)s
-      FROM given GROUP BY given.wait ORDER BY given.wait
+           partition_key, group_id, flow_id, waiter_eid, waits_as, policy_kind, k, on_satisfied,
+           running_count)
+    SELECT %(partition_key)s, given.group_id, %(flow_id)s, %(execution_id)s, 'children',
+           %(policy_kind)s, %(k)s, %(on_satisfied)s, count(*)
+      FROM given GROUP BY given.group_id ORDER BY given.group_id
         ON CONFLICT DO NOTHING
- RETURNING partition_key, flow_id, downstream_eid
+ RETURNING partition_key, group_id, flow_id
 ), linked AS (
     INSERT INTO ff.edge (
-           partition_key, flow_id, edge_id, upstream_eid, downstream_eid, created_at_ms,
-           applied_at_ms, edge_state)
-    SELECT waited.partition_key, waited.flow_id, given.edge_id, given.child,
-           waited.downstream_eid, ff.now_ms(), ff.now_ms(), 'applied'
-      FROM waited JOIN given ON given.wait = waited.downstream_eid
+           partition_key, flow_id, edge_id, upstream_eid, group_id, created_at_ms, applied_at_ms,
+           edge_state)
+    SELECT added.partition_key, added.flow_id, given.edge_id, given.child, added.group_id,
+           ff.now_ms(), ff.now_ms(), 'applied'
+      FROM added JOIN given USING (group_id)
 )
-SELECT downstream_eid AS wait,
+SELECT group_id,
        EXISTS (SELECT FROM ff.exec_core c
                 WHERE c.partition_key = %(partition_key)s
-                  AND c.execution_id = ANY (%(child)s::uuid[])) AS born_before
-  FROM waited
+                  AND c.execution_id = ANY (%(child)s::uuid[])) AS children_exist
+  FROM added
 """
 
 
 class AddedJoin(msgspec.Struct, frozen=True):
-    wait: UUID
-    born_before: bool
+    """A join that this call added."""
+
+    group_id: UUID
+    children_exist: bool
     """Was any of the children there already?"""
 
 
 class Parent(msgspec.Struct, frozen=True):
+    """The execution that gets children, as it was read before it was locked."""
+
     flow_id: UUID | None
     namespace: str
     replayed: bool
-    waited: bool
+    has_join: bool
 
 
 def check_children(children: Sequence[NewExecution], home: int) -> None:
+    """Raises `ValidationError` unless there are children, each once, in the parent's partition."""
     ids = {child.execution_id for child in children}
     if not children or len(ids) < len(children):
         raise invalid_input("children", len(children), "must be at least one, and none twice")
@@ -86,9 +92,27 @@ def check_children(children: Sequence[NewExecution], home: int) -> None:
             )
 
 
+async def read_parent(
+    conn: Connection, execution_id: ExecutionId, group: GroupId | None = None
+) -> Parent:
+    """The parent, and whether it has that join; raises `NotFound`."""
+    parent = await fetch_maybe(
+        conn,
+        READ_PARENT,
+        Parent,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+        group_id=None if group is None else group.uuid,
+    )
+    if parent is None:
+        raise NotFound("execution", execution_id)
+    return parent
+
+
 def in_parent_flow(
     children: Sequence[NewExecution], parent: Parent, flow: FlowRow | None
 ) -> list[NewExecution]:
+    """The children in their parent's namespace, and as members of `flow` if one is given."""
     flow_id = None if flow is None else flow.flow_id
     return [
         msgspec.structs.replace(child, namespace=parent.namespace, flow_id=flow_id)
@@ -97,26 +121,26 @@ def in_parent_flow(
 
 
 async def lock_parent_flow(
-    conn: Connection, parent: ExecutionId, known: Parent, partitions: int
+    conn: Connection, execution_id: ExecutionId, parent: Parent, partitions: int
 ) -> FlowRow:
-    """The flow of parent and children, locked."""
-    flow_id = known.flow_id
+    """The flow of parent and children, locked; a parent that is in none begins one."""
+    flow_id = parent.flow_id
     if flow_id is None:
-        flow_id = parent_flow_id(parent, partitions)
+        flow_id = parent_flow_id(execution_id, partitions)
         await create_flow(
-            conn, flow_id, flow_kind=FLOW_KIND, namespace=known.namespace, partitions=partitions
+            conn, flow_id, flow_kind=FLOW_KIND, namespace=parent.namespace, partitions=partitions
         )
-    return await locked_flow(conn, parent.partition_key, flow_id)
+    return await locked_flow(conn, execution_id.partition_key, flow_id)
 
 
 async def add_joins(
     conn: Connection,
     flow: FlowRow,
-    parent: ExecutionId,
+    waiter: ExecutionId,
     policy: JoinPolicy,
-    children: Sequence[tuple[UUID, NewExecution]],
+    children: Sequence[tuple[GroupId, NewExecution]],
 ) -> list[AddedJoin]:
-    """The waits that were not there; each child is given with the one that hears of it."""
+    """The joins that were not there are, with their edges; each child is given with its join."""
     kind, k, on_satisfied = policy_columns(policy)
     return await fetch_all(
         conn,
@@ -124,8 +148,8 @@ async def add_joins(
         AddedJoin,
         partition_key=flow.partition_key,
         flow_id=flow.flow_id,
-        wait=[wait for wait, _ in children],
-        execution_id=parent.uuid,
+        group_id=[group.uuid for group, _ in children],
+        execution_id=waiter.uuid,
         policy_kind=kind,
         k=k,
         on_satisfied=on_satisfied,
@@ -139,30 +163,30 @@ async def create_children(
     lease: Lease,
     parent: Parent,
     flow: FlowRow,
-    children: Sequence[tuple[UUID, NewExecution]],
+    children: Sequence[tuple[GroupId, NewExecution]],
     added: Sequence[AddedJoin],
     partitions: int,
 ) -> bool:
-    """The children of waits that are new exist; True if some did before, and were adopted."""
-    if any(each.born_before for each in added):
-        # With their parent, in the order in which everybody locks.
+    """The children of the added joins exist; True if some existed before, and were adopted."""
+    if any(each.children_exist for each in added):
+        # Together with their parent, in the order in which every statement locks.
         known = [child.execution_id for _, child in children]
         await lock_executions(conn, [lease.execution_id, *known])
-    family = await require_lease(conn, lease, flow.flow_id)
-    if family.flow_id != flow.flow_id:
+    joined = await require_lease(conn, lease, flow.flow_id)
+    if joined.flow_id != flow.flow_id:
         raise SerializationConflict(f"{lease.execution_id} joined another flow meanwhile")
-    born = in_parent_flow([child for _, child in children], parent, flow)
-    answers = await create_execution(conn, born, partitions=partitions)
-    found = [answer.execution_id for answer in answers if isinstance(answer, Duplicate)]
-    new = len(children) - len(found) + family.joined
-    await grow(conn, flow, nodes=new, edges=len(children))
-    if found:
-        await adopt_children(conn, flow, list({wait for wait, _ in children}), found)
-    return bool(found)
+    new = in_parent_flow([child for _, child in children], parent, flow)
+    answers = await create_execution(conn, new, partitions=partitions)
+    existing = [answer.execution_id for answer in answers if isinstance(answer, Duplicate)]
+    nodes = len(children) - len(existing) + joined.joined
+    await grow(conn, flow, nodes=nodes, edges=len(children))
+    if existing:
+        await adopt_children(conn, flow, list({group for group, _ in children}), existing)
+    return bool(existing)
 
 
 async def require_lease(conn: Connection, lease: Lease, flow_id: UUID | None) -> ParentFlow:
-    """The parent, locked and if need be joined to the flow; raises the `Refusal`."""
+    """The parent is locked, and joins `flow_id` if it was in no flow; raises the `Refusal`."""
     answer = await ensure_parent_flow(conn, lease, flow_id)
     if not isinstance(answer, ParentFlow):
         raise answer

@@ -15,8 +15,8 @@ async def dispatch(pool: Pool) -> int:
     transaction of its own.
     """
     total = 0
-    while (done := await transact(pool, "dispatch_completions", dispatch_batch)).ends:
-        total += done.ends
+    while (done := await transact(pool, "dispatch_completions", dispatch_batch)).completions:
+        total += done.completions
         if done.siblings:
             while await transact(pool, "cancel_siblings", cancel_siblings) >= GROUPS_AT_ONCE:
                 pass

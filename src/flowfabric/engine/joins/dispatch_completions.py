@@ -15,8 +15,8 @@ from flowfabric.states import TerminalOutcome
 
 MAX_BATCH: Final = 256
 
-# The order is that of an index which has nothing else: among many ends of executions without a flow
-# a planner that is free to choose would expect to come across one soon, and read them all.
+# Ordered by the only column of the partial index: a planner that is free to choose would expect to
+# meet a member's completion soon among those of executions without a flow, and read them all.
 UNDISPATCHED: Final[LiteralString] = """
 -- joins.undispatched
 SELECT count(*) AS moved
@@ -26,24 +26,24 @@ SELECT count(*) AS moved
 """
 
 PICK: Final[LiteralString] = """
--- joins.dispatch_completions: which ends, and the groups that hear of them
+-- joins.dispatch_completions: which completions, with the joins that they concern
 WITH picked AS (      -- the oldest that nobody else dispatches
     SELECT event_id, partition_key, execution_id, outcome FROM ff.completion_event
      WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL
      ORDER BY event_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), locked AS (        -- in one order; of who came to no good end also the waits for its children
-    SELECT g.downstream_eid FROM ff.edge_group g
-     WHERE (g.partition_key, g.downstream_eid) IN (
-               SELECT e.partition_key, e.downstream_eid
+), locked AS (        -- in one order; of a parent that did not succeed also the joins for children
+    SELECT g.group_id FROM ff.edge_group g
+     WHERE (g.partition_key, g.group_id) IN (
+               SELECT e.partition_key, e.group_id
                  FROM picked p JOIN ff.edge e
                    ON (e.partition_key, e.upstream_eid) = (p.partition_key, p.execution_id)
                 WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved'
                 UNION ALL
-               SELECT w.partition_key, w.downstream_eid
+               SELECT w.partition_key, w.group_id
                  FROM picked p JOIN ff.edge_group w
-                   ON (w.partition_key, w.wakes) = (p.partition_key, p.execution_id)
-                WHERE p.outcome <> 'success')
-     ORDER BY g.partition_key, g.downstream_eid FOR NO KEY UPDATE
+                   ON (w.partition_key, w.waiter_eid) = (p.partition_key, p.execution_id)
+                WHERE p.outcome <> 'success' AND w.waits_as = 'children')
+     ORDER BY g.partition_key, g.group_id FOR NO KEY UPDATE
 )
 SELECT event_id, partition_key, execution_id, outcome FROM picked
  WHERE (SELECT count(*) FROM locked) IS NOT NULL
@@ -51,36 +51,36 @@ SELECT event_id, partition_key, execution_id, outcome FROM picked
 """
 
 
-async def undispatched(conn: Connection) -> bool:
-    """Is there an end of a member that no edge has heard of?"""
-    return (await fetch_one(conn, UNDISPATCHED, Moved)).moved > 0
-
-
 class Dispatched(msgspec.Struct, frozen=True):
-    """How many ends were carried, and whether anybody is listed for a cancel now."""
+    """How many completions were dispatched, and whether siblings may be listed for a cancel."""
 
-    ends: int
+    completions: int
     siblings: bool = False
 
 
-async def dispatch_completions(conn: Connection, limit: int = MAX_BATCH) -> int:
-    """Carry at most `limit` ends across their edges, all or nothing; how many it were.
+async def undispatched(conn: Connection) -> bool:
+    """Is there a completion of a member that was not dispatched?"""
+    return (await fetch_one(conn, UNDISPATCHED, Moved)).moved > 0
 
-    Needs a transaction. Ends that another dispatcher carries are passed over; a downstream that is
-    skipped has an end of its own, which the next call carries on.
+
+async def dispatch_completions(conn: Connection, limit: int = MAX_BATCH) -> int:
+    """Dispatch at most `limit` completions, all or none; answers how many.
+
+    Needs a transaction. Completions that another dispatcher works on are passed over. A waiter
+    that is skipped has a completion of its own, which the next call dispatches.
     """
-    return (await dispatch_batch(conn, limit)).ends
+    return (await dispatch_batch(conn, limit)).completions
 
 
 async def dispatch_batch(conn: Connection, limit: int = MAX_BATCH) -> Dispatched:
-    """As `dispatch_completions`, for a caller who cancels siblings at once."""
-    ends = await fetch_all(conn, PICK, MemberCompletion, limit=min(limit, MAX_BATCH))
-    if not ends:
+    """As `dispatch_completions`, for a caller that cancels siblings at once."""
+    completions = await fetch_all(conn, PICK, MemberCompletion, limit=min(limit, MAX_BATCH))
+    if not completions:
         return Dispatched(0)
-    siblings = await apply_decisions(conn, await resolve_edges(conn, ends))
-    lost = [
-        ExecutionId(end.partition_key, end.execution_id)
-        for end in ends
-        if end.outcome != TerminalOutcome.SUCCESS
+    siblings = await apply_decisions(conn, await resolve_edges(conn, completions))
+    unsuccessful = [
+        ExecutionId(each.partition_key, each.execution_id)
+        for each in completions
+        if each.outcome != TerminalOutcome.SUCCESS
     ]
-    return Dispatched(len(ends), await queue_children(conn, lost) or siblings)
+    return Dispatched(len(completions), await queue_children(conn, unsuccessful) or siblings)

@@ -12,24 +12,24 @@ from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.ids import ExecutionId
 from flowfabric.states import LifecyclePhase
 
-# A group without an edge asks for nothing. Waits for children hold up only who has let go for them.
-STANDING: Final[LiteralString] = """
--- joins.dependency_standing
+# A join without an edge asks for nothing. A join over children blocks only a handler that waits.
+DEPENDENCY_STATUS: Final[LiteralString] = """
+-- joins.dependency_status
 SELECT e.lifecycle_phase, e.eligibility_state, e.public_state, e.flow_id,
        e.flow_cancelled OR EXISTS (
            SELECT FROM ff.cancel_backlog_member m
-            WHERE (m.partition_key, m.execution_id) = (e.partition_key, e.execution_id)) AS owed,
+            WHERE (m.partition_key, m.execution_id)
+                = (e.partition_key, e.execution_id)) AS cancel_pending,
        EXISTS (SELECT FROM ff.edge_group g
-                WHERE (g.partition_key, g.downstream_eid) = (e.partition_key, e.execution_id)
-                  AND g.group_state = 'impossible') AS impossible,
+                WHERE (g.partition_key, g.waiter_eid) = (e.partition_key, e.execution_id)
+                  AND g.waits_as = 'member' AND g.group_state = 'impossible') AS impossible,
        EXISTS (SELECT FROM ff.edge_group g
-                WHERE (g.partition_key, g.downstream_eid) = (e.partition_key, e.execution_id)
+                WHERE (g.partition_key, g.waiter_eid) = (e.partition_key, e.execution_id)
                   AND g.group_state = 'pending'
-                  AND g.success_count + g.fail_count + g.skip_count + g.running_count > 0)
-       OR e.eligibility_state = 'blocked_by_dependencies' AND EXISTS (
-           SELECT FROM ff.edge_group w
-            WHERE (w.partition_key, w.wakes) = (e.partition_key, e.execution_id)
-              AND w.group_state = 'pending') AS pending
+                  AND CASE g.waits_as
+                           WHEN 'children' THEN e.eligibility_state = 'blocked_by_dependencies'
+                           ELSE g.success_count + g.fail_count + g.skip_count + g.running_count > 0
+                      END) AS pending
   FROM ff.exec_core e
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
@@ -47,14 +47,14 @@ class FlowEligibility(StrEnum):
     ELIGIBLE = "eligible"
 
 
-class DependencyStanding(msgspec.Struct, frozen=True):
+class DependencyStatus(msgspec.Struct, frozen=True):
     """An execution beside what it depends on."""
 
     lifecycle_phase: str
     eligibility_state: str
     public_state: str
     flow_id: UUID | None
-    owed: bool
+    cancel_pending: bool
     """Is its cancelled flow about to end it?"""
     impossible: bool
     pending: bool
@@ -76,14 +76,12 @@ class DependencyStanding(msgspec.Struct, frozen=True):
                 return FlowEligibility.ELIGIBLE
 
 
-async def dependency_standing(
-    conn: Connection, execution_id: ExecutionId
-) -> DependencyStanding | None:
+async def dependency_status(conn: Connection, execution_id: ExecutionId) -> DependencyStatus | None:
     """The execution as it stands, not locked; None where there is none."""
     return await fetch_maybe(
         conn,
-        STANDING,
-        DependencyStanding,
+        DEPENDENCY_STATUS,
+        DependencyStatus,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
     )
@@ -91,5 +89,5 @@ async def dependency_standing(
 
 async def evaluate_flow_eligibility(conn: Connection, execution_id: ExecutionId) -> FlowEligibility:
     """What its groups say of the execution; one that depends on nothing is `eligible`."""
-    standing = await dependency_standing(conn, execution_id)
-    return FlowEligibility.NOT_FOUND if standing is None else standing.eligibility
+    status = await dependency_status(conn, execution_id)
+    return FlowEligibility.NOT_FOUND if status is None else status.eligibility

@@ -1,4 +1,4 @@
-"""An execution that waits for dependencies, of which none is left, is let go."""
+"""An execution that waits for dependencies, of which none is left, becomes eligible."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.joins.evaluate_flow_eligibility import (
-    DependencyStanding,
+    DependencyStatus,
     FlowEligibility,
-    dependency_standing,
+    dependency_status,
 )
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
@@ -26,20 +26,14 @@ from flowfabric.errors import (
 from flowfabric.ids import ExecutionId
 from flowfabric.states import EligibilityState, LifecyclePhase
 
-# Groups before the execution, as everybody locks. What stands is read by a statement of its own: it
-# may have changed while this one waited.
-LOCK_GROUPS: Final[LiteralString] = """
+# Joins before the execution, as every operation locks. The status is read by a later statement:
+# it may have changed while this one waited.
+LOCK_JOINS: Final[LiteralString] = """
 -- joins.promote_blocked_to_eligible: what it waits for
-WITH named AS (
-    SELECT %(execution_id)s::uuid AS downstream_eid
-     UNION ALL
-    SELECT downstream_eid FROM ff.edge_group
-     WHERE (partition_key, wakes) = (%(partition_key)s, %(execution_id)s)
-), locked AS (
+WITH locked AS (
     SELECT FROM ff.edge_group g
-     WHERE g.partition_key = %(partition_key)s
-       AND g.downstream_eid IN (SELECT downstream_eid FROM named)
-     ORDER BY g.downstream_eid FOR NO KEY UPDATE OF g
+     WHERE (g.partition_key, g.waiter_eid) = (%(partition_key)s, %(execution_id)s)
+     ORDER BY g.group_id FOR NO KEY UPDATE OF g
 )
 SELECT count(*) AS moved FROM locked
 """
@@ -59,28 +53,26 @@ async def promote_blocked_to_eligible(conn: Connection, execution_id: ExecutionI
     `FlowAlreadyTerminal` where its cancelled flow is about to end it, and `DepsNotSatisfied`.
     """
     one = {"partition_key": execution_id.partition_key, "execution_id": execution_id.uuid}
-    await fetch_one(conn, LOCK_GROUPS, Moved, **one)
+    await fetch_one(conn, LOCK_JOINS, Moved, **one)
     await lock_executions(conn, [execution_id])
-    refusal = _refusal(execution_id, await dependency_standing(conn, execution_id))
+    refusal = _refusal(execution_id, await dependency_status(conn, execution_id))
     if refusal is not None:
         raise refusal
     await promote_dependents(conn, [execution_id])
     return Promoted(execution_id=execution_id)
 
 
-def _refusal(
-    execution_id: ExecutionId, standing: DependencyStanding | None
-) -> FlowFabricError | None:
-    if standing is None:
+def _refusal(execution_id: ExecutionId, status: DependencyStatus | None) -> FlowFabricError | None:
+    if status is None:
         return NotFound("execution", execution_id)
-    if standing.lifecycle_phase == LifecyclePhase.TERMINAL:
-        return ExecutionTerminal(execution_id, standing.public_state)
-    if standing.lifecycle_phase != LifecyclePhase.RUNNABLE:
-        return ExecutionNotRunnable(execution_id, standing.public_state)
-    if standing.eligibility_state != EligibilityState.BLOCKED_BY_DEPENDENCIES:
-        return NotBlockedByDeps(execution_id, standing.public_state)
-    if standing.owed and standing.flow_id is not None:
-        return FlowAlreadyTerminal(standing.flow_id)
-    if standing.eligibility is not FlowEligibility.ELIGIBLE:
+    if status.lifecycle_phase == LifecyclePhase.TERMINAL:
+        return ExecutionTerminal(execution_id, status.public_state)
+    if status.lifecycle_phase != LifecyclePhase.RUNNABLE:
+        return ExecutionNotRunnable(execution_id, status.public_state)
+    if status.eligibility_state != EligibilityState.BLOCKED_BY_DEPENDENCIES:
+        return NotBlockedByDeps(execution_id, status.public_state)
+    if status.cancel_pending and status.flow_id is not None:
+        return FlowAlreadyTerminal(status.flow_id)
+    if status.eligibility is not FlowEligibility.ELIGIBLE:
         return DepsNotSatisfied(execution_id)
     return None

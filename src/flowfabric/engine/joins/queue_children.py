@@ -1,4 +1,4 @@
-"""Children whose parent came to no good end are listed for their cancel."""
+"""Children of a parent that did not succeed are listed for cancellation."""
 
 from __future__ import annotations
 
@@ -10,43 +10,45 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.joins.queue_siblings import list_for_cancel
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.states import SiblingCancelReason
 
-# A parent that runs again by now, after a replay, keeps its children.
+# A parent that was replayed and runs again keeps its children.
 QUEUE_CHILDREN: Final[LiteralString] = """
 -- joins.queue_children
-SELECT g.partition_key, g.downstream_eid
+SELECT g.partition_key, g.group_id
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS ended (partition_key, execution_id)
   JOIN ff.exec_core p USING (partition_key, execution_id)
-  JOIN ff.edge_group g ON (g.partition_key, g.wakes) = (ended.partition_key, ended.execution_id)
- WHERE p.lifecycle_phase = 'terminal' AND p.terminal_outcome <> 'success' AND g.running_count > 0
- ORDER BY g.partition_key, g.downstream_eid
+  JOIN ff.edge_group g
+    ON (g.partition_key, g.waiter_eid) = (ended.partition_key, ended.execution_id)
+ WHERE g.waits_as = 'children' AND g.running_count > 0
+   AND p.lifecycle_phase = 'terminal' AND p.terminal_outcome <> 'success'
+ ORDER BY g.partition_key, g.group_id
 """
 
 
-class _Wait(msgspec.Struct, frozen=True):
+class _Group(msgspec.Struct, frozen=True):
     partition_key: int
-    downstream_eid: UUID
+    group_id: UUID
 
 
 async def queue_children(conn: Connection, parents: Sequence[ExecutionId]) -> bool:
-    """List the children of these that have not ended; True if there may be some."""
+    """List the children of these parents that have not ended; True if there may be some."""
     if not parents:
         return False
-    waits = await fetch_all(
+    groups = await fetch_all(
         conn,
         QUEUE_CHILDREN,
-        _Wait,
+        _Group,
         partition_key=[each.partition_key for each in parents],
         execution_id=[each.uuid for each in parents],
     )
     await list_for_cancel(
         conn,
         [
-            (ExecutionId(wait.partition_key, wait.downstream_eid), SiblingCancelReason.PARENT_ENDED)
-            for wait in waits
+            (GroupId(group.partition_key, group.group_id), SiblingCancelReason.PARENT_ENDED)
+            for group in groups
         ],
     )
-    return bool(waits)
+    return bool(groups)

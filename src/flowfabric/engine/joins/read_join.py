@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import NotFound
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.joins import JoinPolicy, stored_policy
 from flowfabric.states import EdgeResolution, GroupState
 
@@ -17,22 +17,22 @@ READ_JOIN: Final[LiteralString] = """
 -- joins.read_join
 SELECT g.group_state, g.policy_kind, g.k, g.on_satisfied, e.upstream_eid, e.resolution,
        coalesce(e.resolved_at_ms <= g.fired_at_ms, false) AS counted
-  FROM ff.edge_group g JOIN ff.edge e USING (partition_key, downstream_eid)
- WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s)
+  FROM ff.edge_group g JOIN ff.edge e USING (partition_key, group_id)
+ WHERE (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s)
  ORDER BY e.resolved_at_ms, e.resolved_event_id
 """
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A wait for children; once it is decided it stays as it is, whoever ends later."""
+    """A join over children; once decided it stays as it is, whatever ends later."""
 
     group_state: GroupState
     policy: JoinPolicy
     children: frozenset[ExecutionId]
     succeeded: tuple[ExecutionId, ...] = ()
-    """Whose success counted for the decision, in the order in which they ended."""
+    """The children whose success counted for the decision, in the order in which they ended."""
     lost: tuple[ExecutionId, ...] = ()
-    """Who had ended otherwise by then."""
+    """The children that had ended otherwise by then."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -45,12 +45,12 @@ class _Row(msgspec.Struct, frozen=True):
     counted: bool
 
 
-async def read_join(conn: Connection, wait: ExecutionId) -> Join:
-    """The wait as it stands; raises `NotFound`."""
-    home = wait.partition_key
-    rows = await fetch_all(conn, READ_JOIN, _Row, partition_key=home, wait=wait.uuid)
+async def read_join(conn: Connection, group: GroupId) -> Join:
+    """The join as it stands; raises `NotFound`."""
+    home = group.partition_key
+    rows = await fetch_all(conn, READ_JOIN, _Row, partition_key=home, group_id=group.uuid)
     if not rows:
-        raise NotFound("wait", wait)
+        raise NotFound("join", group)
     first = rows[0]
 
     def counted(resolution: EdgeResolution) -> tuple[ExecutionId, ...]:

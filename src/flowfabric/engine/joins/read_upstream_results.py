@@ -13,14 +13,15 @@ from flowfabric.ids import ExecutionId
 READ_UPSTREAM_RESULTS: Final[LiteralString] = """
 -- joins.read_upstream_results
 SELECT u.execution_id, b.member_name, u.public_state, b.payload_encoding, a.result
-  FROM ff.edge e
+  FROM ff.edge_group g
+  JOIN ff.edge e USING (partition_key, group_id)
   JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
   JOIN ff.exec_body b ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
   LEFT JOIN ff.attempt a
     ON (a.partition_key, a.execution_id, a.attempt_index)
      = (u.partition_key, u.execution_id, u.attempt_index) AND u.terminal_outcome = 'success'
- WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(execution_id)s)
-   AND e.edge_state = 'applied'
+ WHERE (g.partition_key, g.waiter_eid) = (%(partition_key)s, %(execution_id)s)
+   AND g.waits_as = 'member' AND e.edge_state = 'applied'
  ORDER BY b.member_name, u.execution_id
 """
 

@@ -1,4 +1,4 @@
-"""How far the children of one call have come of which each has a wait of its own."""
+"""How far the children of one call have come, where each child has a join of its own."""
 
 from __future__ import annotations
 
@@ -9,58 +9,61 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.joins.children import require_lease
 from flowfabric.engine.joins.reopen_join import reopen_join
-from flowfabric.engine.lifecycle.ensure_parent_flow import ParentFlow, ensure_parent_flow
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import NonDeterministicReplay
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.states import GroupState
 
 READ_WINDOW: Final[LiteralString] = """
 -- joins.read_window
-SELECT g.downstream_eid AS wait, g.group_state, e.upstream_eid AS child,
+SELECT g.group_id, g.group_state, e.upstream_eid AS child,
        (SELECT p.replay_count > 0 FROM ff.exec_core p
-         WHERE (p.partition_key, p.execution_id) = (g.partition_key, g.wakes)) AS replayed
-  FROM ff.edge_group g JOIN ff.edge e USING (partition_key, downstream_eid)
- WHERE g.partition_key = %(partition_key)s AND g.downstream_eid = ANY (%(wait)s::uuid[])
+         WHERE (p.partition_key, p.execution_id) = (g.partition_key, g.waiter_eid)) AS replayed
+  FROM ff.edge_group g JOIN ff.edge e USING (partition_key, group_id)
+ WHERE g.partition_key = %(partition_key)s AND g.group_id = ANY (%(group_id)s::uuid[])
  ORDER BY g.fired_at_ms, e.resolved_event_id
 """
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The children that were spawned; who is in none of these was not."""
+    """The children that were spawned; a child in none of these was not."""
 
     running: frozenset[ExecutionId] = frozenset()
     succeeded: frozenset[ExecutionId] = frozenset()
     lost: tuple[ExecutionId, ...] = ()
-    """Who ended otherwise, in the order in which they did."""
+    """The children that ended otherwise, in that order."""
 
 
 class _Row(msgspec.Struct, frozen=True):
-    wait: UUID
+    group_id: UUID
     group_state: str
     child: UUID
     replayed: bool
 
 
-async def read_window(conn: Connection, lease: Lease, waits: Mapping[UUID, ExecutionId]) -> Window:
-    """The children as they stand, given by their waits; needs a transaction.
+async def read_window(
+    conn: Connection, lease: Lease, groups: Mapping[GroupId, ExecutionId]
+) -> Window:
+    """The children as they stand, each given with its join; needs a transaction.
 
-    For a parent that was replayed it first looks again at children that were replayed too or were
-    cancelled with the parent. Raises `NonDeterministicReplay` where a wait is for somebody else,
-    and the `Refusal` of a lease that is not held.
+    For a parent that was replayed, children that were replayed too or were cancelled with the
+    parent are counted again first. Raises `NonDeterministicReplay` where a join waits for another
+    child, and the `Refusal` of a lease that is not held.
     """
     home = lease.execution_id.partition_key
-    asked = {"partition_key": home, "wait": list(waits)}
+    asked = {"partition_key": home, "group_id": [group.uuid for group in groups]}
     rows = await fetch_all(conn, READ_WINDOW, _Row, **asked)
     if rows and rows[0].replayed and await _reopened(conn, lease, rows):
         rows = await fetch_all(conn, READ_WINDOW, _Row, **asked)
     for row in rows:
-        if row.child != waits[row.wait].uuid:
+        expected = groups[GroupId(home, row.group_id)]
+        if row.child != expected.uuid:
             raise NonDeterministicReplay(
                 lease.execution_id,
                 before=f"child {ExecutionId(home, row.child)}",
-                now=f"{waits[row.wait]} at its place",
+                now=f"{expected} at its place",
             )
 
     def those(state: GroupState) -> list[ExecutionId]:
@@ -74,12 +77,10 @@ async def read_window(conn: Connection, lease: Lease, waits: Mapping[UUID, Execu
 
 
 async def _reopened(conn: Connection, lease: Lease, rows: Sequence[_Row]) -> bool:
-    """Waits that came to no good end are judged anew; True if there are such."""
-    unsatisfied = sorted(row.wait for row in rows if row.group_state != GroupState.SATISFIED)
-    for wait in unsatisfied:
-        await reopen_join(conn, ExecutionId(lease.execution_id.partition_key, wait))
+    """Joins that are not satisfied are evaluated again; True if there are such."""
+    unsatisfied = sorted(row.group_id for row in rows if row.group_state != GroupState.SATISFIED)
+    for group_id in unsatisfied:
+        await reopen_join(conn, GroupId(lease.execution_id.partition_key, group_id))
     if unsatisfied:
-        answer = await ensure_parent_flow(conn, lease, None)
-        if not isinstance(answer, ParentFlow):
-            raise answer
+        await require_lease(conn, lease, None)
     return bool(unsatisfied)

@@ -1,4 +1,4 @@
-"""Ends that an edge never heard of, although they count as dispatched, are dispatched once more."""
+"""Completions that left an edge unresolved, although marked dispatched, are dispatched again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from flowfabric.ids import ExecutionId
 EDGES_EACH: Final = 20
 LOOKED_AT: Final = 1000
 
-# A dispatch resolves edges and marks its ends in one transaction, so that this finds something only
-# where that was broken. An edge is resolved at most once: nothing else changes by it.
-# A look costs the same however many wait; it begins somewhere else each time. The limits and the
-# `+ 0` keep the plan to one upstream and its own events: neither all that ended nor the whole log.
+# A dispatch resolves edges and marks completions in one transaction, so this finds something only
+# where that was broken. An edge is resolved at most once: dispatching again changes nothing else.
+# The cost does not depend on how many executions wait: a call looks at some, from a random start.
+# The limits and the `+ 0` keep the plan to one upstream and its own events.
 REDISPATCH_LOST_COMPLETIONS: Final[LiteralString] = """
 -- joins.redispatch_lost_completions
-WITH looked_at AS (   -- some of those that wait for others, from `start` on and round the end
+WITH looked_at AS (   -- some executions that wait, from `start` on and round the end
     (SELECT partition_key, execution_id FROM ff.exec_core
       WHERE eligibility_state = 'blocked_by_dependencies'
         AND uuid_hash(execution_id) >= %(start)s::integer
@@ -32,18 +32,16 @@ WITH looked_at AS (   -- some of those that wait for others, from `start` on and
         AND uuid_hash(execution_id) < %(start)s::integer
       ORDER BY uuid_hash(execution_id) LIMIT %(looked_at)s)
      LIMIT %(looked_at)s
-), awaited AS (       -- their own groups, and those of their children
-    SELECT partition_key, execution_id AS downstream_eid FROM looked_at
-     UNION ALL
-    SELECT w.partition_key, w.downstream_eid
-      FROM looked_at l JOIN ff.edge_group w
-        ON (w.partition_key, w.wakes) = (l.partition_key, l.execution_id)
-     WHERE w.group_state = 'pending'
-), behind AS (        -- groups of which an upstream has ended, with its last end
-    SELECT a.partition_key, a.downstream_eid, open.flow_id, told.event_id
+), awaited AS (       -- the joins that they wait for
+    SELECT g.partition_key, g.group_id
+      FROM looked_at l JOIN ff.edge_group g
+        ON (g.partition_key, g.waiter_eid) = (l.partition_key, l.execution_id)
+     WHERE g.group_state = 'pending'
+), behind AS (        -- joins of which an upstream has ended, with its last completion
+    SELECT a.partition_key, a.group_id, open.flow_id, told.event_id
       FROM awaited a CROSS JOIN LATERAL (
            SELECT e.flow_id, e.upstream_eid, e.min_event_id FROM ff.edge e
-            WHERE (e.partition_key, e.downstream_eid) = (a.partition_key, a.downstream_eid)
+            WHERE (e.partition_key, e.group_id) = (a.partition_key, a.group_id)
               AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
             LIMIT %(edges_each)s) AS open
      CROSS JOIN LATERAL (
@@ -58,9 +56,9 @@ WITH looked_at AS (   -- some of those that wait for others, from `start` on and
        AND (told.dispatched_at_ms IS NOT NULL OR told.flow_id IS NULL)
 ), chosen AS (
     SELECT DISTINCT partition_key, event_id, flow_id FROM behind
-     WHERE (partition_key, downstream_eid) IN (
-               SELECT partition_key, downstream_eid FROM behind
-                GROUP BY partition_key, downstream_eid LIMIT %(limit)s)
+     WHERE (partition_key, group_id) IN (
+               SELECT partition_key, group_id FROM behind
+                GROUP BY partition_key, group_id LIMIT %(limit)s)
 )
 UPDATE ff.completion_event c
    SET dispatched_at_ms = NULL, flow_id = coalesce(c.flow_id, chosen.flow_id)
@@ -78,10 +76,10 @@ class _Lost(msgspec.Struct, frozen=True):
 
 
 async def redispatch_lost_completions(conn: Connection, limit: int) -> int:
-    """Mark ends that at most `limit` executions wait for in vain as not dispatched; how many.
+    """Mark the lost completions of at most `limit` joins as not dispatched; how many.
 
-    The next dispatch carries them. Of more than `LOOKED_AT` that wait, others are looked at each
-    time.
+    The next dispatch resolves their edges. Of more than `LOOKED_AT` executions that wait, each call
+    looks at others.
     """
     lost = await fetch_all(
         conn,
@@ -94,5 +92,5 @@ async def redispatch_lost_completions(conn: Connection, limit: int) -> int:
     )
     if lost:
         ended = ", ".join(str(ExecutionId(each.partition_key, each.execution_id)) for each in lost)
-        log.warning("invariant_violation: dispatched ends that an edge never heard of: %s", ended)
+        log.warning("invariant_violation: dispatched, but an edge was left unresolved: %s", ended)
     return len(lost)

@@ -1,4 +1,4 @@
-"""The wait of a parent that was replayed counts children that run again as running again."""
+"""The join of a replayed parent counts children that run again as running again."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.evaluate_join import evaluate_join
 from flowfabric.engine.joins.queue_siblings import BY
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.states import FlowState, GroupState
 
-# A cancel of the flow waits until this is committed, and then finds the children.
+# A cancel of the flow waits until this commits, and then finds the children.
 LOCK_FLOW: Final[LiteralString] = """
--- joins.reopen_join: its flow
+-- joins.reopen_join: the flow
 SELECT f.public_flow_state
   FROM ff.edge_group g JOIN ff.flow_core f USING (partition_key, flow_id)
- WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s) FOR SHARE OF f
+ WHERE (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s) FOR SHARE OF f
 """
 
 LOCK: Final[LiteralString] = """
--- joins.reopen_join: the wait
+-- joins.reopen_join: the join
 SELECT group_state FROM ff.edge_group
- WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(wait)s) FOR NO KEY UPDATE
+ WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s) FOR NO KEY UPDATE
 """
 
-# What others do to them meanwhile waits for this transaction: an end then finds its edge open.
-STILL: Final[LiteralString] = """
--- joins.reopen_join: its children and who waits for them, in one order
+# An end of a child waits for this transaction; its completion then finds the edge open.
+LOCK_EXECUTIONS: Final[LiteralString] = """
+-- joins.reopen_join: the children and their parent, in one order
 SELECT m.execution_id FROM ff.exec_core m
  WHERE m.partition_key = %(partition_key)s
    AND m.execution_id IN (
            SELECT e.upstream_eid FROM ff.edge e
-            WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+            WHERE (e.partition_key, e.group_id) = (%(partition_key)s, %(group_id)s)
             UNION ALL
-           SELECT g.wakes FROM ff.edge_group g
-            WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s))
+           SELECT g.waiter_eid FROM ff.edge_group g
+            WHERE (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s))
  ORDER BY m.execution_id FOR NO KEY UPDATE OF m
 """
 
@@ -48,15 +48,15 @@ CANCELLED: Final[LiteralString] = """
 SELECT c.execution_id
   FROM ff.edge e
   JOIN ff.exec_core c ON (c.partition_key, c.execution_id) = (e.partition_key, e.upstream_eid)
- WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+ WHERE (e.partition_key, e.group_id) = (%(partition_key)s, %(group_id)s)
    AND c.terminal_outcome = 'cancelled' AND c.cancellation_reason = 'parent_ended'
    AND c.cancelled_by = %(by)s
  ORDER BY c.execution_id
 """
 
-# The old end of a child that runs again is not used any more.
+# The earlier completion of a child that runs again does not count any more.
 REOPEN: Final[LiteralString] = """
--- joins.reopen_join: its edges
+-- joins.reopen_join: the edges
 WITH changed AS (
     SELECT e.flow_id, e.edge_id, c.terminal_outcome = 'success' AS succeeded,
            coalesce((SELECT max(t.event_id) FROM ff.completion_event t
@@ -64,7 +64,7 @@ WITH changed AS (
                         AND t.partition_key = c.partition_key), 0) AS last_event_id
       FROM ff.edge e
       JOIN ff.exec_core c ON (c.partition_key, c.execution_id) = (e.partition_key, e.upstream_eid)
-     WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(wait)s)
+     WHERE (e.partition_key, e.group_id) = (%(partition_key)s, %(group_id)s)
        AND (c.lifecycle_phase <> 'terminal' AND e.resolution <> 'satisfied'
             OR c.terminal_outcome = 'success' AND e.resolution = 'impossible')
 )
@@ -81,17 +81,17 @@ UPDATE ff.edge e
 """
 
 RECOUNT: Final[LiteralString] = """
--- joins.reopen_join: its counters; nobody is to be cancelled for it
+-- joins.reopen_join: the counters; nothing is cancelled for this join
 WITH counted AS (
     SELECT (count(*) FILTER (WHERE resolution = 'satisfied'))::integer AS succeeded,
            (count(*) FILTER (WHERE resolved_outcome = 'skipped'))::integer AS skipped,
            (count(*) FILTER (WHERE resolution = 'impossible'
                                AND resolved_outcome <> 'skipped'))::integer AS failed,
            (count(*) FILTER (WHERE resolution = 'unresolved'))::integer AS running
-      FROM ff.edge WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(wait)s)
+      FROM ff.edge WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
 ), unlisted AS (
     DELETE FROM ff.pending_cancel_groups
-     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(wait)s)
+     WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
 )
 UPDATE ff.edge_group g
    SET success_count = counted.succeeded, skip_count = counted.skipped,
@@ -99,7 +99,7 @@ UPDATE ff.edge_group g
        group_state = 'pending', fired_at_ms = NULL, cancel_siblings_pending_flag = false,
        cancel_siblings_pending_members = NULL
   FROM counted
- WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(wait)s)
+ WHERE (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s)
 """
 
 
@@ -115,27 +115,28 @@ class _Child(msgspec.Struct, frozen=True):
     execution_id: UUID
 
 
-async def reopen_join(conn: Connection, wait: ExecutionId) -> None:
-    """A wait that did not come to a good end is judged anew; needs a transaction.
+async def reopen_join(conn: Connection, group: GroupId) -> None:
+    """A join that is not satisfied is evaluated again; needs a transaction.
 
-    Children that were cancelled with their parent run again; one that an operator replayed counts
-    as it stands now; any other that failed stays failed. In a cancelled flow nobody runs again.
+    Children that were cancelled with their parent run again; a child that an operator replayed
+    counts as it stands now; any other that failed stays failed. In a cancelled flow nothing runs
+    again.
     """
-    where = {"partition_key": wait.partition_key, "wait": wait.uuid}
+    where = {"partition_key": group.partition_key, "group_id": group.uuid}
     flow = await fetch_maybe(conn, LOCK_FLOW, _Flow, **where)
     if flow is not None and flow.public_flow_state != FlowState.OPEN:
         return
-    group = await fetch_maybe(conn, LOCK, _Group, **where)
-    if group is None or group.group_state == GroupState.SATISFIED:
+    locked = await fetch_maybe(conn, LOCK, _Group, **where)
+    if locked is None or locked.group_state == GroupState.SATISFIED:
         return
-    await fetch_all(conn, STILL, _Child, **where)
+    await fetch_all(conn, LOCK_EXECUTIONS, _Child, **where)
     for child in await fetch_all(conn, CANCELLED, _Child, by=BY, **where):
         await replay_execution(
             conn,
-            ExecutionId(wait.partition_key, child.execution_id),
+            ExecutionId(group.partition_key, child.execution_id),
             actor=BY,
             reason="its parent runs again",
         )
     await execute(conn, REOPEN, **where)
     await execute(conn, RECOUNT, **where)
-    await apply_decisions(conn, await evaluate_join(conn, wait))
+    await apply_decisions(conn, await evaluate_join(conn, group))

@@ -15,7 +15,7 @@ from flowfabric.engine.lifecycle.operator_event import SOMEBODY
 from flowfabric.engine.lifecycle.pass_results import pass_results
 from flowfabric.engine.lifecycle.replay_execution import Replayed, replay_execution
 from flowfabric.errors import FlowAlreadyTerminal, NotFound
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, member_group_id
 from flowfabric.states import FlowState, GroupState, PublicState, TerminalOutcome
 
 MEMBERSHIP: Final[LiteralString] = """
@@ -36,10 +36,10 @@ LOCK: Final[LiteralString] = """
 -- joins.replay_member: its group and its edges
 WITH grouped AS (
     SELECT FROM ff.edge_group
-     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(execution_id)s) FOR UPDATE
+     WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s) FOR UPDATE
 ), edges AS (
     SELECT FROM ff.edge
-     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(execution_id)s)
+     WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
        AND (SELECT count(*) FROM grouped) IS NOT NULL
        FOR UPDATE
 ), still AS (         -- an end that comes meanwhile waits, and then finds the edges open
@@ -48,8 +48,8 @@ WITH grouped AS (
        AND m.execution_id IN (SELECT %(execution_id)s
                                UNION ALL
                               SELECT e.upstream_eid FROM ff.edge e
-                               WHERE (e.partition_key, e.downstream_eid)
-                                   = (%(partition_key)s, %(execution_id)s))
+                               WHERE (e.partition_key, e.group_id)
+                                   = (%(partition_key)s, %(group_id)s))
        AND (SELECT count(*) FROM edges) IS NOT NULL
      ORDER BY m.execution_id FOR NO KEY UPDATE OF m
 )
@@ -66,7 +66,7 @@ WITH upstreams AS (
                         AND c.partition_key = u.partition_key), 0) AS last_event_id
       FROM ff.edge e
       JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
-     WHERE (e.partition_key, e.downstream_eid) = (%(partition_key)s, %(execution_id)s)
+     WHERE (e.partition_key, e.group_id) = (%(partition_key)s, %(group_id)s)
        AND e.resolution = 'impossible'
 ), reset AS (
     UPDATE ff.edge e
@@ -85,7 +85,7 @@ WITH upstreams AS (
            running_count = g.running_count
                + (SELECT count(*) FROM reset WHERE NOT succeeded)::integer,
            fail_count = 0, skip_count = 0, group_state = 'pending', fired_at_ms = NULL
-     WHERE (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(execution_id)s)
+     WHERE (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s)
  RETURNING g.policy_kind
 )
 SELECT ARRAY(SELECT upstream_eid FROM reset WHERE succeeded AND data_passing_ref <> ''
@@ -142,20 +142,24 @@ async def replay_member(
     if flow is not None and flow.public_flow_state == FlowState.CANCELLED:
         raise FlowAlreadyTerminal(membership.flow_id)
     skipped = membership.terminal_outcome == TerminalOutcome.SKIPPED
-    groups = (await fetch_one(conn, LOCK, Moved, **one)).moved if skipped else None
+    join = member_group_id(execution_id)
+    of_join = {"partition_key": join.partition_key, "group_id": join.uuid}
+    groups = None
+    if skipped:
+        groups = (await fetch_one(conn, LOCK, Moved, **one, group_id=join.uuid)).moved
     replayed = await replay_execution(
         conn, execution_id, actor=actor, reason=reason, groups_reset=groups
     )
     await unsettle_summary(conn, execution_id.partition_key, membership.flow_id)
     if not skipped:
         return replayed
-    fed = await fetch_maybe(conn, RESET, _Fed, **one)
+    fed = await fetch_maybe(conn, RESET, _Fed, **of_join)
     if fed is not None and fed.sources:
         home = execution_id.partition_key
         await pass_results(
             conn, [(ExecutionId(home, source), execution_id) for source in fed.sources]
         )
-    decisions = await evaluate_join(conn, execution_id)
+    decisions = await evaluate_join(conn, join)
     await apply_decisions(conn, decisions)
     if not decisions:
         return replayed

@@ -1,4 +1,4 @@
-"""Completions resolve_edges the edges that lead from them, and decide joins."""
+"""Completions resolve the edges that lead from them; the joins of those edges may be decided."""
 
 from __future__ import annotations
 
@@ -9,97 +9,102 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
+from flowfabric.states import GroupState, WaitsAs
 
-RESOLVE: Final[LiteralString] = """
+RESOLVE_EDGES: Final[LiteralString] = """
 -- joins.resolve_edges
-WITH told AS (
+WITH completion AS (
     SELECT * FROM unnest(%(event_id)s::bigint[], %(partition_key)s::smallint[],
                          %(execution_id)s::uuid[], %(outcome)s::text[])
-        AS told (event_id, partition_key, upstream_eid, outcome)
-), meant AS MATERIALIZED (  -- each edge with the first end that counts for it
+        AS completion (event_id, partition_key, upstream_eid, outcome)
+), open_edge AS MATERIALIZED (  -- each with the first completion that counts for it
     SELECT DISTINCT ON (e.partition_key, e.flow_id, e.edge_id)
-           e.partition_key, e.flow_id, e.edge_id, told.event_id, told.outcome
-      FROM told CROSS JOIN LATERAL (  -- from the ends, also where no edge is thought to be
+           e.partition_key, e.flow_id, e.edge_id, completion.event_id, completion.outcome
+      FROM completion CROSS JOIN LATERAL (  -- driven by the completions, whatever statistics say
            SELECT * FROM ff.edge e
-            WHERE (e.partition_key, e.upstream_eid) = (told.partition_key, told.upstream_eid)
+            WHERE (e.partition_key, e.upstream_eid)
+                = (completion.partition_key, completion.upstream_eid)
               AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
-              AND told.event_id > e.min_event_id
+              AND completion.event_id > e.min_event_id
               AND (%(only_edge)s::uuid IS NULL OR e.edge_id = %(only_edge)s)
            OFFSET 0) AS e
-     ORDER BY e.partition_key, e.flow_id, e.edge_id, told.event_id
+     ORDER BY e.partition_key, e.flow_id, e.edge_id, completion.event_id
 ), resolved AS (
     UPDATE ff.edge e
-       SET resolution = CASE meant.outcome WHEN 'success' THEN 'satisfied' ELSE 'impossible' END,
-           resolved_outcome = meant.outcome, resolved_at_ms = ff.now_ms(),
-           resolved_event_id = meant.event_id
-      FROM meant
-     WHERE (e.partition_key, e.flow_id, e.edge_id)
-         = (meant.partition_key, meant.flow_id, meant.edge_id) AND e.resolution = 'unresolved'
- RETURNING e.partition_key, e.downstream_eid, e.upstream_eid, e.data_passing_ref, meant.outcome,
-           meant.event_id
+       SET resolution = CASE o.outcome WHEN 'success' THEN 'satisfied' ELSE 'impossible' END,
+           resolved_outcome = o.outcome, resolved_at_ms = ff.now_ms(),
+           resolved_event_id = o.event_id
+      FROM open_edge o
+     WHERE (e.partition_key, e.flow_id, e.edge_id) = (o.partition_key, o.flow_id, o.edge_id)
+       AND e.resolution = 'unresolved'
+ RETURNING e.partition_key, e.group_id, e.upstream_eid, e.data_passing_ref, o.outcome, o.event_id
 ), counted AS (
-    SELECT partition_key, downstream_eid,
+    SELECT partition_key, group_id,
            (count(*) FILTER (WHERE outcome = 'success'))::integer AS succeeded,
            (count(*) FILTER (WHERE outcome = 'skipped'))::integer AS skipped,
            (count(*) FILTER (WHERE outcome NOT IN ('success', 'skipped')))::integer AS failed,
-           count(*)::integer AS heard
-      FROM resolved GROUP BY partition_key, downstream_eid
-), judged AS (        -- the groups as they will be; they are locked since they were picked
-    SELECT g.partition_key, g.downstream_eid, g.group_state AS old_state, g.success_count AS before,
-           counted.succeeded, counted.skipped, counted.failed, counted.heard,
+           count(*)::integer AS resolved
+      FROM resolved GROUP BY partition_key, group_id
+), evaluated AS (     -- the joins as they will be; the caller has locked them
+    SELECT g.partition_key, g.group_id, g.group_state AS old_state,
+           g.success_count AS succeeded_before,
+           counted.succeeded, counted.skipped, counted.failed, counted.resolved,
            CASE WHEN g.group_state <> 'pending' THEN g.group_state
                 WHEN NOT %(decides)s THEN 'pending'
                 ELSE ff.group_decision(
                          g.policy_kind, g.k, g.expected_n, g.success_count + counted.succeeded,
                          g.fail_count + counted.failed, g.skip_count + counted.skipped,
-                         g.running_count - counted.heard) END AS new_state
-      FROM counted JOIN ff.edge_group g USING (partition_key, downstream_eid)
+                         g.running_count - counted.resolved) END AS new_state
+      FROM counted JOIN ff.edge_group g USING (partition_key, group_id)
 ), decided AS (
     UPDATE ff.edge_group g
-       SET success_count = g.success_count + judged.succeeded,
-           fail_count = g.fail_count + judged.failed, skip_count = g.skip_count + judged.skipped,
-           running_count = g.running_count - judged.heard, group_state = judged.new_state,
-           fired_at_ms = CASE WHEN judged.new_state = 'pending' THEN NULL
+       SET success_count = g.success_count + v.succeeded, fail_count = g.fail_count + v.failed,
+           skip_count = g.skip_count + v.skipped, running_count = g.running_count - v.resolved,
+           group_state = v.new_state,
+           fired_at_ms = CASE WHEN v.new_state = 'pending' THEN NULL
                               ELSE coalesce(g.fired_at_ms, ff.now_ms()) END
-      FROM judged
-     WHERE (g.partition_key, g.downstream_eid) = (judged.partition_key, judged.downstream_eid)
- RETURNING g.partition_key, g.downstream_eid, g.policy_kind, g.k, g.on_satisfied, g.wakes,
-           judged.old_state, judged.new_state, judged.before
-), passing AS (       -- the few successes whose result goes on, each with its place in its group
-    SELECT r.partition_key, r.downstream_eid, r.upstream_eid, r.event_id,
+      FROM evaluated v
+     WHERE (g.partition_key, g.group_id) = (v.partition_key, v.group_id)
+ RETURNING g.partition_key, g.group_id, g.waiter_eid, g.waits_as, g.policy_kind, g.k,
+           g.on_satisfied, v.old_state, v.new_state, v.succeeded_before
+), passing AS (       -- successes whose result is passed on, each with its rank in its join
+    SELECT r.partition_key, r.group_id, r.upstream_eid, r.event_id,
            (SELECT count(*) FROM resolved other
-             WHERE (other.partition_key, other.downstream_eid) = (r.partition_key, r.downstream_eid)
+             WHERE (other.partition_key, other.group_id) = (r.partition_key, r.group_id)
                AND other.outcome = 'success' AND other.event_id <= r.event_id) AS nth
       FROM resolved r WHERE r.data_passing_ref <> '' AND r.outcome = 'success'
-), fed AS (           -- of an all-of every one, else the success that decides
-    SELECT decided.partition_key, decided.downstream_eid,
+), passed AS (        -- of an all-of every result, else that of the success which decides
+    SELECT decided.partition_key, decided.group_id,
            array_agg(passing.upstream_eid ORDER BY passing.event_id) AS sources
-      FROM passing JOIN decided USING (partition_key, downstream_eid)
+      FROM passing JOIN decided USING (partition_key, group_id)
      WHERE decided.old_state = 'pending'
        AND (decided.policy_kind = 'all_of'
-            OR %(decides)s AND decided.new_state = 'satisfied' AND decided.before + passing.nth
-             = CASE decided.policy_kind WHEN 'any_of' THEN 1 ELSE decided.k END)
-     GROUP BY decided.partition_key, decided.downstream_eid
-), marked AS (
+            OR %(decides)s AND decided.new_state = 'satisfied'
+               AND decided.succeeded_before + passing.nth
+                 = CASE decided.policy_kind WHEN 'any_of' THEN 1 ELSE decided.k END)
+     GROUP BY decided.partition_key, decided.group_id
+), dispatched AS (
     UPDATE ff.completion_event c SET dispatched_at_ms = ff.now_ms()
-      FROM told
-     WHERE (c.event_id, c.partition_key) = (told.event_id, told.partition_key)
+      FROM completion
+     WHERE (c.event_id, c.partition_key) = (completion.event_id, completion.partition_key)
        AND %(only_edge)s::uuid IS NULL
 )
-SELECT decided.partition_key, decided.downstream_eid, decided.wakes, decided.on_satisfied,
-       decided.new_state AS decision, fed.sources,
-       EXISTS (SELECT FROM ff.cancel_backlog_member m
-                WHERE (m.partition_key, m.execution_id)
-                    = (decided.partition_key, decided.downstream_eid)) AS owed
-  FROM decided LEFT JOIN fed USING (partition_key, downstream_eid)
- WHERE decided.old_state = 'pending' AND (decided.new_state <> 'pending' OR fed.sources IS NOT NULL)
- ORDER BY decided.partition_key, decided.downstream_eid
+SELECT decided.partition_key, decided.group_id, decided.waiter_eid, decided.waits_as,
+       decided.on_satisfied, decided.new_state AS decision, passed.sources,
+       decided.waits_as = 'member' AND EXISTS (
+           SELECT FROM ff.cancel_backlog_member m
+            WHERE (m.partition_key, m.execution_id)
+                = (decided.partition_key, decided.waiter_eid)) AS cancel_pending
+  FROM decided LEFT JOIN passed USING (partition_key, group_id)
+ WHERE decided.old_state = 'pending'
+   AND (decided.new_state <> 'pending' OR passed.sources IS NOT NULL)
+ ORDER BY decided.partition_key, decided.group_id
 """
 
 
 class MemberCompletion(msgspec.Struct, frozen=True):
-    """The end of a member, as its event tells it."""
+    """How a member ended, as its completion event says."""
 
     event_id: int
     partition_key: int
@@ -108,42 +113,60 @@ class MemberCompletion(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a group came to (`pending`: nothing yet), and whose results its downstream is fed."""
+    """How a join was decided (`pending`: not yet), and whose results its waiter gets."""
 
     partition_key: int
-    downstream_eid: UUID
-    wakes: UUID | None
+    group_id: UUID
+    waiter_eid: UUID
+    waits_as: str
     on_satisfied: str | None
     decision: str
     sources: list[UUID] | None
-    owed: bool
+    cancel_pending: bool
+    """Is the waiter a member that its cancelled flow is about to end?"""
 
     @property
-    def target(self) -> ExecutionId:
-        """Who waits for the group."""
-        return ExecutionId(self.partition_key, self.wakes or self.downstream_eid)
+    def group(self) -> GroupId:
+        """The join."""
+        return GroupId(self.partition_key, self.group_id)
+
+    @property
+    def waiter(self) -> ExecutionId:
+        """The execution that waits."""
+        return ExecutionId(self.partition_key, self.waiter_eid)
+
+    @property
+    def is_decided(self) -> bool:
+        return self.decision != GroupState.PENDING
+
+    @property
+    def lets_waiter_run(self) -> bool:
+        """A handler goes on whatever became of its children; a member only when satisfied."""
+        return self.is_decided and (
+            self.waits_as == WaitsAs.CHILDREN or self.decision == GroupState.SATISFIED
+        )
 
 
 async def resolve_edges(
     conn: Connection,
-    ends: Sequence[MemberCompletion],
+    completions: Sequence[MemberCompletion],
     *,
     only_edge: UUID | None = None,
     decides: bool = True,
 ) -> list[Decision]:
-    """Every edge that hears of the ends is resolved, and its group judged.
+    """Every open edge that leads from these completions is resolved, and its join evaluated.
 
-    With `only_edge` no other edge hears of them yet, so they stay to be dispatched. Unless it
-    `decides`, the groups only count, and the caller judges them.
+    With `only_edge` no other edge is resolved, and the completions stay to be dispatched. Without
+    `decides` the joins only count, and the caller evaluates them. The caller has locked the joins.
     """
     return await fetch_all(
         conn,
-        RESOLVE,
+        RESOLVE_EDGES,
         Decision,
-        event_id=[end.event_id for end in ends],
-        partition_key=[end.partition_key for end in ends],
-        execution_id=[end.execution_id for end in ends],
-        outcome=[end.outcome for end in ends],
+        event_id=[each.event_id for each in completions],
+        partition_key=[each.partition_key for each in completions],
+        execution_id=[each.execution_id for each in completions],
+        outcome=[each.outcome for each in completions],
         only_edge=only_edge,
         decides=decides,
     )

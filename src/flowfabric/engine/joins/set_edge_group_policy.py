@@ -10,27 +10,28 @@ import msgspec
 from flowfabric.db.rows import Connection, execute, fetch_one
 from flowfabric.engine.flows.flow_row import check_members, locked_flow
 from flowfabric.errors import ValidationError
-from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.ids import ExecutionId, member_group_id, uuid_partition
 from flowfabric.joins import JoinPolicy, check_expected, policy_columns
 
 STORED: Final[LiteralString] = """
 -- joins.set_edge_group_policy: what there is
 SELECT (SELECT count(*) FROM ff.edge e
-         WHERE (e.partition_key, e.downstream_eid)
-             = (%(partition_key)s, %(downstream)s)) AS edges,
+         WHERE (e.partition_key, e.group_id)
+             = (%(partition_key)s, %(group_id)s)) AS edges,
        g.policy_kind, g.k, g.on_satisfied, g.expected_n
   FROM (SELECT) AS always
   LEFT JOIN ff.edge_group g
-    ON (g.partition_key, g.downstream_eid) = (%(partition_key)s, %(downstream)s)
+    ON (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s)
 """
 
 SET_EDGE_GROUP_POLICY: Final[LiteralString] = """
 -- joins.set_edge_group_policy
 INSERT INTO ff.edge_group (
-       partition_key, flow_id, downstream_eid, policy_kind, k, on_satisfied, expected_n)
-VALUES (%(partition_key)s, %(flow_id)s, %(downstream)s, %(policy_kind)s, %(k)s, %(on_satisfied)s,
-        %(expected_n)s)
-    ON CONFLICT (partition_key, downstream_eid) DO UPDATE
+       partition_key, group_id, flow_id, waiter_eid, waits_as, policy_kind, k, on_satisfied,
+       expected_n)
+VALUES (%(partition_key)s, %(group_id)s, %(flow_id)s, %(waiter_eid)s, 'member', %(policy_kind)s,
+        %(k)s, %(on_satisfied)s, %(expected_n)s)
+    ON CONFLICT (partition_key, group_id) DO UPDATE
    SET policy_kind = EXCLUDED.policy_kind, k = EXCLUDED.k, on_satisfied = EXCLUDED.on_satisfied,
        expected_n = EXCLUDED.expected_n
 """
@@ -70,7 +71,7 @@ async def set_edge_group_policy(
     check_expected(policy, expected_n)
     flow = await locked_flow(conn, uuid_partition(flow_id, partitions), flow_id)
     await check_members(conn, flow, downstream)
-    group = {"partition_key": flow.partition_key, "downstream": downstream.uuid}
+    group = {"partition_key": flow.partition_key, "group_id": member_group_id(downstream).uuid}
     stored = await fetch_one(conn, STORED, _Stored, **group)
     if stored.edges:
         raise ValidationError(
@@ -84,6 +85,7 @@ async def set_edge_group_policy(
         conn,
         SET_EDGE_GROUP_POLICY,
         flow_id=flow_id,
+        waiter_eid=downstream.uuid,
         policy_kind=kind,
         k=k,
         on_satisfied=on_satisfied,

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
-from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.db.rows import Connection
 from flowfabric.engine.joins.children import (
-    PARENT,
-    Parent,
     add_joins,
     check_children,
     create_children,
     in_parent_flow,
     lock_parent_flow,
+    read_parent,
     require_lease,
 )
 from flowfabric.engine.joins.read_join import Join, read_join
 from flowfabric.engine.joins.reopen_join import reopen_join
 from flowfabric.engine.lifecycle.create_execution import NewExecution, create_execution
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import NonDeterministicReplay, NotFound
-from flowfabric.ids import ExecutionId
+from flowfabric.errors import NonDeterministicReplay
+from flowfabric.ids import GroupId
 from flowfabric.joins import AllOf, JoinPolicy, policy_columns
 from flowfabric.states import GroupState
 
@@ -31,37 +29,37 @@ async def spawn_children(
     lease: Lease,
     children: Sequence[NewExecution],
     *,
-    wait: UUID | None,
+    group: GroupId | None,
     policy: JoinPolicy | None = None,
     partitions: int = 256,
 ) -> Join | None:
     """The children exist beside their parent, in its flow and namespace; needs a transaction.
 
-    A parent that was in no flow begins one. `wait` is decided by the children's ends as the policy
-    says; without one they are nobody's members and nobody waits for them. The same wait again
-    changes nothing and tells how it stands; for a parent that was replayed it first looks again at
-    children that were replayed too or were cancelled with the parent. Raises the `Refusal` of a
-    lease that is not held, `FlowAlreadyTerminal`, `LaneNotAccepting`, `ValidationError`, and
-    `NonDeterministicReplay` where the wait is for others.
+    A parent that was in no flow begins one. The join `group` is decided by the completions of the
+    children as the policy says; without a group the children are members of no flow and nothing
+    waits for them. The same group again changes nothing and answers its state; for a parent that
+    was replayed, children that were replayed too or were cancelled with the parent are counted
+    again first. Raises the `Refusal` of a lease that is not held, `FlowAlreadyTerminal`,
+    `LaneNotAccepting`, `ValidationError`, and `NonDeterministicReplay` where the group exists with
+    other children or another policy.
     """
-    parent, home = lease.execution_id, lease.execution_id.partition_key
+    home = lease.execution_id.partition_key
     check_children(children, home)
-    asked = {"partition_key": home, "execution_id": parent.uuid, "wait": wait}
-    known = await fetch_maybe(conn, PARENT, Parent, **asked)
-    if known is None:
-        raise NotFound("execution", parent)
-    if wait is None:
+    parent = await read_parent(conn, lease.execution_id, group)
+    if group is None:
         await require_lease(conn, lease, None)
-        await create_execution(conn, in_parent_flow(children, known, None), partitions=partitions)
+        await create_execution(conn, in_parent_flow(children, parent, None), partitions=partitions)
         return None
     policy = AllOf() if policy is None else policy
-    flow = None if known.waited else await lock_parent_flow(conn, parent, known, partitions)
-    apart = [(wait, child) for child in children]
-    added = [] if flow is None else await add_joins(conn, flow, parent, policy, apart)
-    if flow is None or not added:
-        return await _again(conn, lease, children, wait, policy, replayed=known.replayed)
-    if await create_children(conn, lease, known, flow, apart, added, partitions):
-        return await read_join(conn, ExecutionId(home, wait))
+    if parent.has_join:
+        return await _existing(conn, lease, children, group, policy, replayed=parent.replayed)
+    flow = await lock_parent_flow(conn, lease.execution_id, parent, partitions)
+    pairs = [(group, child) for child in children]
+    added = await add_joins(conn, flow, lease.execution_id, policy, pairs)
+    if not added:
+        return await _existing(conn, lease, children, group, policy, replayed=parent.replayed)
+    if await create_children(conn, lease, parent, flow, pairs, added, partitions):
+        return await read_join(conn, group)
     return Join(
         group_state=GroupState.PENDING,
         policy=policy,
@@ -69,21 +67,20 @@ async def spawn_children(
     )
 
 
-async def _again(
+async def _existing(
     conn: Connection,
     lease: Lease,
     children: Sequence[NewExecution],
-    wait: UUID,
+    group: GroupId,
     policy: JoinPolicy,
     *,
     replayed: bool,
 ) -> Join:
-    """The wait as it stands, if it is the one that is meant."""
-    name = ExecutionId(lease.execution_id.partition_key, wait)
+    """The join as it stands, if it waits for these children by this policy."""
     if replayed:
-        await reopen_join(conn, name)
+        await reopen_join(conn, group)
     await require_lease(conn, lease, None)
-    found = await read_join(conn, name)
+    found = await read_join(conn, group)
     asked = frozenset(child.execution_id for child in children)
     if found.children != asked or policy_columns(found.policy) != policy_columns(policy):
         raise NonDeterministicReplay(

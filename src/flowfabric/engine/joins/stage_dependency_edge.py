@@ -17,38 +17,46 @@ from flowfabric.errors import (
     StaleGraphRevision,
     invalid_input,
 )
-from flowfabric.ids import ExecutionId, storable_text, uuid_partition
+from flowfabric.ids import ExecutionId, member_group_id, storable_text, uuid_partition
 
 KIND: Final = "success_only"
 MAX_NODES: Final = 100_000
 
-# The flow row is locked: nobody else adds an edge while this looks.
+# The flow row is locked: no other transaction adds an edge while this looks.
 REACHES: Final[LiteralString] = """
 -- joins.stage_dependency_edge: can the upstream be reached from the downstream?
 WITH RECURSIVE reached (execution_id) AS (
     SELECT %(downstream)s::uuid
      UNION
-    SELECT e.downstream_eid FROM reached JOIN ff.edge e
+    SELECT g.waiter_eid
+      FROM reached
+      JOIN ff.edge e
         ON e.partition_key = %(partition_key)s AND e.upstream_eid = reached.execution_id
+      JOIN ff.edge_group g USING (partition_key, group_id)
+     WHERE g.waits_as = 'member'
 ), bounded AS (
     SELECT execution_id FROM reached LIMIT %(max_nodes)s + 1
 )
 SELECT count(*) AS nodes, coalesce(bool_or(execution_id = %(upstream)s), false) AS closes,
        (SELECT count(*) FROM ff.edge e
-         WHERE (e.partition_key, e.downstream_eid)
-             = (%(partition_key)s, %(downstream)s)) AS inbound,
+         WHERE (e.partition_key, e.group_id)
+             = (%(partition_key)s, %(group_id)s)) AS inbound,
        (SELECT g.expected_n FROM ff.edge_group g
-         WHERE (g.partition_key, g.downstream_eid)
-             = (%(partition_key)s, %(downstream)s)) AS expected_n
+         WHERE (g.partition_key, g.group_id)
+             = (%(partition_key)s, %(group_id)s)) AS expected_n
   FROM bounded
 """
 
 STAGE: Final[LiteralString] = """
 -- joins.stage_dependency_edge
+WITH joined AS (      -- the first edge to a member makes its join
+    INSERT INTO ff.edge_group (partition_key, group_id, flow_id, waiter_eid, waits_as)
+    VALUES (%(partition_key)s, %(group_id)s, %(flow_id)s, %(downstream)s, 'member')
+        ON CONFLICT DO NOTHING
+)
 INSERT INTO ff.edge (
-       partition_key, flow_id, edge_id, upstream_eid, downstream_eid, created_at_ms,
-       data_passing_ref)
-VALUES (%(partition_key)s, %(flow_id)s, %(edge_id)s, %(upstream)s, %(downstream)s, ff.now_ms(),
+       partition_key, flow_id, edge_id, upstream_eid, group_id, created_at_ms, data_passing_ref)
+VALUES (%(partition_key)s, %(flow_id)s, %(edge_id)s, %(upstream)s, %(group_id)s, ff.now_ms(),
         %(data_passing_ref)s)
 """
 
@@ -102,6 +110,7 @@ async def stage_dependency_edge(
         "partition_key": flow.partition_key,
         "upstream": upstream.uuid,
         "downstream": downstream.uuid,
+        "group_id": member_group_id(downstream).uuid,
     }
     reach = await fetch_one(conn, REACHES, _Reach, max_nodes=MAX_NODES, **between)
     if reach.closes:

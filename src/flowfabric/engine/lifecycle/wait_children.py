@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, LiteralString, TypeAlias
-from uuid import UUID
 
 import msgspec
 
@@ -13,7 +12,7 @@ from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.fence import SEEN, Sighting, verdicts
 from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
 from flowfabric.errors import Refusal
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.states import AttemptState, GroupState, LifecyclePhase
 
 # The groups are locked before the execution, as by whoever decides them: either a decision comes
@@ -28,12 +27,12 @@ WITH asked AS (       -- what the callers believe they hold
         AS asked (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
 ), grouped AS (       -- and what each would wait for
     SELECT asked.ordinal, g.group_state
-      FROM unnest(%(asker)s::bigint[], %(wait)s::uuid[]) AS named (ordinal, wait)
+      FROM unnest(%(asker)s::bigint[], %(group_id)s::uuid[]) AS named (ordinal, group_id)
       JOIN asked USING (ordinal)
       JOIN ff.edge_group g
-        ON (g.partition_key, g.downstream_eid, g.wakes)
-         = (asked.held_partition, named.wait, asked.held_execution)
-     ORDER BY g.partition_key, g.downstream_eid FOR NO KEY UPDATE OF g
+        ON (g.partition_key, g.group_id, g.waiter_eid)
+         = (asked.held_partition, named.group_id, asked.held_execution)
+     ORDER BY g.partition_key, g.group_id FOR NO KEY UPDATE OF g
 ), decided AS (       -- open while none of them is decided
     SELECT ordinal, coalesce(min(group_state) FILTER (WHERE group_state <> 'pending'), 'pending')
                AS group_state
@@ -62,10 +61,10 @@ SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_s
 
 
 class ChildWait(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of `lease` wants to wait until one of these waits is decided."""
+    """The holder of `lease` wants to wait until one of these joins is decided."""
 
     lease: Lease
-    waits: tuple[UUID, ...]
+    groups: tuple[GroupId, ...]
 
 
 class WaitingChildren(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +100,8 @@ async def wait_children(
         conn,
         WAIT_CHILDREN,
         _Row,
-        asker=[asker for asker, each in enumerate(waits, 1) for _ in each.waits],
-        wait=[wait for each in waits for wait in each.waits],
+        asker=[asker for asker, each in enumerate(waits, 1) for _ in each.groups],
+        group_id=[group.uuid for each in waits for group in each.groups],
         **fence_columns(leases),
     )
     undecided = {row.ordinal: row for row in rows}
