@@ -31,7 +31,7 @@ TOPICS = ["lane:default", "lane:mail", "completion", "operator"]
 
 @pytest.fixture
 async def ear(db: Connection, another: Another, clock: Clock) -> AsyncGenerator[Ear]:
-    """Hears what is rung; somebody waits for everything, as long as the clock stands."""
+    """Hears what is notified; somebody waits for everything, as long as the clock stands."""
     listener, ear = await another(), Ear(db)
     await listener.add_listener(CHANNEL, ear.hear)
     await register(db, "somebody", TOPICS)
