@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 import pytest
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.db.listen import Listener
 from flowfabric.db.pool import connect
 from flowfabric.testing import TestServer
 
@@ -53,3 +54,16 @@ async def own_dsn(ff_server: TestServer) -> AsyncGenerator[str]:
     dsn = await ff_server.create()
     yield dsn
     await ff_server.drop(dsn)
+
+
+@pytest.fixture
+async def listener(ff_dsn: str) -> AsyncGenerator[Listener]:
+    """A listener that listens."""
+    listener = Listener(DatabaseConfig(dsn=ff_dsn))
+    listener.start()
+    async with asyncio.timeout(10):
+        await listener.connected.wait()
+    try:
+        yield listener
+    finally:
+        await listener.close()

@@ -18,10 +18,11 @@ from typing import Final
 from flowfabric import App, Client, Ctx
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.embedded import EmbeddedPostgres
-from flowfabric.db.listen import CHANNEL, leave, wait_for
+from flowfabric.db.listen import CHANNEL
 from flowfabric.db.migrate import migrate
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
+from flowfabric.db.waiter import deregister, register
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -45,7 +46,7 @@ ABOUT_NOTIFICATIONS: Final = (
     "::test_an_idle_worker_whose_connections_were_cut_still_finds_work",
     "tests/worker/test_wakeups.py::test_a_notification_wakes_an_idle_worker_long_before_its_next_poll",
     "tests/worker/test_wakeups.py::test_a_single_outcome_does_not_wait_for_company",
-    "tests/worker/test_wakeups.py::test_a_worker_that_is_busy_asks_nobody_to_ring",
+    "tests/worker/test_wakeups.py::test_a_worker_that_is_busy_is_deregistered",
     "tests/worker/test_wakeups.py::test_work_that_became_due_wakes_an_idle_worker",
 )
 """They begin when somebody is listed to be notified; whoever is deaf never is."""
@@ -174,22 +175,22 @@ async def _measured(config: DatabaseConfig, rounds: int, each: int) -> dict[bool
     db = await connect(config, role="tests")
     writers = [await connect(config, role="tests") for _ in range(WRITERS)]
     rates: dict[bool, list[float]] = {True: [], False: []}
-    rung = 0
+    notifications = 0
 
-    def ring(*_: object) -> None:
-        nonlocal rung
-        rung += 1
+    def notified(*_: object) -> None:
+        nonlocal notifications
+        notifications += 1
 
     try:
-        await db.add_listener(CHANNEL, ring)
+        await db.add_listener(CHANNEL, notified)
         for number in range(-2, 2 * rounds):  # the first two are to warm up
             heard = number % 4 in (0, 3)
             leases = await _claimed(db, each)
-            await (wait_for(db, "proof", ["completion"]) if heard else leave(db, "proof"))
-            before = rung
+            await (register(db, "proof", ["completion"]) if heard else deregister(db, "proof"))
+            before = notifications
             rate = await _rate(writers, leases)
             await db.execute("SELECT 1")
-            assert (rung > before) == heard, "who listens hears, and nobody else"
+            assert (notifications > before) == heard, "who listens hears, and nobody else"
             if number >= 0:
                 rates[heard].append(rate)
     finally:

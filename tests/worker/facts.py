@@ -73,5 +73,5 @@ async def cut_worker_connections(db: Connection) -> int:
 
 
 async def is_idle(db: Connection) -> bool:
-    """Does a worker wait for a bell on some lane?"""
+    """Is a worker registered as waiting for some lane?"""
     return await db.fetchval("SELECT EXISTS (SELECT FROM ff.waiter WHERE topic LIKE 'lane:%')")

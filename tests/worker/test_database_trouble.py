@@ -83,7 +83,7 @@ async def test_an_idle_worker_whose_connections_were_cut_still_finds_work(
 async def test_a_worker_survives_the_loss_of_any_statement_it_can_be_in(
     client: Client, ff_dsn: str, db: Connection, another: Any
 ) -> None:
-    """Even the one that signs off from the bell, which only a busy worker sends."""
+    """Even the one that deregisters the waiter, which only a busy worker sends."""
     app = App()
     nap, _ = napping(app, 0.05)
 

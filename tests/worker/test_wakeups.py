@@ -82,7 +82,7 @@ async def test_without_notifications_a_worker_polls(
     assert not await is_idle(db)
 
 
-async def test_a_worker_that_is_busy_asks_nobody_to_ring(
+async def test_a_worker_that_is_busy_is_deregistered(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
     app = App()

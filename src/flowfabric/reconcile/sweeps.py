@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.db.listen import expire_waiters
+from flowfabric.db.expire_waiters import expire_waiters
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.prune_actions import prune_actions
 from flowfabric.engine.flows.delete_empty_flows import delete_empty_flows

@@ -18,13 +18,13 @@ import msgspec
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.listen import Listener
+from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
 from flowfabric.worker.claimed_task import ClaimedTask
-from flowfabric.worker.doorbell import Doorbell
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
@@ -35,6 +35,8 @@ from flowfabric.worker.transaction import Transactions
 
 log: Final = logging.getLogger("flowfabric.worker")
 _STOP_WITHIN: Final = 2.0
+_POLL_LISTENING: Final = 3.0
+_FIRST_PAUSE: Final = 0.05
 
 T = TypeVar("T")
 
@@ -84,9 +86,8 @@ class Worker:
         then cancels them and hands back what is left. A second signal ends the process at once.
         """
         with self._signals() if handle_signals else contextlib.nullcontext():
-            async with self._running() as (engine, recorder, doorbell, listener):
-                with listener.bell(*[f"lane:{lane}" for lane in self.settings.lanes]) as bell:
-                    await self._claim_until_stopped(engine, recorder, doorbell, bell)
+            async with self._running() as (engine, recorder, waiter):
+                await self._claim_until_stopped(engine, recorder, waiter)
 
     async def run_until_idle(self) -> None:
         """Run everything that is claimable now, and what that makes claimable; then stop."""
@@ -119,26 +120,25 @@ class Worker:
         At most `concurrency` are out at a time. Leaving `async with task` without having ended it
         hands it back.
         """
-        async with self._running() as (engine, recorder, doorbell, listener):
-            with listener.bell(*[f"lane:{lane}" for lane in self.settings.lanes]) as bell:
-                while not self._stopping.is_set():
-                    if len(self._held_leases) >= self.settings.concurrency:
-                        self._room_made.clear()
-                        await self._room_made.wait()
-                        continue
-                    claimed = await self._claim(engine, 1, any_kind=not self.handlers)
-                    if not claimed:
-                        if self._until_idle:
-                            return
-                        await self._rest(doorbell, bell)
-                        continue
-                    running = self._hold(claimed[0])
-                    yield ClaimedTask(running, engine, recorder, on_end=self._room_made.set)
+        async with self._running() as (engine, recorder, waiter):
+            while not self._stopping.is_set():
+                if len(self._held_leases) >= self.settings.concurrency:
+                    self._room_made.clear()
+                    await self._room_made.wait()
+                    continue
+                claimed = await self._claim(engine, 1, any_kind=not self.handlers)
+                if not claimed:
+                    if self._until_idle:
+                        return
+                    await self._wait_for_work(waiter)
+                    continue
+                running = self._hold(claimed[0])
+                yield ClaimedTask(running, engine, recorder, on_end=self._room_made.set)
 
     # The parts.
 
     @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncGenerator[tuple[Engine, OutcomeRecorder, Doorbell, Listener]]:
+    async def _running(self) -> AsyncGenerator[tuple[Engine, OutcomeRecorder, Waiter]]:
         """Everything around the claim loop: started in order, stopped in the opposite one."""
         settings = self.settings
         engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
@@ -172,20 +172,25 @@ class Worker:
             stack.push_async_callback(_cancelled, recording)
             carrying = asyncio.create_task(recorder.dispatch(), name="flowfabric dispatch")
             stack.push_async_callback(_cancelled, carrying)
-            doorbell = Doorbell(engine, listener, self.instance, list(settings.lanes))
+            waiter = Waiter(
+                engine.pool,
+                listener,
+                [f"lane:{lane}" for lane in settings.lanes],
+                name=self.instance,
+                poll=_POLL_LISTENING,
+                first_pause=_FIRST_PAUSE,
+            )
+            stack.push_async_callback(waiter.close)
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
             self._started.set()
             try:
-                yield engine, recorder, doorbell, listener
+                yield engine, recorder, waiter
             finally:
                 await self._drain(recorder)
-                with contextlib.suppress(FlowFabricError, TimeoutError):
-                    async with asyncio.timeout(_STOP_WITHIN):
-                        await doorbell.leave()
         log.info("worker %s stopped", self.instance)
 
     async def _claim_until_stopped(
-        self, engine: Engine, recorder: OutcomeRecorder, doorbell: Doorbell, bell: asyncio.Event
+        self, engine: Engine, recorder: OutcomeRecorder, waiter: Waiter
     ) -> None:
         self._refill = partial(self._fill_slots, engine, recorder)
         while not self._stopping.is_set():
@@ -199,7 +204,7 @@ class Worker:
                 self._buffer.append(self._hold(one))
             self._refill()
             if claimed:
-                await doorbell.busy()
+                await waiter.busy()
             elif self._until_idle and (self._buffer or self._slots):
                 self._room_made.clear()
                 await self._room_made.wait()
@@ -207,7 +212,7 @@ class Worker:
                 if not await recorder.drained():
                     return
             else:
-                await self._rest(doorbell, bell)
+                await self._wait_for_work(waiter)
 
     async def _claim(self, engine: Engine, limit: int, *, any_kind: bool = False) -> list[Claimed]:
         """Claim; a database in trouble is logged and waited for, never the end of the worker."""
@@ -242,21 +247,18 @@ class Worker:
             stopping.cancel()
             doing.cancel()
 
-    async def _rest(self, doorbell: Doorbell, bell: asyncio.Event) -> None:
-        """Join for work, or for the end."""
+    async def _wait_for_work(self, waiter: Waiter) -> None:
+        """Return when there may be work, or at once when told to stop."""
+        waiting = asyncio.create_task(waiter.wait())
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            waiting = asyncio.create_task(doorbell.wait(bell))
-            stopping = asyncio.create_task(self._stopping.wait())
             await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
-            for task in (waiting, stopping):
-                task.cancel()
-            await waiting
-        except asyncio.CancelledError:
-            if not self._stopping.is_set():
-                raise
-        except FlowFabricError as error:
-            log.warning("cannot wait for work: %s", error)
-            await asyncio.sleep(random.uniform(0.1, 1.0))
+        finally:
+            stopping.cancel()
+            if not waiting.done():
+                await _cancelled(waiting)
+        if waiting.done() and not waiting.cancelled():
+            waiting.result()
 
     def _room(self) -> int:
         """How many to claim: the free slots, and what will finish while the claim is on its way."""

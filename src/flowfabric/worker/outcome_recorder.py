@@ -76,7 +76,7 @@ class OutcomeRecorder:
         self._ended.set()
 
     async def drained(self) -> bool:
-        """Join until everything put so far is recorded; was there something since the last time?"""
+        """Wait until everything put so far is recorded; was there something since the last time?"""
         await self._empty.wait()
         await self._carried.wait()
         since, self._drained_at = self.recorded - self._drained_at, self.recorded

@@ -27,7 +27,7 @@ async def taken(subscription: Subscription[E], count: int = 1) -> list[E]:
 async def true(fact: Callable[[], object], *, within: float = 10) -> None:
     """Wait until something in this process is so."""
     async with asyncio.timeout(within):
-        while not fact():  # noqa: ASYNC110  the fact rings no bell
+        while not fact():  # noqa: ASYNC110  the fact signals nothing
             await asyncio.sleep(0.001)
 
 

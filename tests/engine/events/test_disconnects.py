@@ -18,8 +18,8 @@ from tests.engine.events.facts import claimed_many, completed, emitted, taken
 LISTENING = "SELECT pid FROM pg_stat_activity WHERE application_name = 'flowfabric listener'"
 
 
-def rung(db: Connection, topic: str) -> Provoke:
-    """The shared reader is called."""
+def notified(db: Connection, topic: str) -> Provoke:
+    """The shared reader is woken."""
     return lambda: db.execute("SELECT pg_notify('ff_wake', $1)", topic)
 
 
@@ -40,7 +40,7 @@ async def test_a_lease_subscription_says_where_it_was_cut_and_ends(
     await claimed_many(db, 1)
     [seen] = await taken(one)
 
-    await cut("lease_event", rung(db, "lease"))
+    await cut("lease_event", notified(db, "lease"))
     [missed] = await claimed_many(db, 1)
 
     assert await ended_with(one) == seen.cursor
@@ -56,7 +56,7 @@ async def test_an_operator_subscription_says_where_it_was_cut_and_ends(
 ) -> None:
     acts = await hub.subscribe_operator_events()
 
-    await cut("operator_event", rung(db, "operator"))
+    await cut("operator_event", notified(db, "operator"))
     await emitted(db, "replayed")
 
     again = await hub.subscribe_operator_events(await ended_with(acts))
@@ -71,7 +71,7 @@ async def test_a_completion_subscription_goes_on_as_if_nothing_had_been(
     await taken(ends)
 
     for _ in range(2):
-        await cut("completion_event", rung(db, "completion"))
+        await cut("completion_event", notified(db, "completion"))
     after = await completed(db)
 
     assert [event.execution_id for event in await taken(ends)] == [after]
@@ -84,7 +84,7 @@ async def test_a_cut_of_one_family_is_nothing_to_the_others(
 ) -> None:
     history, acts = await hub.subscribe_lease_history(), await hub.subscribe_operator_events()
 
-    await cut("lease_event", rung(db, "lease"))
+    await cut("lease_event", notified(db, "lease"))
     await emitted(db)
 
     assert len(await taken(acts)) == 1

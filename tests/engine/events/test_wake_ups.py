@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from flowfabric.db.listen import CHANNEL, wait_for
+from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
+from flowfabric.db.waiter import register
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
@@ -79,14 +80,14 @@ async def test_a_reader_holds_no_connection_while_it_waits(ff_dsn: str, db: Conn
 async def test_whatever_touches_a_lease_rings_once_for_those_who_follow_leases(
     db: Connection, clock: Clock
 ) -> None:
-    rung: list[object] = []
-    await db.add_listener(CHANNEL, lambda _conn, _pid, _channel, topic: rung.append(topic))
-    await wait_for(db, "somebody", ["lease"])
+    topics: list[object] = []
+    await db.add_listener(CHANNEL, lambda _conn, _pid, _channel, topic: topics.append(topic))
+    await register(db, "somebody", ["lease"])
 
     async def heard() -> list[object]:
         await db.fetchval("SELECT 1")  # what was notified before is here by then
-        told = rung.copy()
-        rung.clear()
+        told = topics.copy()
+        topics.clear()
         return told
 
     await claim(db, given.WORKER, ttl=30)
@@ -101,7 +102,7 @@ async def test_whatever_touches_a_lease_rings_once_for_those_who_follow_leases(
     await delay(db, [DelayRequest(lease=lease, delay=60) for lease in leases[5:8]])
     assert await heard() == ["lease"]
     await clock.advance(61)
-    await wait_for(db, "somebody", ["lease"])
+    await register(db, "somebody", ["lease"])
     await expire_leases(db, limit=100)
     assert await heard() == ["lease"]
     await create_execution(db, [given.new(policy=given.retrying(), priority=9)])

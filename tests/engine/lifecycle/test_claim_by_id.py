@@ -5,8 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from flowfabric.db.listen import CHANNEL, wait_for
+from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
+from flowfabric.db.waiter import register
 from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.lease import HandleKind
 from flowfabric.errors import LeaseConflict
@@ -86,7 +87,7 @@ async def test_whoever_follows_leases_is_woken(
 ) -> None:
     await given.created(db)
     execution_id = await given.created(db)
-    await wait_for(db, "somebody", ["lease", "completion", "lane:default"])
+    await register(db, "somebody", ["lease", "completion", "lane:default"])
     listener, ear = await another(), Ear(db)
     await listener.add_listener(CHANNEL, ear.hear)
 

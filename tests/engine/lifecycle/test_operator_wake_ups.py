@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from flowfabric.db.listen import CHANNEL, wait_for
+from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
+from flowfabric.db.waiter import register
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.lifecycle.block_execution import (
     block_execution_for_admission,
@@ -31,10 +32,10 @@ TOPICS = ["lane:default", "lane:mail", "completion", "operator"]
 
 @pytest.fixture
 async def ear(db: Connection, another: Another, clock: Clock) -> AsyncGenerator[Ear]:
-    """Hears what is rung; somebody waits for everything, as long as the clock stands."""
+    """Hears what is notified; somebody waits for everything, as long as the clock stands."""
     listener, ear = await another(), Ear(db)
     await listener.add_listener(CHANNEL, ear.hear)
-    await wait_for(db, "somebody", TOPICS)
+    await register(db, "somebody", TOPICS)
     yield ear
     await listener.remove_listener(CHANNEL, ear.hear)
 

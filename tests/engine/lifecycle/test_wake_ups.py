@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
 
-from flowfabric.db.listen import CHANNEL, WAITING_FOR, leave, wait_for
+from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
+from flowfabric.db.waiter import WAITING_FOR, deregister, register
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
@@ -41,7 +42,7 @@ class Ear:
         self._heard.put_nowait(str(topic))
 
     async def heard(self) -> list[str]:
-        """The topics rung since the last call, sorted."""
+        """The topics notified since the last call, sorted."""
         mark = f"mark {next(self._marks)}"
         await self._db.execute("SELECT pg_notify($1, $2)", CHANNEL, mark)
         topics: list[str] = []
@@ -62,7 +63,7 @@ async def ear(db: Connection, another: Callable[[], Awaitable[Connection]]) -> A
 @pytest.fixture
 async def awaited(db: Connection, clock: Clock) -> None:
     """Somebody waits for everything; the clock stands, so it waits for the whole test."""
-    await wait_for(db, "somebody", TOPICS)
+    await register(db, "somebody", TOPICS)
 
 
 async def test_nobody_waits_nobody_is_notified(db: Connection, ear: Ear, clock: Clock) -> None:
@@ -136,7 +137,7 @@ async def test_a_duplicate_rings_nobody(db: Connection, ear: Ear, awaited: None)
 
 
 async def test_a_waiter_for_another_lane_is_not_woken(db: Connection, ear: Ear) -> None:
-    await wait_for(db, "somebody", ["lane:other", "lane:default2", "lane:"])
+    await register(db, "somebody", ["lane:other", "lane:default2", "lane:"])
 
     await given.created(db)
 
@@ -144,8 +145,8 @@ async def test_a_waiter_for_another_lane_is_not_woken(db: Connection, ear: Ear) 
 
 
 async def test_a_waiter_that_left_is_not_woken(db: Connection, ear: Ear) -> None:
-    await wait_for(db, "somebody", TOPICS)
-    await leave(db, "somebody")
+    await register(db, "somebody", TOPICS)
+    await deregister(db, "somebody")
 
     await given.created(db)
 
@@ -155,7 +156,7 @@ async def test_a_waiter_that_left_is_not_woken(db: Connection, ear: Ear) -> None
 async def test_a_waiter_is_woken_until_its_time_is_over(
     db: Connection, ear: Ear, clock: Clock
 ) -> None:
-    await wait_for(db, "somebody", TOPICS)
+    await register(db, "somebody", TOPICS)
     await clock.advance(WAITING_FOR - 0.001)
     await given.created(db)
     assert await ear.heard() == ["lane:default"]
@@ -167,9 +168,9 @@ async def test_a_waiter_is_woken_until_its_time_is_over(
 
 
 async def test_waiting_again_lengthens_the_time(db: Connection, ear: Ear, clock: Clock) -> None:
-    await wait_for(db, "somebody", TOPICS)
+    await register(db, "somebody", TOPICS)
     await clock.advance(WAITING_FOR - 1)
-    await wait_for(db, "somebody", TOPICS)
+    await register(db, "somebody", TOPICS)
     await clock.advance(WAITING_FOR - 1)
 
     await given.created(db)
@@ -178,9 +179,9 @@ async def test_waiting_again_lengthens_the_time(db: Connection, ear: Ear, clock:
 
 
 async def test_one_of_two_waiters_leaving_leaves_the_other(db: Connection, ear: Ear) -> None:
-    await wait_for(db, "first", TOPICS)
-    await wait_for(db, "second", TOPICS)
-    await leave(db, "first")
+    await register(db, "first", TOPICS)
+    await register(db, "second", TOPICS)
+    await deregister(db, "first")
 
     await given.created(db)
 
@@ -191,7 +192,7 @@ async def test_a_promotion_rings_each_lane_once(db: Connection, ear: Ear, clock:
     for lane in ("default", "default", "other", "unawaited"):
         await given.created(db, delay=1, lane_id=lane)
     await clock.advance(1)
-    await wait_for(db, "somebody", TOPICS)
+    await register(db, "somebody", TOPICS)
 
     await promote_due(db, limit=10)
 
@@ -219,7 +220,7 @@ async def test_what_makes_work_claimable_rings_its_lane(
     two = await given.claimed(db, policy=AT_ONCE)
     await given.claimed(db, ttl=600, policy=slow)
     await given.claimed(db, ttl=1)
-    await wait_for(db, "somebody", TOPICS)
+    await register(db, "somebody", TOPICS)
 
     await release(db, [one])
     assert await ear.heard() == ["lane:default"]
@@ -242,7 +243,7 @@ async def test_what_ends_an_execution_rings_for_those_who_wait_for_ends(
     )
     await given.claimed(db, ttl=1, policy=ExecutionPolicy(max_reclaim_count=0))
     await given.created(db, deadline=1, lane_id="elsewhere")
-    await wait_for(db, "somebody", ["completion"])
+    await register(db, "somebody", ["completion"])
 
     await complete(db, [Completion(one)])
     assert await ear.heard() == ["completion"]

@@ -45,7 +45,7 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 class Family(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
-    """One outbox: a table with one sequence of ids, and the topics that are rung for it."""
+    """One outbox: a table with one sequence of ids, and the topics that are notified for it."""
 
     name: str
     topics: tuple[str, ...]

@@ -112,7 +112,7 @@ def _event(row: _Row) -> LeaseEvent:
     )
 
 
-# An end rings `completion` only, and gives up the lease in the same transaction.
+# An end notifies `completion` only, and gives up the lease in the same transaction.
 LEASES: Final = Family(
     name="lease",
     topics=("lease", "completion"),

@@ -9,10 +9,7 @@ nobody waits for anybody, nothing is dropped, and what is kept is bounded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import random
-import secrets
 import time
 import weakref
 from bisect import bisect_right
@@ -21,18 +18,13 @@ from typing import Final, Generic
 
 import msgspec
 
-from flowfabric.db.listen import WAITING_FOR, Listener, leave, rung, wait_for
+from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import run
+from flowfabric.db.waiter import Waiter
 from flowfabric.engine.events.families import E, Entry, Family
 from flowfabric.engine.events.settle import settle
-from flowfabric.errors import (
-    FlowFabricError,
-    OperationTimeout,
-    ResourceExhausted,
-    RetryExhausted,
-    TransportError,
-)
+from flowfabric.errors import OperationTimeout, ResourceExhausted, RetryExhausted, TransportError
 
 log: Final = logging.getLogger("flowfabric.events")
 
@@ -43,10 +35,8 @@ BATCH: Final = 256
 BACK_OFF: Final = 0.2
 _OPEN_END: Final = 2**63 - 1
 _POLL_LISTENING: Final = 5.0
-_FIRST_PAUSE: Final = 0.02
-_LAST_PAUSE: Final = 1.0
 _GATHER: Final = 0.005
-_CLOSE_WITHIN: Final = 2.0
+_STOP_WITHIN: Final = 4.0
 
 
 class Page(msgspec.Struct, Generic[E], frozen=True):
@@ -71,14 +61,19 @@ class Reader(Generic[E]):
     ) -> None:
         self.family, self.horizon, self.over = family, horizon, False
         self.failure: Exception | None = None
-        self._pool, self._listener = pool, listener
-        self._memory, self._kept = memory, list[Entry[E]]()
+        self._pool, self._memory, self._kept = pool, memory, list[Entry[E]]()
         self._floor = horizon  # memory holds whatever lies between here and the horizon
         self._seats: weakref.WeakSet[Seat[E]] = weakref.WeakSet()
         self._moved = asyncio.Event()
         self._gap_since: float | None = None
-        self._waiter_id = f"{family.name}-reader-{secrets.token_hex(6)}"
-        self._listed, self._listed_at = False, -WAITING_FOR
+        self._waiter = Waiter(
+            pool,
+            listener,
+            family.topics,
+            name=f"{family.name}-reader",
+            poll=_POLL_LISTENING,
+            gather=_GATHER,
+        )
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -106,7 +101,7 @@ class Reader(Generic[E]):
             return
         if not self.over:
             self._task.cancel()
-        await asyncio.wait((self._task,), timeout=2 * _CLOSE_WITHIN)
+        await asyncio.wait((self._task,), timeout=_STOP_WITHIN)
         self.over = True  # also if it had not begun
         self.stir()
 
@@ -137,31 +132,22 @@ class Reader(Generic[E]):
         finally:
             self.over, self._gap_since = True, None
             self.stir()
-            await self._leave()
+            await self._waiter.close()
 
     async def _follow(self) -> None:
-        pause = _FIRST_PAUSE
-        with self._listener.bell(*self.family.topics) as bell:
-            while self._seats:
-                try:
-                    listening = self._listener.connected.is_set()
-                    if listening:
-                        await self._register()
-                    found = await self._advance()
-                except LOST as error:
-                    if not self.family.hides_disconnects:
-                        raise
-                    log.warning("cannot read %s events, trying again: %s", self.family.name, error)
-                    await asyncio.sleep(BACK_OFF)
-                    continue
-                if found == BATCH:
-                    continue
-                pause = _FIRST_PAUSE if found else min(pause * 2, _LAST_PAUSE)
-                if listening:
-                    await rung(bell, _POLL_LISTENING * random.uniform(0.8, 1.0))
-                    await asyncio.sleep(_GATHER)
-                else:
-                    await rung(bell, pause * random.uniform(0.5, 1.0))
+        while self._seats:
+            try:
+                found = await self._advance()
+            except LOST as error:
+                if not self.family.hides_disconnects:
+                    raise
+                log.warning("cannot read %s events, trying again: %s", self.family.name, error)
+                await asyncio.sleep(BACK_OFF)
+                continue
+            if found:
+                self._waiter.found()
+            if found < BATCH:
+                await self._waiter.wait()
 
     async def _advance(self) -> int:
         """One look: what follows the horizon without a gap, then what a gap hid; how many rows."""
@@ -202,23 +188,6 @@ class Reader(Generic[E]):
             del self._kept[:forgotten]
         self.horizon = upto
         self.stir()
-
-    async def _register(self) -> None:
-        """Be listed as one who wants to be woken, before the time of the last listing is over."""
-        now = time.monotonic()
-        if now - self._listed_at < WAITING_FOR / 2:
-            return
-        topics = list(self.family.topics)
-        self._listed = True  # it may be, even if the answer is lost
-        await run(self._pool, "wait_for", lambda conn: wait_for(conn, self._waiter_id, topics))
-        self._listed_at = now
-
-    async def _leave(self) -> None:
-        if not self._listed:
-            return
-        with contextlib.suppress(FlowFabricError, TimeoutError):
-            async with asyncio.timeout(_CLOSE_WITHIN):
-                await run(self._pool, "leave", lambda conn: leave(conn, self._waiter_id))
 
 
 def _event_id(entry: Entry[E]) -> int:

@@ -60,7 +60,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     lease_ttl: float | timedelta
     lease_id: UUID = msgspec.field(default_factory=uuid4)
     attempt_timeout: float | timedelta | None = None
-    """How long the attempt may claim_by_id, if not as its policy says."""
+    """How long the attempt may take, if not as its policy says."""
 
     def __post_init__(self) -> None:
         check_worker_name(self.worker_id, field="worker_id")
