@@ -3,6 +3,7 @@
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_completions import subscribe_completions
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
@@ -15,7 +16,7 @@ from tests.engine.events.facts import completed, taken
 async def test_an_end_is_told_with_all_that_is_known_of_it(
     hub: Hub, db: Connection, clock: Clock
 ) -> None:
-    ends = await hub.subscribe_completions()
+    ends = await subscribe_completions(hub)
     await clock.advance(5)
 
     done = await completed(db, execution_kind="bill", tags={"shop.tenant": "acme"})
@@ -31,7 +32,7 @@ async def test_an_end_is_told_with_all_that_is_known_of_it(
 
 
 async def test_every_way_to_end_is_told_in_order(hub: Hub, db: Connection, clock: Clock) -> None:
-    ends = await hub.subscribe_completions()
+    ends = await subscribe_completions(hub)
     done = await completed(db)
     failed = await given.claimed(db)
     await fail(db, [Failure(lease=failed, reason="boom")])
@@ -54,9 +55,9 @@ async def test_every_way_to_end_is_told_in_order(hub: Hub, db: Connection, clock
 
 async def test_from_now_means_that_nothing_before_is_told(hub: Hub, db: Connection) -> None:
     await completed(db)
-    first = await hub.subscribe_completions()
+    first = await subscribe_completions(hub)
     between = await completed(db)
-    second = await hub.subscribe_completions()
+    second = await subscribe_completions(hub)
     after = await completed(db)
 
     assert [event.execution_id for event in await taken(second)] == [after]
@@ -64,14 +65,14 @@ async def test_from_now_means_that_nothing_before_is_told(hub: Hub, db: Connecti
 
 
 async def test_an_old_cursor_replays_what_came_after_it(hub: Hub, db: Connection) -> None:
-    live = await hub.subscribe_completions()
+    live = await subscribe_completions(hub)
     before = live.cursor
     ended = [await completed(db) for _ in range(5)]
     told = await taken(live, 5)
     await live.aclose()
 
-    whole = await hub.subscribe_completions(before)
-    rest = await hub.subscribe_completions(told[2].cursor)
+    whole = await subscribe_completions(hub, before)
+    rest = await subscribe_completions(hub, told[2].cursor)
 
     assert await taken(whole, 5) == told
     assert [event.execution_id for event in await taken(rest, 2)] == ended[3:]
@@ -84,7 +85,7 @@ async def test_a_cursor_older_than_everything_begins_with_the_oldest(
 ) -> None:
     ended = [await completed(db) for _ in range(3)]
 
-    everything = await hub.subscribe_completions(encode_cursor(0))
+    everything = await subscribe_completions(hub, encode_cursor(0))
 
     assert [event.execution_id for event in await taken(everything, 3)] == ended
 
@@ -92,11 +93,11 @@ async def test_a_cursor_older_than_everything_begins_with_the_oldest(
 async def test_a_cursor_ahead_of_everything_waits_for_what_lies_behind_it(
     hub: Hub, db: Connection
 ) -> None:
-    live = await hub.subscribe_completions()
+    live = await subscribe_completions(hub)
     await completed(db)
     [first] = await taken(live)
 
-    ahead = await hub.subscribe_completions(encode_cursor(first.event_id + 2))
+    ahead = await subscribe_completions(hub, encode_cursor(first.event_id + 2))
     for _ in range(3):
         await completed(db)
 

@@ -10,6 +10,9 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.subscribe import Hub, Subscription
+from flowfabric.engine.events.subscribe_completions import subscribe_completions
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
+from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.errors import StreamDisconnected
 from tests.db.facts import disconnected
 from tests.engine.events.conftest import Cut, Provoke, opened
@@ -36,7 +39,7 @@ async def ended_with(subscription: Subscription[Any]) -> bytes:
 async def test_a_lease_subscription_says_where_it_was_cut_and_ends(
     hub: Hub, db: Connection, cut: Cut
 ) -> None:
-    one, two = await hub.subscribe_lease_history(), await hub.subscribe_lease_history()
+    one, two = await subscribe_lease_history(hub), await subscribe_lease_history(hub)
     await claimed_many(db, 1)
     [seen] = await taken(one)
 
@@ -44,8 +47,8 @@ async def test_a_lease_subscription_says_where_it_was_cut_and_ends(
     [missed] = await claimed_many(db, 1)
 
     assert await ended_with(one) == seen.cursor
-    again = await hub.subscribe_lease_history(seen.cursor)
-    whole = await hub.subscribe_lease_history(await ended_with(two))
+    again = await subscribe_lease_history(hub, seen.cursor)
+    whole = await subscribe_lease_history(hub, await ended_with(two))
     [event] = await taken(again)
     assert event.execution_id == missed.lease.execution_id
     assert await taken(whole, 2) == [seen, event]
@@ -54,19 +57,19 @@ async def test_a_lease_subscription_says_where_it_was_cut_and_ends(
 async def test_an_operator_subscription_says_where_it_was_cut_and_ends(
     hub: Hub, db: Connection, cut: Cut
 ) -> None:
-    acts = await hub.subscribe_operator_events()
+    acts = await subscribe_operator_events(hub)
 
     await cut("operator_event", notified(db, "operator"))
     await emitted(db, "replayed")
 
-    again = await hub.subscribe_operator_events(await ended_with(acts))
+    again = await subscribe_operator_events(hub, await ended_with(acts))
     assert [event.event_type for event in await taken(again)] == ["replayed"]
 
 
 async def test_a_completion_subscription_goes_on_as_if_nothing_had_been(
     hub: Hub, db: Connection, cut: Cut, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ends = await hub.subscribe_completions()
+    ends = await subscribe_completions(hub)
     before = await completed(db)
     await taken(ends)
 
@@ -82,7 +85,7 @@ async def test_a_completion_subscription_goes_on_as_if_nothing_had_been(
 async def test_a_cut_of_one_family_is_nothing_to_the_others(
     hub: Hub, db: Connection, cut: Cut
 ) -> None:
-    history, acts = await hub.subscribe_lease_history(), await hub.subscribe_operator_events()
+    history, acts = await subscribe_lease_history(hub), await subscribe_operator_events(hub)
 
     await cut("lease_event", notified(db, "lease"))
     await emitted(db)
@@ -93,7 +96,7 @@ async def test_a_cut_of_one_family_is_nothing_to_the_others(
 
 
 async def test_an_idle_connection_that_is_cut_costs_nothing(hub: Hub, db: Connection) -> None:
-    history = await hub.subscribe_lease_history()
+    history = await subscribe_lease_history(hub)
     await claimed_many(db, 1)
     await taken(history)
     for row in await db.fetch(
@@ -106,13 +109,13 @@ async def test_an_idle_connection_that_is_cut_costs_nothing(hub: Hub, db: Connec
     try:
         [event] = await taken(history)
     except StreamDisconnected as lost:  # it was just about to be used
-        [event] = await taken(await hub.subscribe_lease_history(lost.cursor))
+        [event] = await taken(await subscribe_lease_history(hub, lost.cursor))
 
     assert event.execution_id == task.lease.execution_id
 
 
 async def test_a_listener_that_is_cut_costs_nothing(hub: Hub, db: Connection) -> None:
-    history = await hub.subscribe_lease_history()
+    history = await subscribe_lease_history(hub)
     for row in await db.fetch(LISTENING + " AND datname = current_database()"):
         await disconnected(db, row["pid"])
 
@@ -125,23 +128,23 @@ async def test_a_replay_that_is_cut_ends_or_goes_on_like_its_family(
     ff_dsn: str, db: Connection, cut: Cut
 ) -> None:
     async with opened(ff_dsn, memory=4) as hub:
-        ends, history = await hub.subscribe_completions(), await hub.subscribe_lease_history()
+        ends, history = await subscribe_completions(hub), await subscribe_lease_history(hub)
         old_ends, old_history = ends.cursor, history.cursor
         done = [await completed(db) for _ in range(12)]
         await taken(ends, 12)
         await taken(history, 24)
 
-        replay = await hub.subscribe_completions(old_ends)
+        replay = await subscribe_completions(hub, old_ends)
         replaying = _Begun(taken(replay, 12))
         await cut("completion_event", replaying)
         assert [event.execution_id for event in await replaying.task] == done
 
-        replay_of_leases = await hub.subscribe_lease_history(old_history)
+        replay_of_leases = await subscribe_lease_history(hub, old_history)
         ending = _Begun(ended_with(replay_of_leases))
         await cut("lease_event", ending)
         assert await ending.task == old_history
         assert hub.leases.is_reading
-        told = await taken(await hub.subscribe_lease_history(old_history), 24)
+        told = await taken(await subscribe_lease_history(hub, old_history), 24)
         assert [event.execution_id for event in told[::2]] == done
 
 

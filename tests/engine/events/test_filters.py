@@ -9,6 +9,9 @@ from flowfabric.engine.events.cursor import decode_cursor, encode_cursor
 from flowfabric.engine.events.families import Entry, Event
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_completions import subscribe_completions
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
+from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.errors import ValidationError
 from tests.engine.events.facts import claimed_many, completed, emitted, taken
 
@@ -76,24 +79,24 @@ async def test_a_filter_that_nothing_can_match_is_refused(
     hub: Hub, wanted: EventFilter, named: str
 ) -> None:
     for subscribe in (
-        hub.subscribe_completions,
-        hub.subscribe_lease_history,
-        hub.subscribe_operator_events,
+        subscribe_completions,
+        subscribe_lease_history,
+        subscribe_operator_events,
     ):
         with pytest.raises(ValidationError, match=f"^invalid_input: {named}"):
-            await subscribe(filter=wanted)
+            await subscribe(hub, filter=wanted)
     assert not hub.completions.is_reading
 
 
 async def test_a_subscriber_is_told_only_what_it_wants(hub: Hub, db: Connection) -> None:
-    by_name = await hub.subscribe_completions(filter=EventFilter(namespace="default"))
-    by_tag = await hub.subscribe_completions(filter=EventFilter(tag=("shop.tenant", "acme")))
+    by_name = await subscribe_completions(hub, filter=EventFilter(namespace="default"))
+    by_tag = await subscribe_completions(hub, filter=EventFilter(tag=("shop.tenant", "acme")))
     plain = await completed(db)
     acme = await completed(db, tags={"shop.tenant": "acme"})
     await completed(db, tags={"shop.tenant": "other"})
     last = await completed(db, tags={"shop.tenant": "acme", "shop.region": "eu"})
-    here = await hub.subscribe_completions(
-        encode_cursor(0), filter=EventFilter(partition=plain.partition_key)
+    here = await subscribe_completions(
+        hub, encode_cursor(0), filter=EventFilter(partition=plain.partition_key)
     )
 
     assert [event.execution_id for event in await taken(by_tag, 2)] == [acme, last]
@@ -102,9 +105,9 @@ async def test_a_subscriber_is_told_only_what_it_wants(hub: Hub, db: Connection)
 
 
 async def test_what_a_filter_drops_moves_the_cursor_all_the_same(hub: Hub, db: Connection) -> None:
-    nothing = await hub.subscribe_lease_history(filter=EventFilter(namespace="nobody"))
-    everything = await hub.subscribe_lease_history()
-    tagged = await hub.subscribe_lease_history(filter=EventFilter(tag=("shop.tenant", "acme")))
+    nothing = await subscribe_lease_history(hub, filter=EventFilter(namespace="nobody"))
+    everything = await subscribe_lease_history(hub)
+    tagged = await subscribe_lease_history(hub, filter=EventFilter(tag=("shop.tenant", "acme")))
     await claimed_many(db, 3)
     *_, third = await taken(everything, 3)
     last = await completed(db, tags={"shop.tenant": "acme"})
@@ -120,8 +123,8 @@ async def test_what_a_filter_drops_moves_the_cursor_all_the_same(hub: Hub, db: C
 async def test_an_event_without_a_namespace_is_told_to_those_who_ask_for_none(
     hub: Hub, db: Connection
 ) -> None:
-    everything = await hub.subscribe_operator_events()
-    named = await hub.subscribe_operator_events(filter=EventFilter(namespace="default"))
+    everything = await subscribe_operator_events(hub)
+    named = await subscribe_operator_events(hub, filter=EventFilter(namespace="default"))
     await emitted(db)
     execution = await completed(db)
     await emitted(db, "replayed", execution=execution)

@@ -9,6 +9,8 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_completions import subscribe_completions
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
 from tests import given
 from tests.engine.events.facts import claimed_many, completed, taken, true
 
@@ -18,7 +20,7 @@ Another = Callable[[], Awaitable[Connection]]
 async def test_a_gap_that_was_rolled_back_is_passed(
     hub: Hub, db: Connection, another: Another
 ) -> None:
-    history = await hub.subscribe_lease_history()
+    history = await subscribe_lease_history(hub)
     writer = await another()
     undone = writer.transaction()
     await undone.start()
@@ -35,7 +37,7 @@ async def test_a_gap_that_was_rolled_back_is_passed(
 async def test_a_writer_that_stays_open_delays_what_comes_behind_it_and_loses_nothing(
     hub: Hub, db: Connection, another: Another
 ) -> None:
-    history = await hub.subscribe_lease_history()
+    history = await subscribe_lease_history(hub)
     [before] = await claimed_many(db, 1)
     writer = await another()
     late = writer.transaction()
@@ -67,7 +69,7 @@ async def test_from_now_waits_for_writers_that_may_still_commit(
     await late.start()
     [slow] = await claimed_many(writer, 1)
     [quick] = await claimed_many(db, 1)
-    subscribing = asyncio.create_task(hub.subscribe_lease_history())
+    subscribing = asyncio.create_task(subscribe_lease_history(hub))
     await asyncio.sleep(0.05)
     assert not subscribing.done()
 
@@ -82,7 +84,7 @@ async def test_from_now_waits_for_writers_that_may_still_commit(
 async def test_an_old_cursor_is_served_while_a_writer_holds_up_what_is_new(
     hub: Hub, db: Connection, another: Another
 ) -> None:
-    live = await hub.subscribe_lease_history()
+    live = await subscribe_lease_history(hub)
     start = live.cursor
     old = [task.lease.execution_id for task in await claimed_many(db, 5)]
     await taken(live, 5)
@@ -93,7 +95,7 @@ async def test_an_old_cursor_is_served_while_a_writer_holds_up_what_is_new(
     await claimed_many(db, 1)
     await true(lambda: hub.leases.gap_age > 0)
 
-    replay = await hub.subscribe_lease_history(start)
+    replay = await subscribe_lease_history(hub, start)
 
     assert sorted(event.execution_id for event in await taken(replay, 5)) == sorted(old)
     await late.rollback()
@@ -103,7 +105,7 @@ async def test_an_old_cursor_is_served_while_a_writer_holds_up_what_is_new(
 async def test_many_gaps_and_more_events_than_one_page_arrive_in_order(
     hub: Hub, db: Connection, another: Another
 ) -> None:
-    history = await hub.subscribe_lease_history()
+    history = await subscribe_lease_history(hub)
     start = history.cursor
     writer = await another()
     for number in range(1, 31):
@@ -117,7 +119,7 @@ async def test_many_gaps_and_more_events_than_one_page_arrive_in_order(
     ]
 
     told = await taken(history, len(committed))
-    again = await taken(await hub.subscribe_lease_history(start), len(committed))
+    again = await taken(await subscribe_lease_history(hub, start), len(committed))
 
     assert [event.event_id for event in told] == committed
     assert again == told
@@ -126,7 +128,7 @@ async def test_many_gaps_and_more_events_than_one_page_arrive_in_order(
 async def test_a_row_that_cannot_be_understood_is_logged_and_passed(
     hub: Hub, db: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ends = await hub.subscribe_completions()
+    ends = await subscribe_completions(hub)
     start = ends.cursor
     await ends.aclose()
     first, strange, last = [await completed(db) for _ in range(3)]
@@ -137,7 +139,7 @@ async def test_a_row_that_cannot_be_understood_is_logged_and_passed(
             strange.uuid,
         )
         for cursor in (start, start):  # from the table, then from memory
-            again = await hub.subscribe_completions(cursor)
+            again = await subscribe_completions(hub, cursor)
             assert [event.execution_id for event in await taken(again, 2)] == [first, last]
         strange = await given.created(db)
     finally:

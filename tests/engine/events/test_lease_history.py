@@ -6,6 +6,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.lease_events import revoked_by
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
@@ -22,7 +23,7 @@ from tests.engine.events.facts import taken
 async def test_a_lease_is_told_with_all_that_is_known_of_it(
     hub: Hub, db: Connection, clock: Clock
 ) -> None:
-    history = await hub.subscribe_lease_history()
+    history = await subscribe_lease_history(hub)
     lease = await given.claimed(db, tags={"shop.tenant": "acme"})
     await clock.advance(2)
     await release(db, [lease])
@@ -60,7 +61,7 @@ async def test_the_story_of_an_execution_is_told_in_order(
     stopped = await given.claimed(db)
     await cancel_execution(db, stopped.execution_id, reason="no")
 
-    told = await taken(await hub.subscribe_lease_history(encode_cursor(0)), 11)
+    told = await taken(await subscribe_lease_history(hub, encode_cursor(0)), 11)
 
     assert [(str(event.kind), event.reason, event.revoked_by) for event in told] == [
         ("acquired", None, None),

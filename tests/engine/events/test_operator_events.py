@@ -6,6 +6,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.states import OperatorEventType
 from flowfabric.testing import Clock
 from tests import given
@@ -15,7 +16,7 @@ from tests.engine.events.facts import emitted, taken
 async def test_an_act_is_told_with_all_that_is_known_of_it(
     hub: Hub, db: Connection, clock: Clock
 ) -> None:
-    acts = await hub.subscribe_operator_events()
+    acts = await subscribe_operator_events(hub)
     execution = await given.created(db, tags={"shop.tenant": "acme"})
 
     await emitted(
@@ -35,7 +36,7 @@ async def test_an_act_is_told_with_all_that_is_known_of_it(
 
 
 async def test_an_act_on_a_flow_or_a_lane_names_no_execution(hub: Hub, db: Connection) -> None:
-    acts = await hub.subscribe_operator_events()
+    acts = await subscribe_operator_events(hub)
     flow = uuid4()
     await db.execute(
         "SELECT ff.emit_operator_event(3::smallint, NULL, $1, 'flow_cancel_requested', 'ann',"
@@ -54,7 +55,7 @@ async def test_an_act_on_a_flow_or_a_lane_names_no_execution(hub: Hub, db: Conne
 async def test_every_kind_of_act_is_understood(
     hub: Hub, db: Connection, what: OperatorEventType
 ) -> None:
-    acts = await hub.subscribe_operator_events()
+    acts = await subscribe_operator_events(hub)
 
     await emitted(db, what)
 

@@ -16,6 +16,7 @@ from flowfabric.db.transaction import repeated
 from flowfabric.engine.events.cursor import decode_cursor
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -96,7 +97,7 @@ class Follower:
     async def follow(self, cursor: bytes) -> None:
         while True:
             subscription = await repeated(
-                lambda cursor=cursor: self._hub.subscribe_lease_history(cursor)
+                lambda cursor=cursor: subscribe_lease_history(self._hub, cursor)
             )
             async with subscription:
                 try:
@@ -140,7 +141,7 @@ async def test_every_committed_event_is_seen_in_order_though_writers_are_late_an
     writers = [Writer(number, await another()) for number in range(WRITERS)]
     for writer in writers:
         await writer.create()
-    async with await hub.subscribe_lease_history() as now:
+    async with await subscribe_lease_history(hub) as now:
         start = now.cursor
     written, follower = asyncio.Event(), Follower(hub)
     following = asyncio.create_task(follower.follow(start))

@@ -9,6 +9,9 @@ import pytest
 from flowfabric.db.rows import Connection, positional
 from flowfabric.engine.events import completion_events, lease_events, operator_events
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_completions import subscribe_completions
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
+from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.errors import Unavailable
 from tests.engine.events.facts import taken
 
@@ -48,11 +51,11 @@ async def test_what_is_no_disconnect_is_raised_as_it_is(
 ) -> None:
     hub, table = absent
     subscription = {
-        "completion_event": hub.subscribe_completions,
-        "lease_event": hub.subscribe_lease_history,
-        "operator_event": hub.subscribe_operator_events,
+        "completion_event": subscribe_completions,
+        "lease_event": subscribe_lease_history,
+        "operator_event": subscribe_operator_events,
     }[table]
-    events = await subscription()
+    events = await subscription(hub)
     await db.execute(f"ALTER TABLE ff.{table} RENAME TO elsewhere")
     await db.execute("SELECT pg_notify('ff_wake', $1)", table.removesuffix("_event"))
 

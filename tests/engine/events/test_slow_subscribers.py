@@ -6,6 +6,7 @@ import asyncio
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
 from tests.engine.events.conftest import opened
 from tests.engine.events.facts import claimed_many, taken
 
@@ -22,7 +23,7 @@ async def test_a_stalled_subscriber_falls_behind_and_catches_up_without_loss(
     ff_dsn: str, db: Connection
 ) -> None:
     async with opened(ff_dsn, memory=MEMORY) as hub:
-        quick, stalled = await hub.subscribe_lease_history(), await hub.subscribe_lease_history()
+        quick, stalled = await subscribe_lease_history(hub), await subscribe_lease_history(hub)
         await claimed_many(db, 3)
         begun = await taken(stalled, 1)
         told = await taken(quick, 3)
@@ -45,7 +46,7 @@ async def test_a_page_that_is_larger_than_memory_reaches_everybody(
     ff_dsn: str, db: Connection
 ) -> None:
     async with opened(ff_dsn, memory=MEMORY) as hub:
-        one, two = await hub.subscribe_lease_history(), await hub.subscribe_lease_history()
+        one, two = await subscribe_lease_history(hub), await subscribe_lease_history(hub)
         await claimed_many(db, 900)
 
         first = await taken(one, 900)
@@ -58,11 +59,11 @@ async def test_others_go_on_while_a_subscriber_reads_the_table_for_itself(
     ff_dsn: str, db: Connection
 ) -> None:
     async with opened(ff_dsn, memory=MEMORY) as hub:
-        live = await hub.subscribe_lease_history()
+        live = await subscribe_lease_history(hub)
         start = live.cursor
         await claimed_many(db, 1000)
         await taken(live, 1000)
-        behind = await hub.subscribe_lease_history(start)
+        behind = await subscribe_lease_history(hub, start)
 
         async def catch_up() -> list[int]:
             return [event.event_id for event in await taken(behind, 1100)]

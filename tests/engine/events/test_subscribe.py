@@ -10,6 +10,9 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_completions import subscribe_completions
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
+from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.errors import Unavailable, ValidationError
 from tests.engine.events.facts import claimed_many, completed, emitted, taken, true
 
@@ -17,7 +20,7 @@ WAITERS = "SELECT count(*) FROM ff.waiter WHERE waiter_id LIKE '%-reader-%'"
 
 
 async def test_two_subscribers_share_one_reader_and_see_the_same(hub: Hub, db: Connection) -> None:
-    one, two = await hub.subscribe_lease_history(), await hub.subscribe_lease_history()
+    one, two = await subscribe_lease_history(hub), await subscribe_lease_history(hub)
     await claimed_many(db, 20)
 
     told = await asyncio.gather(taken(one, 20), taken(two, 20))
@@ -30,7 +33,7 @@ async def test_two_subscribers_share_one_reader_and_see_the_same(hub: Hub, db: C
 async def test_nobody_reads_when_nobody_subscribes(hub: Hub, db: Connection) -> None:
     assert not hub.leases.is_reading
 
-    one, two = await hub.subscribe_lease_history(), await hub.subscribe_lease_history()
+    one, two = await subscribe_lease_history(hub), await subscribe_lease_history(hub)
     await claimed_many(db, 1)
     await taken(one)
     assert hub.leases.is_reading
@@ -44,17 +47,17 @@ async def test_nobody_reads_when_nobody_subscribes(hub: Hub, db: Connection) -> 
 
 
 async def test_a_reader_that_ended_is_followed_by_another(hub: Hub, db: Connection) -> None:
-    first = await hub.subscribe_completions()
+    first = await subscribe_completions(hub)
     await first.aclose()
     missed = await completed(db)
 
-    second = await hub.subscribe_completions(first.cursor)
+    second = await subscribe_completions(hub, first.cursor)
 
     assert [event.execution_id for event in await taken(second)] == [missed]
 
 
 async def test_leaving_an_async_with_ends_the_subscription(hub: Hub, db: Connection) -> None:
-    async with await hub.subscribe_completions() as ends:
+    async with await subscribe_completions(hub) as ends:
         await completed(db)
         async for event in ends:
             assert event.cursor == ends.cursor
@@ -76,13 +79,13 @@ async def test_a_subscription_that_was_forgotten_is_missed_by_nobody(
 
 
 async def _after_one_act(hub: Hub, db: Connection) -> Any:
-    acts = await hub.subscribe_operator_events()
+    acts = await subscribe_operator_events(hub)
     await emitted(db)
     return acts
 
 
 async def test_closing_a_subscription_ends_a_wait_for_its_next_event(hub: Hub) -> None:
-    acts = await hub.subscribe_operator_events()
+    acts = await subscribe_operator_events(hub)
     waiting = asyncio.create_task(_all(acts))
     await asyncio.sleep(0)
 
@@ -95,9 +98,9 @@ async def test_closing_a_subscription_ends_a_wait_for_its_next_event(hub: Hub) -
 
 async def test_closing_the_hub_ends_every_subscription_quietly(hub: Hub, db: Connection) -> None:
     subscriptions = (
-        await hub.subscribe_completions(),
-        await hub.subscribe_lease_history(),
-        await hub.subscribe_operator_events(),
+        await subscribe_completions(hub),
+        await subscribe_lease_history(hub),
+        await subscribe_operator_events(hub),
     )
     waiting = [asyncio.create_task(_all(each)) for each in subscriptions]
     await asyncio.sleep(0)
@@ -108,11 +111,11 @@ async def test_closing_the_hub_ends_every_subscription_quietly(hub: Hub, db: Con
         assert await asyncio.gather(*waiting) == [[], [], []]
     assert await db.fetchval(WAITERS) == 0
     with pytest.raises(Unavailable):
-        await hub.subscribe_completions()
+        await subscribe_completions(hub)
 
 
 async def test_a_subscription_that_had_not_begun_ends_with_the_hub(hub: Hub) -> None:
-    acts = await hub.subscribe_operator_events()
+    acts = await subscribe_operator_events(hub)
 
     await hub.close()
 
@@ -125,7 +128,7 @@ async def _all(subscription: Any) -> list[Any]:
 
 
 async def test_a_wait_that_was_given_up_costs_no_event(hub: Hub, db: Connection) -> None:
-    history = await hub.subscribe_lease_history()
+    history = await subscribe_lease_history(hub)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await anext(history)
@@ -138,12 +141,12 @@ async def test_a_wait_that_was_given_up_costs_no_event(hub: Hub, db: Connection)
 
 async def test_a_bad_cursor_is_refused_before_anything_is_read(hub: Hub) -> None:
     for subscribe in (
-        hub.subscribe_completions,
-        hub.subscribe_lease_history,
-        hub.subscribe_operator_events,
+        subscribe_completions,
+        subscribe_lease_history,
+        subscribe_operator_events,
     ):
         with pytest.raises(ValidationError, match=r"^invalid_input: cursor '03'"):
-            await subscribe(b"\x03")
+            await subscribe(hub, b"\x03")
 
     assert not hub.completions.is_reading
 

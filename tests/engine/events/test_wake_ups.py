@@ -9,6 +9,9 @@ from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
 from flowfabric.db.waiter import register
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.events.subscribe_completions import subscribe_completions
+from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
+from flowfabric.engine.events.subscribe_operator_events import subscribe_operator_events
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -26,9 +29,9 @@ A_POLL = 4.0
 
 
 async def test_events_arrive_long_before_the_next_poll(hub: Hub, db: Connection) -> None:
-    ends = await hub.subscribe_completions()
-    history = await hub.subscribe_lease_history()
-    acts = await hub.subscribe_operator_events()
+    ends = await subscribe_completions(hub)
+    history = await subscribe_lease_history(hub)
+    acts = await subscribe_operator_events(hub)
     await asyncio.sleep(0.1)  # every reader rests now
 
     began = time.monotonic()
@@ -50,9 +53,9 @@ async def test_where_listening_is_off_everything_arrives_by_polling(
     ff_dsn: str, db: Connection
 ) -> None:
     async with opened(ff_dsn, listen=False) as hub:
-        ends = await hub.subscribe_completions()
-        history = await hub.subscribe_lease_history()
-        acts = await hub.subscribe_operator_events()
+        ends = await subscribe_completions(hub)
+        history = await subscribe_lease_history(hub)
+        acts = await subscribe_operator_events(hub)
         for _ in range(3):
             done = await completed(db)
             await emitted(db)
@@ -66,9 +69,9 @@ async def test_where_listening_is_off_everything_arrives_by_polling(
 
 async def test_a_reader_holds_no_connection_while_it_waits(ff_dsn: str, db: Connection) -> None:
     async with opened(ff_dsn, pool_size=1) as hub:
-        ends = await hub.subscribe_completions()
-        history = await hub.subscribe_lease_history()
-        acts = await hub.subscribe_operator_events()
+        ends = await subscribe_completions(hub)
+        history = await subscribe_lease_history(hub)
+        acts = await subscribe_operator_events(hub)
         await completed(db)
         await emitted(db)
 
