@@ -1,7 +1,9 @@
--- backward_compatible
--- Forgets these executions and everything that is kept by execution. A migration that adds a table with an
--- execution's id replaces this function; a test compares.
-CREATE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[]) RETURNS void
+-- Deletes executions with every row that has their id, and flows that have no member left. A new table
+-- with an execution's id must be added here; a test compares.
+--
+-- The planner settings are bound, because batches are small and tables are large: every delete must
+-- look rows up by key, whatever the tables' sizes were when the cached plans were made.
+CREATE OR REPLACE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[]) RETURNS void
     LANGUAGE plpgsql VOLATILE
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
