@@ -24,9 +24,8 @@ _OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, t
            SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
               AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
-                       SELECT FROM ff.flow_summary s
-                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
-                          AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
+                       SELECT FROM ff.settled_flow s
+                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
               AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
               AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
               AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
@@ -61,9 +60,8 @@ SELECT count(*) AS moved
    AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
    AND e.lifecycle_phase = 'terminal'
    AND (e.flow_id IS NULL OR EXISTS (
-            SELECT FROM ff.flow_summary s
-             WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
-               AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
+            SELECT FROM ff.settled_flow s
+             WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
    AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
    AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
    AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
@@ -77,9 +75,8 @@ WITH old AS (         -- by what each lane says; 0 keeps
            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
               AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
-                       SELECT FROM ff.flow_summary s
-                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
-                          AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
+                       SELECT FROM ff.settled_flow s
+                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
               AND e.terminal_at_ms <= ff.now_ms() - coalesce(l.retention_ms, %(default_ms)s::bigint)
             ORDER BY e.terminal_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
      WHERE l.retention_ms IS DISTINCT FROM 0
