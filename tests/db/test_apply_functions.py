@@ -90,6 +90,19 @@ def test_migrations_call_no_function_of_ours() -> None:
         assert "FUNCTION" not in bare(migration.sql).upper().replace("DROP FUNCTION", "")
 
 
+def test_functions_whose_plans_are_cached_bind_the_settings_of_the_planner() -> None:
+    small = {"partition_config"}
+    unbound = {
+        function.name
+        for function in KEPT
+        if "LANGUAGE plpgsql" in function.sql
+        and set(re.findall(r"\b(?:FROM|JOIN) ff\.(\w+)\b(?! ?\()", bare(function.sql))) - small
+        and "SET enable_seqscan = off" not in function.sql
+    }
+
+    assert unbound == set()
+
+
 def test_functions_that_call_each_other_in_a_circle_are_refused() -> None:
     with pytest.raises(CycleError):
         callees_first([made_up("a", "ff.b()"), made_up("b", "ff.a()")])

@@ -1125,9 +1125,11 @@ BEGIN
        OR EXISTS (SELECT FROM unnest(capabilities) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', left(requires::text, 200));
     END IF;
+    -- session_user has collation "C". One argument with it would make every text in the called function
+    -- compare in "C", which no index of ours is in.
     SELECT * INTO answer FROM ff.create_execution(
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
-        ARRAY['json'], ARRAY['sql:' || session_user], ARRAY[policy],
+        ARRAY['json'], ARRAY['sql:' || session_user COLLATE "default"], ARRAY[policy],
         ARRAY[home],
         ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
         ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
@@ -1143,6 +1145,7 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.wake(rung_topic text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
     IF EXISTS (SELECT FROM ff.waiter
