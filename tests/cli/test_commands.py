@@ -2,6 +2,7 @@
 
 import pytest
 
+from flowfabric.db.apply_functions import functions
 from flowfabric.db.migrate import needed_version
 from flowfabric.db.rows import Connection
 from flowfabric.ids import ExecutionId
@@ -80,8 +81,30 @@ async def test_an_unmigrated_database_says_what_to_run(bare: Shell, ff_server: T
 
     assert "ff migrate" in line
     assert len(first.json["applied"]) == first.json["version"] == needed_version()
-    assert second.json["applied"] == []
+    assert first.json["functions"] == [function.name for function in functions()]
+    assert second.json == {
+        "applied": [],
+        "functions": [],
+        "dropped": [],
+        "version": needed_version(),
+    }
     assert (after.code, "No lanes yet" in after.out) == (0, True)
+
+
+async def test_migrate_says_what_it_applied(bare: Shell, ff_server: TestServer) -> None:
+    dsn = await ff_server.create_empty()
+    try:
+        first = await bare.ff("migrate", "--database-url", dsn)
+        second = await bare.ff("migrate", "--database-url", dsn)
+    finally:
+        await ff_server.drop(dsn)
+
+    assert "applied 0001_initial" in first.out
+    assert "applied function claimable" in first.out
+    assert second.out.split("\n")[:2] == [
+        "Up to date.",
+        f"The schema is at version {needed_version()}.",
+    ]
 
 
 async def test_submit_creates_an_execution_and_warns_that_nobody_runs_it(
@@ -194,11 +217,27 @@ async def test_the_doctor_finds_a_missing_schema(bare: Shell, ff_server: TestSer
     }
 
 
+async def test_the_doctor_names_functions_that_differ(shell: Shell, db: Connection) -> None:
+    await db.execute("UPDATE ff.function_annotation SET checksum = '' WHERE name = 'claimable'")
+    await db.execute("DROP FUNCTION ff.submit")
+
+    answer = await shell.ff("doctor", "--json")
+
+    [finding] = [finding for finding in answer.json if finding["check"] == "functions"]
+    assert finding == {
+        "check": "functions",
+        "verdict": "warn",
+        "found": "not as in this program: claimable, submit",
+        "advice": "Run: ff migrate",
+    }
+
+
 async def test_the_doctor_examines_a_migrated_database(shell: Shell) -> None:
     answer = await shell.ff("doctor", "--json")
 
     findings = {finding["check"]: finding for finding in answer.json}
     assert findings["schema"]["verdict"] == "ok"
+    assert findings["functions"]["verdict"] == "ok"
     assert findings["wake-ups"]["verdict"] == "ok"
     assert findings["sweeps"]["verdict"] == "ok"
     failed = [check for check, finding in findings.items() if finding["verdict"] == "fail"]

@@ -54,7 +54,7 @@ async def test_who_forgot_what_is_kept(ff: Inside, db: Connection) -> None:
 
     [action] = await actions(db)
     assert (action.event_type, action.actor) == ("retention_trimmed", who())
-    assert action.details == {"lane_id": "default", "retention_ms": 0, "forgotten": 1}
+    assert action.details == {"lane_id": "default", "retention_ms": 0, "deleted": 1}
 
 
 async def test_the_same_for_programs(ff: Inside, db: Connection) -> None:
@@ -64,8 +64,8 @@ async def test_the_same_for_programs(ff: Inside, db: Connection) -> None:
     first = await ff(*TRIM, "--older-than", "0", "-y", "--json")
     second = await ff(*TRIM, "--older-than", "0", "--json")
 
-    assert first.json == {"forgotten": 3}
-    assert second.json == {"forgotten": 0}
+    assert first.json == {"deleted": 3}
+    assert second.json == {"deleted": 0}
 
 
 async def test_only_of_a_namespace_or_with_a_tag(ff: Inside, db: Connection) -> None:
@@ -79,7 +79,7 @@ async def test_only_of_a_namespace_or_with_a_tag(ff: Inside, db: Connection) -> 
 
     for narrower in (("--namespace", "acme"), ("--tag", "shop.tenant=acme")):
         answer = await ff(*TRIM, "--older-than", "0", *narrower, "--yes", "--json")
-        assert answer.json == {"forgotten": 1}
+        assert answer.json == {"deleted": 1}
     assert await left(db) == 2
 
 
@@ -100,7 +100,7 @@ async def test_more_than_one_batch_is_forgotten(ff: Inside, db: Connection) -> N
 
     answer = await ff(*TRIM, "--older-than", "0", "--yes", "--json")
 
-    assert answer.json == {"forgotten": 701}
+    assert answer.json == {"deleted": 701}
     assert await left(db) == 0
 
 

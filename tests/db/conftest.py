@@ -15,7 +15,7 @@ DO $$
 DECLARE filled text;
 BEGIN
     SELECT string_agg(format('ff.%I', tablename), ', ') INTO filled FROM pg_tables
-     WHERE schemaname = 'ff' AND tablename <> 'migration_annotation';
+     WHERE schemaname = 'ff' AND tablename NOT LIKE '%annotation';
     EXECUTE 'TRUNCATE ' || filled;
 END
 $$

@@ -20,7 +20,7 @@ DECLARE
     filled text;
 BEGIN
     FOR filled IN SELECT tablename FROM pg_tables
-                   WHERE schemaname = 'ff' AND tablename <> 'migration_annotation' LOOP
+                   WHERE schemaname = 'ff' AND tablename NOT LIKE '%annotation' LOOP
         EXECUTE format('DELETE FROM ff.%I', filled);
     END LOOP;
 END

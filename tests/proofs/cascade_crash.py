@@ -31,7 +31,7 @@ EMPTY: Final = """
 DO $$
 BEGIN
     EXECUTE (SELECT 'TRUNCATE ' || string_agg(format('ff.%I', tablename), ', ') FROM pg_tables
-              WHERE schemaname = 'ff' AND tablename <> 'migration_annotation');
+              WHERE schemaname = 'ff' AND tablename NOT LIKE '%annotation');
 END
 $$
 """

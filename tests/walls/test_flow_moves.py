@@ -144,8 +144,8 @@ class Walk:
         born = [
             given.new(execution_id=child_id(parent, 0, index, kind="job")) for index in range(2)
         ]
-        await self.engine.spawn_children(lease, born, wait=wait, policy=AnyOf())
-        await self.engine.wait_children([ChildWait(lease=lease, waits=(wait,))])
+        await self.engine.spawn_children(lease, born, group=wait, policy=AnyOf())
+        await self.engine.wait_children([ChildWait(lease=lease, groups=(wait,))])
 
     async def dispatch(self) -> None:
         await transact(self.engine.pool, "walk", dispatch_completions)

@@ -13,6 +13,7 @@ from tests.walls.sources import Constant, statements
 
 GLOBAL = {
     "lane_registry",
+    "function_annotation",
     "migration_annotation",
     "partition_config",
     "route",

@@ -1,4 +1,4 @@
-"""`schema.sql` is what the migrations leave."""
+"""`schema.sql` is what the migrations and functions leave, and says what tables are for."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ async def test_every_kind_of_change_shows(db: Connection) -> None:
         "CREATE FUNCTION ff.extra() RETURNS integer LANGUAGE sql RETURN 1",
         "CREATE OR REPLACE FUNCTION ff.extra() RETURNS integer LANGUAGE sql RETURN 2",
         "CREATE VIEW ff.seen AS SELECT 1 AS one",
+        "COMMENT ON TABLE ff.extra IS 'more'",
+        "COMMENT ON COLUMN ff.extra.id IS 'its number'",
+        "COMMENT ON VIEW ff.seen IS 'a look'",
         "CREATE TRIGGER touched BEFORE UPDATE ON ff.extra FOR EACH ROW"
         " EXECUTE FUNCTION suppress_redundant_updates_trigger()",
     ):
@@ -42,3 +45,12 @@ async def test_every_kind_of_change_shows(db: Connection) -> None:
         described = await describe_schema(db)
         assert described not in seen, change
         seen.append(described)
+
+
+async def test_every_table_and_view_says_what_it_is_for(db: Connection) -> None:
+    silent = await db.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'ff'::regnamespace"
+        " AND relkind IN ('r', 'p', 'v') AND obj_description(oid, 'pg_class') IS NULL"
+    )
+
+    assert [row["relname"] for row in silent] == []

@@ -35,6 +35,7 @@ OWNER = {
     "ff.worker_registry": "workers",
     "ff.worker_registry_event": "workers",
     "ff.waiter": "db",
+    "ff.function_annotation": "db",
     "ff.migration_annotation": "db",
     "ff.partition_config": "db",
     "ff_testing.clock": "testing",
@@ -61,7 +62,7 @@ WRITES_OF_FUNCTIONS = {
         "ff.lane_registry",
     },
     "emit_operator_event": {"ff.operator_event"},
-    "forget_executions": {
+    "delete_executions": {
         "ff.attempt",
         "ff.cancel_backlog",
         "ff.cancel_backlog_member",
@@ -223,6 +224,12 @@ def test_a_statement_takes_its_time_from_ff_now_ms_and_leaves_no_session_state(
     constant: Constant,
 ) -> None:
     assert FORBIDDEN.search(bare(constant.text).replace("ff.now_ms(", "(")) is None
+
+
+def test_only_the_migrations_take_an_advisory_lock() -> None:
+    taken = {label(each) for each in constants() if re.search(r"pg_(try_)?advisory", each.text)}
+
+    assert taken == {"flowfabric.db.migrate.LEDGER_LOCK"}
 
 
 # Can these tests see what they look for?

@@ -5,16 +5,28 @@ from __future__ import annotations
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.output import AsJson, DatabaseUrl, console, print_json
 from flowfabric.db.migrate import migrate as apply
-from flowfabric.db.migrate import needed_version
 
 
 def migrate(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Apply the migrations that the database does not have yet."""
+    """Apply the migrations and functions that the database does not have yet."""
     done = run(apply(resolve(database_url)))
+    migrations = [f"{migration.version:04d}_{migration.name}" for migration in done.migrations]
     if as_json:
-        names = [f"{migration.version:04d}_{migration.name}" for migration in done]
-        print_json({"applied": names, "version": needed_version()})
+        print_json(
+            {
+                "applied": migrations,
+                "functions": done.functions,
+                "dropped": done.dropped,
+                "version": done.version,
+            }
+        )
         return
-    for migration in done:
-        console.print(f"applied [b]{migration.version:04d}_{migration.name}[/b]")
-    console.print(f"The schema is at version {needed_version()}.")
+    for migration in migrations:
+        console.print(f"applied [b]{migration}[/b]")
+    for function in done.functions:
+        console.print(f"applied function [b]{function}[/b]")
+    for function in done.dropped:
+        console.print(f"dropped function [b]{function}[/b]")
+    if not (migrations or done.functions or done.dropped):
+        console.print("Up to date.")
+    console.print(f"The schema is at version {done.version}.")

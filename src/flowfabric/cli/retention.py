@@ -47,11 +47,11 @@ def trim(
         namespace=namespace,
         tag=None if tag is None else next(iter(parse_tags([tag]).items())),
     )
-    forgotten = ask(database_url, lambda engine: _trim(engine, wanted, length, yes))
+    deleted = ask(database_url, lambda engine: _trim(engine, wanted, length, yes))
     if as_json:
-        print_json({"forgotten": forgotten})
+        print_json({"deleted": deleted})
     else:
-        console.print(f"forgot {counted(forgotten, 'execution')}")
+        console.print(f"forgot {counted(deleted, 'execution')}")
 
 
 async def _trim(engine: Engine, wanted: Trim, length: timedelta, yes: bool) -> int:
@@ -65,10 +65,10 @@ async def _trim(engine: Engine, wanted: Trim, length: timedelta, yes: bool) -> i
         f"more than {spoken(length)} ago?",
         yes=yes,
     )
-    forgotten = 0
+    deleted = 0
     with Progress(transient=True, console=Console(stderr=True)) as progress:
         bar = progress.add_task("", total=many)
         while (moved := await engine.trim_retention(wanted, actor=who())) > 0:
-            forgotten += moved
-            progress.update(bar, completed=forgotten)
-    return forgotten
+            deleted += moved
+            progress.update(bar, completed=deleted)
+    return deleted

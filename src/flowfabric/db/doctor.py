@@ -10,6 +10,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.db.apply_functions import differing_functions
 from flowfabric.db.listen import CHANNEL
 from flowfabric.db.migrate import applied, needed_version
 from flowfabric.db.pool import connect
@@ -91,7 +92,10 @@ async def examine(dsn: str) -> list[Finding]:
         facts = await fetch_one(conn, EXAMINE, _Facts)
         here = time.time()
         findings = [*_settings(facts), _clock(facts, here), await _schema(conn)]
-        if findings[-1].verdict is not Verdict.FAIL:
+        schema = findings[-1].verdict
+        if schema is Verdict.OK:  # the functions of a newer schema are not ours to compare
+            findings.append(await _functions(conn))
+        if schema is not Verdict.FAIL:
             findings.append(await _sweeps(conn))
         findings.append(await _listen(conn))
         return findings
@@ -195,6 +199,16 @@ async def _schema(conn: Connection) -> Finding:
         )
     verdict = Verdict.OK if found == needed else Verdict.WARN
     return _check("schema", f"version {found}", verdict, "Newer than this program: upgrade it.")
+
+
+async def _functions(conn: Connection) -> Finding:
+    differ = await differing_functions(conn)
+    return _check(
+        "functions",
+        f"not as in this program: {', '.join(differ)}" if differ else "as in this program",
+        Verdict.WARN if differ else Verdict.OK,
+        "Run: ff migrate",
+    )
 
 
 async def _sweeps(conn: Connection) -> Finding:

@@ -1,18 +1,30 @@
-"""Plain-SQL migrations: applied in order by an explicit command, each in its own transaction."""
+"""Brings a database to the schema of this version: tables by migrations, then functions.
+
+`migrations/NNNN_name.sql` changes tables and views. Each file is applied once, in order, and is not
+edited after a release. It calls no function of ours: on an empty database there is none yet.
+
+`functions/<name>.sql` holds one function. It is applied again whenever its text changes. Only a new
+signature needs a migration: one that drops the old function (see `apply_functions`).
+
+A run is a series of short transactions. Each takes the ledger lock, reads what was applied and
+applies the next missing migration. The transaction that applies the last one applies the functions
+too, so a version in the ledger means that its functions are there. A run that dies has committed
+whole steps only, and the next run goes on after them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import resources
 from typing import Final, LiteralString, TypeVar
 
-import asyncpg
 import msgspec
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.db.apply_functions import Changed, apply_functions
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection, execute, fetch_all
@@ -26,7 +38,20 @@ CREATE TABLE IF NOT EXISTS ff.migration_annotation (
     applied_at_ms       bigint NOT NULL,
     backward_compatible boolean NOT NULL,
     checksum            text NOT NULL
-)
+);
+COMMENT ON TABLE ff.migration_annotation IS 'One row per applied migration.';
+COMMENT ON COLUMN ff.migration_annotation.backward_compatible IS
+    'May code that does not know the migration work on the schema after it?';
+COMMENT ON COLUMN ff.migration_annotation.checksum IS 'SHA-256 of the file that was applied.';
+CREATE TABLE IF NOT EXISTS ff.function_annotation (
+    name          text PRIMARY KEY,
+    checksum      text NOT NULL,
+    applied_at_ms bigint NOT NULL
+);
+COMMENT ON TABLE ff.function_annotation IS
+    'One row per SQL function that ff migrate applied. Only functions listed here are dropped.';
+COMMENT ON COLUMN ff.function_annotation.checksum IS
+    'SHA-256 of the file that was applied; a file that differs is applied again.'
 """
 
 LEDGER_EXISTS: Final[LiteralString] = """
@@ -39,15 +64,23 @@ APPLIED: Final[LiteralString] = """
 SELECT version, name, backward_compatible, checksum FROM ff.migration_annotation ORDER BY version
 """
 
+# Not ff.now_ms(), which is created after the migrations.
 ANNOTATE: Final[LiteralString] = """
 -- db.migrate: record one
 INSERT INTO ff.migration_annotation (version, name, applied_at_ms, backward_compatible, checksum)
-VALUES (%(version)s, %(name)s, ff.now_ms(), %(backward_compatible)s, %(checksum)s)
+VALUES (%(version)s, %(name)s, floor(date_part('epoch', statement_timestamp()) * 1000)::bigint,
+        %(backward_compatible)s, %(checksum)s)
 """
 
-# Two deployments migrating at once take turns; the lock is the ledger's own and short-lived.
-TAKE_TURN: Final[LiteralString] = "LOCK TABLE ff.migration_annotation IN SHARE ROW EXCLUSIVE MODE"
-BE_BRIEF: Final[LiteralString] = "SET LOCAL lock_timeout = '3s'"
+# Two deployments that migrate at once: the second waits here for each step of the first, for as
+# long as the statement timeout allows. Nothing else takes this lock. It ends with the transaction,
+# so a run that dies never leaves it behind, also not behind a pooler.
+LEDGER_LOCK: Final[LiteralString] = """
+SET LOCAL lock_timeout = 0;
+SELECT pg_advisory_xact_lock(hashtextextended('flowfabric.migrate', 0))
+"""
+# On tables it waits briefly: statements of workers queue behind a lock that is waited for.
+LOCK_TIMEOUT: Final[LiteralString] = "SET LOCAL lock_timeout = '3s'"
 
 _COMPATIBLE: Final = "-- backward_compatible"
 _TRIES: Final = 10
@@ -66,12 +99,29 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """One line of the ledger."""
+    """One row of `ff.migration_annotation`."""
 
     version: int
     name: str
     backward_compatible: bool
     checksum: str
+
+
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run applied and dropped, in order, and the version of the schema afterwards."""
+
+    migrations: Sequence[Migration]
+    functions: Sequence[str]
+    dropped: Sequence[str]
+    version: int
+
+
+class _Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What one transaction did; `functions` is None while migrations are still missing."""
+
+    migration: Migration | None
+    functions: Changed | None
+    version: int
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -109,27 +159,34 @@ async def applied(conn: Connection) -> list[Applied]:
     return await fetch_all(conn, APPLIED, Applied) if ledger.found else []
 
 
-async def migrate(dsn: str) -> list[Migration]:
-    """Bring the database to this version; what was applied now, in order.
+async def migrate(dsn: str) -> Migrated:
+    """Bring the database to this version; applied is what was missing or has changed.
 
-    Raises `Unavailable` when an applied file differs from the one shipped: history is not edited.
+    On a database that is ahead of this version nothing is changed, functions included: they belong
+    to the newer release. Raises `Unavailable` when an applied migration differs from the shipped
+    one, when a function cannot be replaced, or when a lock stays taken.
     """
     conn = await connect(DatabaseConfig(dsn=dsn, statement_timeout=600.0), role="migrate")
     try:
         await _encoding_must_be_utf8(conn)
-        await _patiently(lambda: _prepare(conn))
-        return [
-            migration
-            for migration in migrations()
-            if await _patiently(lambda migration=migration: _apply(conn, migration))
-        ]
+        done: list[Migration] = []
+        while True:
+            step = await _with_retry_on_lock(lambda: _step(conn))
+            if step.migration is not None:
+                done.append(step.migration)
+            if step.functions is not None:
+                return Migrated(
+                    migrations=done,
+                    functions=step.functions.applied,
+                    dropped=step.functions.dropped,
+                    version=step.version,
+                )
     finally:
         await conn.close()
 
 
-async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
-    """Run a step, again while a lock is taken: it waits briefly each time, so that it holds up
-    nobody who queues behind it."""
+async def _with_retry_on_lock(step: Callable[[], Awaitable[T]]) -> T:
+    """Run a step, and again while a table that it changes is locked."""
     tries = 0
     while True:
         try:
@@ -142,43 +199,49 @@ async def _patiently(step: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(random.uniform(0.1, 1.0))
 
 
-async def _prepare(conn: Connection) -> None:
-    """The ledger exists; of two who make it at once, the second looks again."""
-    if await applied(conn):
-        return
-    try:
-        await conn.execute(PREPARE_LEDGER)
-    except (
-        asyncpg.UniqueViolationError,
-        asyncpg.DuplicateSchemaError,
-        asyncpg.DuplicateTableError,
-    ) as error:
-        raise SerializationConflict(f"somebody else prepares the ledger: {error}") from error
-
-
-async def _apply(conn: Connection, migration: Migration) -> bool:
-    with translated(f"-- db.migrate: {migration.version:04d}_{migration.name}\n"):
+async def _step(conn: Connection) -> _Step:
+    """One transaction: the next missing migration, and after the last one the functions."""
+    with translated("-- db.migrate\n"):
         async with conn.transaction():
-            await conn.execute(BE_BRIEF)
-            await conn.execute(TAKE_TURN)
-            known = {line.version: line for line in await applied(conn)}.get(migration.version)
-            if known is not None:
-                if known.checksum != migration.checksum:
-                    raise Unavailable(
-                        "migrate",
-                        f"{migration.version:04d}_{known.name} was applied in another form",
-                    )
-                return False
-            await conn.execute(migration.sql)
-            await execute(
-                conn,
-                ANNOTATE,
-                version=migration.version,
-                name=migration.name,
-                backward_compatible=migration.backward_compatible,
-                checksum=migration.checksum,
+            await conn.execute(LEDGER_LOCK)
+            await conn.execute(LOCK_TIMEOUT)
+            ledger = await applied(conn)
+            if not ledger:
+                await conn.execute(PREPARE_LEDGER)
+            missing = _missing(ledger)
+            if missing:
+                await _apply(conn, missing[0])
+            version = missing[0].version if missing else ledger[-1].version
+            functions = None
+            if len(missing) <= 1:
+                ahead = version > needed_version()
+                functions = Changed() if ahead else await apply_functions(conn)
+    return _Step(migration=missing[0] if missing else None, functions=functions, version=version)
+
+
+def _missing(ledger: Sequence[Applied]) -> list[Migration]:
+    """The shipped migrations that the ledger does not have."""
+    known = {row.version: row for row in ledger}
+    for migration in migrations():
+        row = known.get(migration.version)
+        if row is not None and row.checksum != migration.checksum:
+            raise Unavailable(
+                "migrate", f"{migration.version:04d}_{row.name} was applied in another form"
             )
-    return True
+    return [migration for migration in migrations() if migration.version not in known]
+
+
+async def _apply(conn: Connection, migration: Migration) -> None:
+    with translated(f"-- db.migrate: {migration.version:04d}_{migration.name}\n"):
+        await conn.execute(migration.sql)
+    await execute(
+        conn,
+        ANNOTATE,
+        version=migration.version,
+        name=migration.name,
+        backward_compatible=migration.backward_compatible,
+        checksum=migration.checksum,
+    )
 
 
 ENCODING: Final[LiteralString] = """

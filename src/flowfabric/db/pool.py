@@ -25,6 +25,9 @@ _CLOSE_WITHIN: Final = 5.0
 
 # Every statement of ours starts from few rows and follows indexes. A plan made while a table was
 # small must not read the whole of it once it has grown.
+# Behind a pooler these settings are not sent and not needed: no statement is prepared, so each is
+# planned for the tables as they are. What is cached there too, the plans of plpgsql functions, has
+# the settings bound to the function.
 OWN_PLANS: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
 
 if TYPE_CHECKING:

@@ -1,12 +1,13 @@
 """The `ff` schema as the catalogs hold it, written as one text that is equal on every Postgres.
 
 `python -m flowfabric.db.schema` writes it to `schema.sql`, the page to read instead of the
-migrations; a test compares both.
+migrations and functions; a test compares both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Final, LiteralString
@@ -22,7 +23,7 @@ from flowfabric.db.rows import Connection, execute, fetch_all
 SCHEMA_SQL: Final = Path(__file__).with_name("schema.sql")
 
 HEADER: Final = """\
--- The schema `ff` as the migrations leave it.
+-- The schema `ff` as the migrations and functions leave it.
 -- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
 """
 
@@ -73,18 +74,39 @@ SELECT t.relname::text AS table_name, c.relname::text AS name,
  ORDER BY t.relname COLLATE "C", c.relname COLLATE "C"
 """
 
+VIEWS: Final[LiteralString] = """
+-- db.schema: the views
+SELECT c.relname::text AS table_name, c.relname::text AS name, pg_get_viewdef(c.oid) AS definition
+  FROM pg_class c
+ WHERE c.relnamespace = 'ff'::regnamespace AND c.relkind = 'v'
+ ORDER BY c.relname COLLATE "C"
+"""
+
+COMMENTS: Final[LiteralString] = """
+-- db.schema: what is written about tables, views and columns
+SELECT c.relname::text AS table_name, coalesce(a.attname::text, '') AS name,
+       format('COMMENT ON %%s %%s IS %%L;',
+              CASE WHEN a.attname IS NOT NULL THEN 'COLUMN'
+                   WHEN c.relkind = 'v' THEN 'VIEW' ELSE 'TABLE' END,
+              concat_ws('.', c.oid::regclass, a.attname), d.description) AS definition
+  FROM pg_class c
+  JOIN pg_description d ON (d.objoid, d.classoid) = (c.oid, 'pg_class'::regclass)
+  LEFT JOIN pg_attribute a ON (a.attrelid, a.attnum) = (c.oid, d.objsubid) AND d.objsubid > 0
+ WHERE c.relnamespace = 'ff'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+ ORDER BY c.relname COLLATE "C", d.objsubid
+"""
+
 ROUTINES: Final[LiteralString] = """
--- db.schema: views, functions and triggers
-SELECT format('CREATE VIEW %%s AS%%s', c.oid::regclass, E'\\n' || pg_get_viewdef(c.oid)) AS text
-  FROM pg_class c WHERE c.relnamespace = 'ff'::regnamespace AND c.relkind = 'v'
- UNION ALL
-SELECT rtrim(pg_get_functiondef(p.oid), E'\\n') || ';'
+-- db.schema: functions and triggers
+SELECT rtrim(pg_get_functiondef(p.oid), E'\\n') || ';' AS text
   FROM pg_proc p WHERE p.pronamespace = 'ff'::regnamespace AND p.prokind IN ('f', 'p')
  UNION ALL
 SELECT pg_get_triggerdef(g.oid) || ';'
   FROM pg_trigger g JOIN pg_class c ON c.oid = g.tgrelid
  WHERE c.relnamespace = 'ff'::regnamespace AND NOT g.tgisinternal
 """
+
+_ONE_TABLE: Final = re.compile(r"\n +FROM ff\.(\w+)(?: (\w+))?(?:\n|;)")
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -139,20 +161,37 @@ async def describe_schema(conn: Connection) -> str:
         indexes: defaultdict[str, list[str]] = defaultdict(list)
         for index in await fetch_all(conn, INDEXES, _Part):
             indexes[index.table_name].append(f"{index.definition};\n")
+        comments: defaultdict[str, str] = defaultdict(str)
+        for comment in await fetch_all(conn, COMMENTS, _Part):
+            comments[comment.table_name] += f"{comment.definition}\n"
         tables = [
-            "\n" + _create(table, lines[table.name]) + "".join(indexes[table.name])
+            f"\n{_create(table, lines[table.name])}"
+            f"{''.join(indexes[table.name])}{comments[table.name]}"
             for table in await fetch_all(conn, TABLES, _Table)
+        ]
+        views = [
+            f"\nCREATE VIEW ff.{view.name} AS\n{_same_on_every_version(view.definition)}\n"
+            f"{comments[view.name]}"
+            for view in await fetch_all(conn, VIEWS, _Part)
         ]
         routines = sorted(
             f"\n{routine.text}\n" for routine in await fetch_all(conn, ROUTINES, _Text)
         )
-    return HEADER + "".join(tables + routines)
+    return HEADER + "".join(tables + views + routines)
 
 
 def _create(table: _Table, lines: list[str]) -> str:
     kind = "UNLOGGED TABLE" if table.unlogged else "TABLE"
     options = f" WITH ({', '.join(sorted(table.options))})" if table.options else ""
     return f"CREATE {kind} ff.{table.name} (\n    " + ",\n    ".join(lines) + f"\n){options};\n"
+
+
+def _same_on_every_version(view: str) -> str:
+    """Postgres 15 writes the table before each column also where a view has one table only."""
+    found = _ONE_TABLE.search(view)
+    if found is None:
+        return view
+    return re.sub(rf"(?<![\w.]){found[2] or found[1]}\.", "", view)
 
 
 async def write_schema() -> None:

@@ -1,4 +1,4 @@
--- The schema `ff` as the migrations leave it.
+-- The schema `ff` as the migrations and functions leave it.
 -- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
 
 CREATE TABLE ff.attempt (
@@ -21,6 +21,9 @@ CREATE TABLE ff.attempt (
     CONSTRAINT attempt_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
 );
+COMMENT ON TABLE ff.attempt IS 'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row in exec_core.';
+COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
+COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'The end, or the last interruption.';
 
 CREATE TABLE ff.cancel_backlog (
     partition_key smallint NOT NULL,
@@ -35,6 +38,8 @@ CREATE TABLE ff.cancel_backlog (
     CONSTRAINT cancel_backlog_status CHECK ((status = 'pending'::text))
 );
 CREATE INDEX cancel_backlog_due ON ff.cancel_backlog USING btree (grace_until_ms);
+COMMENT ON TABLE ff.cancel_backlog IS 'Cancelled flows with members that have not ended yet.';
+COMMENT ON COLUMN ff.cancel_backlog.grace_until_ms IS 'The call that cancelled the flow ends its members until then; afterwards a sweep does.';
 
 CREATE TABLE ff.cancel_backlog_member (
     partition_key smallint NOT NULL,
@@ -43,6 +48,7 @@ CREATE TABLE ff.cancel_backlog_member (
     CONSTRAINT cancel_backlog_member_pkey PRIMARY KEY (partition_key, flow_id, execution_id)
 );
 CREATE INDEX cancel_backlog_member_execution ON ff.cancel_backlog_member USING btree (partition_key, execution_id);
+COMMENT ON TABLE ff.cancel_backlog_member IS 'The members that a cancelled flow still has to end; a row stays until the member has ended.';
 
 CREATE TABLE ff.claim_grant (
     partition_key smallint NOT NULL,
@@ -64,6 +70,11 @@ CREATE TABLE ff.claim_grant (
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
 CREATE INDEX claim_grant_execution ON ff.claim_grant USING btree (partition_key, execution_id);
 CREATE INDEX claim_grant_expiry ON ff.claim_grant USING btree (expires_at_ms);
+COMMENT ON TABLE ff.claim_grant IS 'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; an expired grant has no effect.';
+COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the written grant, which itself is not stored.';
+COMMENT ON COLUMN ff.claim_grant.kind IS 'claim reserves a claimable execution; reclaim lets a worker take over one whose lease was lost.';
+COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'As the scheduler gave it; for its own records.';
+COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'As the scheduler gave it; for its own records.';
 
 CREATE TABLE ff.completion_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -80,6 +91,9 @@ CREATE TABLE ff.completion_event (
 );
 CREATE INDEX completion_event_execution ON ff.completion_event USING btree (execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event USING btree (event_id) WHERE ((dispatched_at_ms IS NULL) AND (flow_id IS NOT NULL));
+COMMENT ON TABLE ff.completion_event IS 'Outbox of completions: one row each time an execution ended; a replayed execution has several.';
+COMMENT ON COLUMN ff.completion_event.event_id IS 'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
+COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS 'When the edges of the flow were resolved with this completion; NULL until then, and for executions outside flows.';
 
 CREATE TABLE ff.edge (
     partition_key smallint NOT NULL,
@@ -108,6 +122,11 @@ CREATE TABLE ff.edge (
 ) WITH (fillfactor=80);
 CREATE INDEX edge_group_edges ON ff.edge USING btree (partition_key, group_id);
 CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (partition_key, upstream_eid, group_id);
+COMMENT ON TABLE ff.edge IS 'One row per dependency: the join group_id waits for the execution upstream_eid from the moment the edge is applied. How edges were resolved is the ledger that the counters of edge_group are computed from.';
+COMMENT ON COLUMN ff.edge.min_event_id IS 'Completions of the upstream up to this event do not resolve the edge: the upstream was replayed after them.';
+COMMENT ON COLUMN ff.edge.resolved_event_id IS 'The completion event that resolved the edge.';
+COMMENT ON COLUMN ff.edge.applied_at_ms IS 'Since when the join waits for the edge.';
+COMMENT ON COLUMN ff.edge.data_passing_ref IS 'Set if the result of the upstream becomes the payload of the execution that waits.';
 
 CREATE TABLE ff.edge_group (
     partition_key smallint NOT NULL,
@@ -141,6 +160,16 @@ CREATE TABLE ff.edge_group (
 ) WITH (fillfactor=70);
 CREATE INDEX edge_group_flow ON ff.edge_group USING btree (partition_key, flow_id);
 CREATE INDEX edge_group_waiter ON ff.edge_group USING btree (partition_key, waiter_eid);
+COMMENT ON TABLE ff.edge_group IS 'One row per join: what an execution waits for before it runs, or a handler for its children.';
+COMMENT ON COLUMN ff.edge_group.waiter_eid IS 'The execution that waits.';
+COMMENT ON COLUMN ff.edge_group.fired_at_ms IS 'When the join was decided.';
+COMMENT ON COLUMN ff.edge_group.k IS 'How many upstreams a quorum needs.';
+COMMENT ON COLUMN ff.edge_group.expected_n IS 'Nothing is decided before the join has this many edges.';
+COMMENT ON COLUMN ff.edge_group.success_count IS 'Cache of the resolutions in ff.edge, as the other counters.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_flag IS 'Upstreams that are not needed any more are still to be cancelled.';
+COMMENT ON COLUMN ff.edge_group.waits_as IS 'What for: member, before it runs, for its upstreams; children, while it runs, for its children.';
+COMMENT ON COLUMN ff.edge_group.on_satisfied IS 'What happens to upstreams that still run when the join is decided; NULL for all_of.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'Those upstreams.';
 
 CREATE TABLE ff.exec_body (
     partition_key smallint NOT NULL,
@@ -155,6 +184,10 @@ CREATE TABLE ff.exec_body (
     CONSTRAINT exec_body_pkey PRIMARY KEY (partition_key, execution_id)
 );
 CREATE INDEX exec_body_created ON ff.exec_body USING btree (created_at_ms, execution_id);
+COMMENT ON TABLE ff.exec_body IS 'One row per execution: what was given at submit. Moves do not rewrite it; the payload changes only when a result is passed on to it.';
+COMMENT ON COLUMN ff.exec_body.payload IS 'The arguments; or the result of an upstream, if the execution is passed one.';
+COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
+COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
 
 CREATE TABLE ff.exec_core (
     partition_key smallint NOT NULL,
@@ -172,6 +205,7 @@ CREATE TABLE ff.exec_core (
     progress_pct smallint,
     resume_pending boolean DEFAULT false NOT NULL,
     lease_lost boolean DEFAULT false NOT NULL,
+    flow_cancelled boolean DEFAULT false NOT NULL,
     lifecycle_phase text DEFAULT 'runnable'::text NOT NULL,
     eligibility_state text NOT NULL,
     blocking_reason text NOT NULL,
@@ -208,9 +242,11 @@ END) STORED NOT NULL,
     tags jsonb DEFAULT '{}'::jsonb NOT NULL,
     flow_id uuid,
     delay_until_ms bigint,
+    not_before_ms bigint,
     deadline_at_ms bigint,
     started_at_ms bigint,
     terminal_at_ms bigint,
+    last_capability_mismatch_at_ms bigint,
     lease_id uuid,
     lease_expires_at_ms bigint,
     attempt_started_at_ms bigint,
@@ -224,9 +260,6 @@ END) STORED NOT NULL,
     failure_category text,
     cancellation_reason text,
     cancelled_by text,
-    last_capability_mismatch_at_ms bigint,
-    not_before_ms bigint,
-    flow_cancelled boolean DEFAULT false NOT NULL,
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'running_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
     CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
@@ -255,6 +288,24 @@ CREATE INDEX exec_core_leased ON ff.exec_core USING btree (attempt_started_at_ms
 CREATE INDEX exec_core_not_success ON ff.exec_core USING btree (terminal_outcome, created_at_ms, execution_id) WHERE (terminal_outcome = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (blocking_reason = 'paused_by_flow_cancel'::text);
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (eligibility_state = 'blocked_by_dependencies'::text);
+COMMENT ON TABLE ff.exec_core IS 'One row per execution: the facts that change. Every move locks this row, and the lease in it is the fence.';
+COMMENT ON COLUMN ff.exec_core.attempt_index IS 'Number of the running attempt, or of the one that the next claim begins.';
+COMMENT ON COLUMN ff.exec_core.lease_epoch IS 'Grows with every claim and whenever a lease is taken away; a worker with an older epoch is refused.';
+COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
+COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and may go on. Not used yet.';
+COMMENT ON COLUMN ff.exec_core.lease_lost IS 'The last lease expired or was revoked; the next claim counts as a reclaim.';
+COMMENT ON COLUMN ff.exec_core.flow_cancelled IS 'The flow of the execution was cancelled: when the running attempt gives the execution back, it is ended instead of queued.';
+COMMENT ON COLUMN ff.exec_core.delay_until_ms IS 'Not claimable before this instant. Set exactly while the execution is delayed.';
+COMMENT ON COLUMN ff.exec_core.not_before_ms IS 'The delay of an execution that waits for dependencies, kept for the moment they are satisfied. On an execution blocked by an operator, a value means that it waits for dependencies as well.';
+COMMENT ON COLUMN ff.exec_core.last_capability_mismatch_at_ms IS 'When a claim grant was last refused because the worker lacks a capability.';
+COMMENT ON COLUMN ff.exec_core.lease_id IS 'Made by the caller of the last claim, at random. Kept after the lease ended, so that a repeated call is recognised.';
+COMMENT ON COLUMN ff.exec_core.lease_expires_at_ms IS 'Set exactly while the execution is active. Not indexed: see exec_core_leased.';
+COMMENT ON COLUMN ff.exec_core.attempt_timeout_at_ms IS 'When the running attempt has used up its time.';
+COMMENT ON COLUMN ff.exec_core.worker_id IS 'The pool of the worker that holds the lease.';
+COMMENT ON COLUMN ff.exec_core.worker_instance_id IS 'The process that holds the lease.';
+COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
+COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Of the last failed attempt, or of the end.';
+COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the person is in operator_event.';
 
 CREATE TABLE ff.exec_idempotency (
     partition_key smallint NOT NULL,
@@ -264,6 +315,9 @@ CREATE TABLE ff.exec_idempotency (
     expires_at_ms bigint NOT NULL,
     CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key)
 );
+COMMENT ON TABLE ff.exec_idempotency IS 'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
+COMMENT ON COLUMN ff.exec_idempotency.partition_key IS 'ff.key_partition of namespace and key; the execution lives there too.';
+COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'The key is free again from then on.';
 
 CREATE TABLE ff.exec_tag (
     partition_key smallint NOT NULL,
@@ -275,6 +329,8 @@ CREATE TABLE ff.exec_tag (
     CONSTRAINT exec_tag_tag_key CHECK (((tag_key ~ '^[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*$'::text) AND (octet_length(tag_key) <= 256)))
 );
 CREATE INDEX exec_tag_search ON ff.exec_tag USING btree (tag_key, tag_value, created_at_ms, execution_id);
+COMMENT ON TABLE ff.exec_tag IS 'One row per tag of an execution, for searching by tag, newest first.';
+COMMENT ON COLUMN ff.exec_tag.created_at_ms IS 'When the execution was created, not the tag: searches sort by it.';
 
 CREATE TABLE ff.flow_core (
     partition_key smallint NOT NULL,
@@ -298,6 +354,9 @@ CREATE TABLE ff.flow_core (
     CONSTRAINT flow_core_revision CHECK ((graph_revision = (node_count + edge_count)))
 );
 CREATE INDEX flow_core_empty ON ff.flow_core USING btree (last_mutation_at_ms) WHERE (node_count = 0);
+COMMENT ON TABLE ff.flow_core IS 'One row per flow. The state of the flow is computed from its members; only a cancellation is stored.';
+COMMENT ON COLUMN ff.flow_core.public_flow_state IS 'open, or cancelled; every other state is computed from the members.';
+COMMENT ON COLUMN ff.flow_core.graph_revision IS 'Members plus edges so far. A caller that changes the graph names the revision it has seen.';
 
 CREATE TABLE ff.flow_summary (
     partition_key smallint NOT NULL,
@@ -321,6 +380,18 @@ CREATE TABLE ff.flow_summary (
     CONSTRAINT flow_summary_public_flow_state CHECK ((public_flow_state = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text, 'completed'::text, 'failed'::text, 'cancelled'::text])))
 );
 CREATE INDEX flow_summary_unsettled ON ff.flow_summary USING btree (last_summary_update_at_ms) WHERE (public_flow_state = ANY (ARRAY['open'::text, 'running'::text, 'blocked'::text]));
+COMMENT ON TABLE ff.flow_summary IS 'State and counts of a flow as of the last projection, so that lists and retention need not count members.';
+COMMENT ON COLUMN ff.flow_summary.sampled_members IS 'How many members were counted: all of them.';
+COMMENT ON COLUMN ff.flow_summary.last_summary_update_at_ms IS 'When the members were counted.';
+
+CREATE TABLE ff.function_annotation (
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at_ms bigint NOT NULL,
+    CONSTRAINT function_annotation_pkey PRIMARY KEY (name)
+);
+COMMENT ON TABLE ff.function_annotation IS 'One row per SQL function that ff migrate applied. Only functions listed here are dropped.';
+COMMENT ON COLUMN ff.function_annotation.checksum IS 'SHA-256 of the file that was applied; a file that differs is applied again.';
 
 CREATE TABLE ff.lane_registry (
     lane_id text NOT NULL,
@@ -335,6 +406,9 @@ CREATE TABLE ff.lane_registry (
     CONSTRAINT lane_registry_lane_state CHECK ((lane_state = ANY (ARRAY['active'::text, 'paused'::text, 'draining'::text, 'disabled'::text]))),
     CONSTRAINT lane_registry_retention CHECK ((retention_ms >= 0))
 );
+COMMENT ON TABLE ff.lane_registry IS 'One row per lane, shared by all namespaces.';
+COMMENT ON COLUMN ff.lane_registry.registered_by IS 'create_execution, or the worker that serves the lane.';
+COMMENT ON COLUMN ff.lane_registry.retention_ms IS 'How long finished executions are kept; 0 keeps them for ever, NULL means the default.';
 
 CREATE TABLE ff.lease_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -354,6 +428,8 @@ CREATE TABLE ff.lease_event (
     CONSTRAINT lease_event_reason CHECK ((reason = ANY (ARRAY['completed'::text, 'failed'::text, 'retry'::text, 'delay'::text, 'waiting_children'::text, 'suspended'::text, 'cancelled'::text, 'released'::text, 'operator'::text])))
 );
 CREATE INDEX lease_event_execution ON ff.lease_event USING btree (execution_id);
+COMMENT ON TABLE ff.lease_event IS 'Outbox of lease changes: acquired, renewed if the full history is kept, reclaimed, expired, revoked.';
+COMMENT ON COLUMN ff.lease_event.reason IS 'Why the lease was given up or taken away.';
 
 CREATE TABLE ff.migration_annotation (
     version integer NOT NULL,
@@ -363,6 +439,9 @@ CREATE TABLE ff.migration_annotation (
     checksum text NOT NULL,
     CONSTRAINT migration_annotation_pkey PRIMARY KEY (version)
 );
+COMMENT ON TABLE ff.migration_annotation IS 'One row per applied migration.';
+COMMENT ON COLUMN ff.migration_annotation.backward_compatible IS 'May code that does not know the migration work on the schema after it?';
+COMMENT ON COLUMN ff.migration_annotation.checksum IS 'SHA-256 of the file that was applied.';
 
 CREATE TABLE ff.operator_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -381,6 +460,9 @@ CREATE TABLE ff.operator_event (
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id) WHERE (execution_id IS NOT NULL);
+COMMENT ON TABLE ff.operator_event IS 'Outbox and audit trail of what operators did. An action on a lane or a flow names no execution.';
+COMMENT ON COLUMN ff.operator_event.partition_key IS 'Of the execution or flow, else 0.';
+COMMENT ON COLUMN ff.operator_event.details IS 'What was before and after.';
 
 CREATE TABLE ff.partition_config (
     singleton boolean DEFAULT true NOT NULL,
@@ -392,6 +474,9 @@ CREATE TABLE ff.partition_config (
     CONSTRAINT partition_config_counts CHECK ((((num_flow_partitions >= 1) AND (num_flow_partitions <= 32767)) AND ((num_budget_partitions >= 1) AND (num_budget_partitions <= 32767)) AND ((num_quota_partitions >= 1) AND (num_quota_partitions <= 32767)))),
     CONSTRAINT partition_config_singleton CHECK (singleton)
 );
+COMMENT ON TABLE ff.partition_config IS 'One row: the partition counts that every process must agree on.';
+COMMENT ON COLUMN ff.partition_config.singleton IS 'Always true: the key that allows only one row.';
+COMMENT ON COLUMN ff.partition_config.version IS 'Version of the layout of this row.';
 
 CREATE TABLE ff.pending_cancel_groups (
     partition_key smallint NOT NULL,
@@ -401,6 +486,7 @@ CREATE TABLE ff.pending_cancel_groups (
     CONSTRAINT pending_cancel_groups_pkey PRIMARY KEY (partition_key, flow_id, group_id)
 );
 CREATE INDEX pending_cancel_groups_age ON ff.pending_cancel_groups USING btree (enqueued_at_ms);
+COMMENT ON TABLE ff.pending_cancel_groups IS 'Queue of joins whose remaining upstreams are to be cancelled.';
 
 CREATE TABLE ff.route (
     route_id bigint NOT NULL,
@@ -414,6 +500,8 @@ CREATE TABLE ff.route (
     CONSTRAINT route_namespace CHECK (((octet_length(namespace) >= 1) AND (octet_length(namespace) <= 256)))
 );
 CREATE INDEX route_lane ON ff.route USING btree (lane_id, namespace, execution_kind);
+COMMENT ON TABLE ff.route IS 'What a worker must offer to claim an execution: executions of one route are claimable by the same workers. Few rows, read by every claim.';
+COMMENT ON COLUMN ff.route.route_id IS 'ff.route_id of the other columns: a hash, so that every process computes it alone.';
 
 CREATE UNLOGGED TABLE ff.waiter (
     topic text NOT NULL,
@@ -421,6 +509,9 @@ CREATE UNLOGGED TABLE ff.waiter (
     waiting_until_ms bigint NOT NULL,
     CONSTRAINT waiter_pkey PRIMARY KEY (topic, waiter_id)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=200, fillfactor=50);
+COMMENT ON TABLE ff.waiter IS 'Processes that wait for a NOTIFY of a topic. A topic without a row here is not notified. Unlogged: a lost row costs one polling interval, never work.';
+COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, completion, lease or operator.';
+COMMENT ON COLUMN ff.waiter.waiting_until_ms IS 'The topic is notified for this waiter until then; a process that died stops counting by itself.';
 
 CREATE TABLE ff.waitpoint_hmac (
     kid text NOT NULL,
@@ -433,6 +524,8 @@ CREATE TABLE ff.waitpoint_hmac (
     CONSTRAINT waitpoint_hmac_kid CHECK (((kid <> ''::text) AND (strpos(kid, ':'::text) = 0)))
 );
 CREATE UNIQUE INDEX waitpoint_hmac_one_active ON ff.waitpoint_hmac USING btree (active) WHERE active;
+COMMENT ON TABLE ff.waitpoint_hmac IS 'Keys that sign grants. One is active and signs; retired ones verify until they expire.';
+COMMENT ON COLUMN ff.waitpoint_hmac.expires_at_ms IS 'Until when a retired key verifies; NULL for the active one.';
 
 CREATE TABLE ff.worker_registry (
     partition_key smallint NOT NULL,
@@ -448,6 +541,9 @@ CREATE TABLE ff.worker_registry (
     registered_at_ms bigint NOT NULL,
     CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor=50);
+COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
+COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'Last sign of life.';
+COMMENT ON COLUMN ff.worker_registry.liveness_ttl_ms IS 'Without a heartbeat for this long the process counts as dead.';
 
 CREATE TABLE ff.worker_registry_event (
     partition_key smallint NOT NULL,
@@ -461,6 +557,14 @@ CREATE TABLE ff.worker_registry_event (
     CONSTRAINT worker_registry_event_event_kind CHECK ((event_kind = ANY (ARRAY['registered'::text, 'heartbeat'::text, 'marked_dead'::text, 'ttl_swept'::text])))
 );
 CREATE INDEX worker_registry_event_age ON ff.worker_registry_event USING btree (event_at_ms);
+COMMENT ON TABLE ff.worker_registry_event IS 'When worker processes registered, were last heard of, and ended.';
+
+CREATE VIEW ff.settled_flow AS
+ SELECT partition_key,
+    flow_id
+   FROM ff.flow_summary s
+  WHERE (public_flow_state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]));
+COMMENT ON VIEW ff.settled_flow IS 'Flows whose members have all ended, as of the last projection. Retention keeps the others whole.';
 
 CREATE OR REPLACE FUNCTION ff.claimable(of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer, for_worker text DEFAULT ''::text)
  RETURNS TABLE(partition_key smallint, execution_id uuid)
@@ -490,7 +594,7 @@ BEGIN
         RETURN QUERY
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
-           AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
+           AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
@@ -502,7 +606,7 @@ BEGIN
                   FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                          AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
+                          AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT wanted) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -512,7 +616,7 @@ BEGIN
         FOR partition_key, execution_id IN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
-               AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
+               AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
@@ -530,7 +634,7 @@ BEGIN
                SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                  AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
+                  AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
                   AND e.execution_id <> ALL (taken)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
@@ -543,6 +647,9 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[])
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -703,77 +810,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.emit_operator_event(of_partition smallint, of_execution uuid, of_flow uuid, what text, who text, why text, facts jsonb)
- RETURNS void
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    -- Readers of the outbox rely on it: whoever takes an event's id has a transaction id by then.
-    PERFORM pg_current_xact_id();
-    INSERT INTO ff.operator_event (
-           execution_id, flow_id, route_id, occurred_at_ms, partition_key, event_type, actor, reason,
-           details, tags)
-    SELECT of_execution, of_flow, e.route_id, ff.now_ms(), of_partition, what, who, why, facts,
-           nullif(e.tags, '{}')
-      FROM (SELECT) AS always
-      LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (of_partition, of_execution);
-    PERFORM ff.wake('operator');
-END
-$function$;
-
-CREATE OR REPLACE FUNCTION ff.flow_standing(of_partition smallint, of_flow uuid, cancelled boolean)
- RETURNS TABLE(total integer, completed integer, failed integer, cancelled_members integer, expired integer, skipped integer, active integer, suspended integer, waiting integer, delayed integer, rate_limited integer, waiting_children integer, derived_state text)
- LANGUAGE sql
- STABLE ROWS 1
-AS $function$
-    WITH members AS (
-        SELECT e.execution_id, e.public_state FROM ff.exec_core e
-         WHERE e.partition_key = of_partition AND e.flow_id = of_flow
-    ), counted AS (
-        SELECT count(*)::integer AS total,
-               (count(*) FILTER (WHERE public_state = 'completed'))::integer AS completed,
-               (count(*) FILTER (WHERE public_state = 'failed'))::integer AS failed,
-               (count(*) FILTER (WHERE public_state = 'cancelled'))::integer AS cancelled_members,
-               (count(*) FILTER (WHERE public_state = 'expired'))::integer AS expired,
-               (count(*) FILTER (WHERE public_state = 'skipped'))::integer AS skipped,
-               (count(*) FILTER (WHERE public_state = 'active'))::integer AS active,
-               (count(*) FILTER (WHERE public_state IN ('suspended', 'resumable')))::integer AS suspended,
-               (count(*) FILTER (WHERE public_state = 'waiting'))::integer AS waiting,
-               (count(*) FILTER (WHERE public_state = 'delayed'))::integer AS delayed,
-               (count(*) FILTER (WHERE public_state = 'rate_limited'))::integer AS rate_limited,
-               (count(*) FILTER (WHERE public_state = 'waiting_children'))::integer AS waiting_children
-          FROM members
-    )
-    SELECT counted.*,
-           CASE
-               WHEN total = 0 THEN CASE WHEN cancelled THEN 'cancelled' ELSE 'open' END
-               WHEN completed + failed + cancelled_members + expired + skipped = total THEN
-                   CASE
-                       WHEN cancelled THEN 'cancelled'
-                       WHEN failed + cancelled_members + expired = 0 THEN 'completed'
-                       WHEN EXISTS (
-                           SELECT FROM members m
-                            WHERE m.public_state IN ('failed', 'cancelled', 'expired')
-                              AND (NOT EXISTS (SELECT FROM ff.edge o
-                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
-                                                  AND o.edge_state = 'applied')
-                                   OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
-                                               WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
-                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
-                                                 AND NOT EXISTS (SELECT FROM members p
-                                                                  WHERE p.execution_id = g.waiter_eid AND g.waits_as = 'children'
-                                                                    AND p.public_state = 'completed'))))
-                       THEN 'failed'
-                       ELSE 'completed'
-                   END
-               WHEN active > 0 THEN 'running'
-               WHEN suspended + delayed + rate_limited + waiting_children > 0 THEN 'blocked'
-               ELSE 'open'
-           END
-      FROM counted
-    $function$;
-
-CREATE OR REPLACE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[])
+CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[])
  RETURNS void
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
@@ -844,6 +881,79 @@ BEGIN
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
 END
 $function$;
+
+CREATE OR REPLACE FUNCTION ff.emit_operator_event(of_partition smallint, of_execution uuid, of_flow uuid, what text, who text, why text, facts jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+BEGIN
+    -- Readers of the outbox rely on it: whoever takes an event's id has a transaction id by then.
+    PERFORM pg_current_xact_id();
+    INSERT INTO ff.operator_event (
+           execution_id, flow_id, route_id, occurred_at_ms, partition_key, event_type, actor, reason,
+           details, tags)
+    SELECT of_execution, of_flow, e.route_id, ff.now_ms(), of_partition, what, who, why, facts,
+           nullif(e.tags, '{}')
+      FROM (SELECT) AS always
+      LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (of_partition, of_execution);
+    PERFORM ff.wake('operator');
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.flow_status(of_partition smallint, of_flow uuid, cancelled boolean)
+ RETURNS TABLE(total integer, completed integer, failed integer, cancelled_members integer, expired integer, skipped integer, active integer, suspended integer, waiting integer, delayed integer, rate_limited integer, waiting_children integer, derived_state text)
+ LANGUAGE sql
+ STABLE ROWS 1
+AS $function$
+    WITH members AS (
+        SELECT e.execution_id, e.public_state FROM ff.exec_core e
+         WHERE e.partition_key = of_partition AND e.flow_id = of_flow
+    ), counted AS (
+        SELECT count(*)::integer AS total,
+               (count(*) FILTER (WHERE public_state = 'completed'))::integer AS completed,
+               (count(*) FILTER (WHERE public_state = 'failed'))::integer AS failed,
+               (count(*) FILTER (WHERE public_state = 'cancelled'))::integer AS cancelled_members,
+               (count(*) FILTER (WHERE public_state = 'expired'))::integer AS expired,
+               (count(*) FILTER (WHERE public_state = 'skipped'))::integer AS skipped,
+               (count(*) FILTER (WHERE public_state = 'active'))::integer AS active,
+               (count(*) FILTER (WHERE public_state IN ('suspended', 'resumable')))::integer AS suspended,
+               (count(*) FILTER (WHERE public_state = 'waiting'))::integer AS waiting,
+               (count(*) FILTER (WHERE public_state = 'delayed'))::integer AS delayed,
+               (count(*) FILTER (WHERE public_state = 'rate_limited'))::integer AS rate_limited,
+               (count(*) FILTER (WHERE public_state = 'waiting_children'))::integer AS waiting_children
+          FROM members
+    )
+    SELECT counted.*,
+           CASE
+               WHEN total = 0 THEN CASE WHEN cancelled THEN 'cancelled' ELSE 'open' END
+               WHEN completed + failed + cancelled_members + expired + skipped = total THEN
+                   CASE
+                       WHEN cancelled THEN 'cancelled'
+                       WHEN failed + cancelled_members + expired = 0 THEN 'completed'
+                       WHEN EXISTS (
+                           SELECT FROM members m
+                            WHERE m.public_state IN ('failed', 'cancelled', 'expired')
+                              AND (NOT EXISTS (SELECT FROM ff.edge o
+                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                                  AND o.edge_state = 'applied')
+                                   OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
+                                               WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
+                                                 AND NOT EXISTS (SELECT FROM members p
+                                                                  WHERE p.execution_id = g.waiter_eid AND g.waits_as = 'children'
+                                                                    AND p.public_state = 'completed'))))
+                       THEN 'failed'
+                       ELSE 'completed'
+                   END
+               WHEN active > 0 THEN 'running'
+               WHEN suspended + delayed + rate_limited + waiting_children > 0 THEN 'blocked'
+               ELSE 'open'
+           END
+      FROM counted
+    $function$;
 
 CREATE OR REPLACE FUNCTION ff.group_decision(policy_kind text, k integer, expected_n integer, succeeded integer, failed integer, skipped integer, running integer)
  RETURNS text
@@ -926,17 +1036,17 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.promised(of_partition smallint, of_execution uuid, to_other_than text)
- RETURNS boolean
- LANGUAGE sql
- STABLE
-RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = promised.of_partition) AND (g.execution_id = promised.of_execution)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.worker_id <> promised.to_other_than))));
-
 CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  RETURNS integer
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN (policy IS NULL) THEN 1000 ELSE COALESCE(((policy ->> 'max_reclaim_count'::text))::integer, ((policy #>> '{timeout_policy,max_reclaim_count}'::text[]))::integer, 100) END;
+
+CREATE OR REPLACE FUNCTION ff.reserved(of_partition smallint, of_execution uuid, to_other_than text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.of_partition) AND (g.execution_id = reserved.of_execution)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.worker_id <> reserved.to_other_than))));
 
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
@@ -1016,9 +1126,11 @@ BEGIN
        OR EXISTS (SELECT FROM unnest(capabilities) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', left(requires::text, 200));
     END IF;
+    -- session_user has collation "C". One argument with it would make every text in the called function
+    -- compare in "C", which no index of ours is in.
     SELECT * INTO answer FROM ff.create_execution(
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
-        ARRAY['json'], ARRAY['sql:' || session_user], ARRAY[policy],
+        ARRAY['json'], ARRAY['sql:' || session_user COLLATE "default"], ARRAY[policy],
         ARRAY[home],
         ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
         ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
@@ -1034,6 +1146,7 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.wake(rung_topic text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
     IF EXISTS (SELECT FROM ff.waiter

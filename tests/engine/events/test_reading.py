@@ -64,4 +64,4 @@ async def test_what_is_no_disconnect_is_raised_as_it_is(
     with pytest.raises(StopAsyncIteration):
         await taken(events)
     with pytest.raises(Unavailable):
-        await subscription()
+        await subscription(hub)

@@ -221,7 +221,7 @@ async def test_a_promise_that_the_look_did_not_see_is_kept(db: Connection, key: 
     undone = db.transaction()
     await undone.start()
     await db.execute(
-        "CREATE OR REPLACE FUNCTION ff.promised(of_partition smallint, of_execution uuid,"
+        "CREATE OR REPLACE FUNCTION ff.reserved(of_partition smallint, of_execution uuid,"
         " to_other_than text) RETURNS boolean LANGUAGE sql STABLE RETURN false"
     )
     try:

@@ -113,12 +113,17 @@ async def test_what_was_replayed_is_not_forgotten(db: Connection, clock: Clock) 
     assert await trim_retention(db, ended_before(0)) == 0
 
 
-async def test_it_leaves_no_event(db: Connection, clock: Clock) -> None:
+async def test_it_leaves_one_event_of_an_operator_and_none_of_the_execution(
+    db: Connection, clock: Clock
+) -> None:
     await execution(db, "completed")
 
-    await trim_retention(db, ended_before(0))
+    await trim_retention(db, ended_before(0), actor="kim")
+    await trim_retention(db, ended_before(0), actor="kim")
 
-    assert await actions(db) == []
+    [action] = await actions(db)
+    assert (action.event_type, action.actor) == ("retention_trimmed", "kim")
+    assert action.details == {"lane_id": "default", "deleted": 1, "retention_ms": 0}
     for table in ("lease_event", "completion_event"):
         assert await db.fetchval(f"SELECT count(*) FROM ff.{table}") == 0
 

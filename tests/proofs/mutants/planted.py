@@ -158,7 +158,7 @@ OF_LEASES: Final = (
         "a claim looks into every namespace",
         (
             Change(
-                "db/migrations/0009_lane_states.sql",
+                "db/functions/claimable.sql",
                 "r.lane_id = ANY (of_lanes) AND r.namespace = of_namespace",
                 "r.lane_id = ANY (of_lanes)",
             ),

@@ -22,7 +22,7 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
        c.cancelled_members, c.expired, c.skipped, c.active, c.suspended, c.waiting, c.delayed,
        c.rate_limited, c.waiting_children
   FROM ff.flow_core f
- CROSS JOIN LATERAL ff.flow_standing(f.partition_key, f.flow_id,
+ CROSS JOIN LATERAL ff.flow_status(f.partition_key, f.flow_id,
                                      f.public_flow_state = 'cancelled') AS c
  WHERE (f.partition_key, f.flow_id) = (%(partition_key)s, %(flow_id)s)
 """

@@ -22,7 +22,7 @@ LIST_FLOWS: Final[LiteralString] = """
 SELECT f.partition_key, f.flow_id, f.flow_kind, f.namespace, f.created_at_ms, f.node_count,
        CASE WHEN f.public_flow_state = 'cancelled' THEN 'cancelled'
             WHEN s.public_flow_state IN ('completed', 'failed') THEN s.public_flow_state
-            ELSE (SELECT derived_state FROM ff.flow_standing(f.partition_key, f.flow_id, false)) END
+            ELSE (SELECT derived_state FROM ff.flow_status(f.partition_key, f.flow_id, false)) END
            AS derived_state
   FROM ff.flow_core f LEFT JOIN ff.flow_summary s USING (partition_key, flow_id)
  WHERE (f.partition_key, f.flow_id) > (%(after_partition)s::smallint, %(after_flow)s::uuid)

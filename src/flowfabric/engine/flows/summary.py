@@ -15,7 +15,7 @@ PROJECTED: Final[LiteralString] = """, projected AS (
            c.waiting_children, c.derived_state, ff.now_ms()
       FROM wanted
       JOIN ff.flow_core f USING (partition_key, flow_id)
-     CROSS JOIN LATERAL ff.flow_standing(f.partition_key, f.flow_id,
+     CROSS JOIN LATERAL ff.flow_status(f.partition_key, f.flow_id,
                                          f.public_flow_state = 'cancelled') AS c
      WHERE c.total > 0 OR %(even_empty)s
         ON CONFLICT (partition_key, flow_id) DO UPDATE

@@ -16,9 +16,8 @@ SELECT count(*) AS moved
    AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
    AND e.lifecycle_phase = 'terminal'
    AND (e.flow_id IS NULL OR EXISTS (
-            SELECT FROM ff.flow_summary s
-             WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
-               AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
+            SELECT FROM ff.settled_flow s
+             WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
    AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
    AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
    AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)

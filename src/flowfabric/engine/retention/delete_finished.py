@@ -15,15 +15,14 @@ WITH old AS (         -- by what each lane says; 0 keeps
            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
               AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
-                       SELECT FROM ff.flow_summary s
-                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
-                          AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
+                       SELECT FROM ff.settled_flow s
+                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
               AND e.terminal_at_ms <= ff.now_ms() - coalesce(l.retention_ms, %(default_ms)s::bigint)
             ORDER BY e.terminal_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
      WHERE l.retention_ms IS DISTINCT FROM 0
      LIMIT %(limit)s
 ), forgotten AS (
-    SELECT ff.forget_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
+    SELECT ff.delete_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
 )
 SELECT count(*) AS moved FROM old WHERE (SELECT count(*) FROM forgotten) IS NOT NULL
 """

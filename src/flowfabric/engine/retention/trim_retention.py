@@ -18,9 +18,8 @@ OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, th
            SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
               AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
-                       SELECT FROM ff.flow_summary s
-                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)
-                          AND s.public_flow_state IN ('completed', 'failed', 'cancelled')))
+                       SELECT FROM ff.settled_flow s
+                        WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
               AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
               AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
               AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
@@ -41,7 +40,7 @@ TRIM_RETENTION: Final[LiteralString] = (
 """
     + OLD_OF_LANE
     + """, forgotten AS (
-    SELECT ff.forget_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
+    SELECT ff.delete_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
 )
 SELECT count(*) AS moved FROM old WHERE (SELECT count(*) FROM forgotten) IS NOT NULL
 """
@@ -75,6 +74,6 @@ async def trim_retention(
             reason=None,
             lane_id=trim.lane_id,
             retention_ms=milliseconds(trim.retention),
-            forgotten=deleted.moved,
+            deleted=deleted.moved,
         )
     return deleted.moved

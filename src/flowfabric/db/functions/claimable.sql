@@ -1,10 +1,15 @@
--- The best claimable executions, locked for the calling statement.
+-- Finds the best claimable executions of the lanes and locks them for the calling statement.
 --
--- A function, because its row estimate and its settings keep the claim to the index in claim order and to
--- look-ups by key, whatever the depth of the queue was when the plan was made. Among several routes it first looks, without locking, how many of each the best of all are,
--- then takes that many; what others hold is passed over and made up for from any route.
-CREATE FUNCTION ff.claimable(
-    of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer
+-- With several routes, a first look without locks counts how many of the best executions each route has;
+-- then that many are locked in each route. Executions that are locked by others, or reserved by a grant
+-- for another worker, are passed over and replaced from any route.
+--
+-- A function with bound planner settings and ROWS 1, because only so the claim reads its index in claim
+-- order and looks rows up by key, whatever the depth of the queue was when the plan was made. A sort or
+-- a bitmap of all claimable rows would cost more with every row that is queued.
+CREATE OR REPLACE FUNCTION ff.claimable(
+    of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer,
+    for_worker text DEFAULT ''
 ) RETURNS TABLE (partition_key smallint, execution_id uuid)
     LANGUAGE plpgsql VOLATILE ROWS 1
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -15,10 +20,13 @@ DECLARE
     share record;
     taken uuid[] := '{}';
     missing bigint := 0;
+    grants constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r
      WHERE r.lane_id = ANY (of_lanes) AND r.namespace = of_namespace
+       AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
+                                    WHERE l.lane_id = ANY (of_lanes) AND l.lane_state <> 'active'))
        AND (of_kinds IS NULL OR r.execution_kind = ANY (of_kinds))
        AND r.required_capabilities <@ offered;
 
@@ -26,6 +34,7 @@ BEGIN
         RETURN QUERY
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
+           AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
@@ -37,6 +46,7 @@ BEGIN
                   FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                          AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT wanted) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -46,6 +56,7 @@ BEGIN
         FOR partition_key, execution_id IN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
+               AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
@@ -63,6 +74,7 @@ BEGIN
                SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                  AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
                   AND e.execution_id <> ALL (taken)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best

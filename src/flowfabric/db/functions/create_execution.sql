@@ -1,96 +1,20 @@
--- backward_compatible
--- Lanes have a state: only an active one is claimed from, a draining or disabled one takes nothing new.
-
--- The best claimable executions, locked for the calling statement.
+-- Creates executions, many in one call; the engine and ff.submit both end here. What a batch repeats
+-- (route, encoding, creator, policy) is given once as a shape, and each execution names its shape by a
+-- 1-based number. An array that is NULL as a whole is NULL for every execution. No id may be given
+-- twice in one call.
 --
--- A function, because its row estimate and its settings keep the claim to the index in claim order and to
--- look-ups by key, whatever the depth of the queue was when the plan was made. Among several routes it first
--- looks, without locking, how many of each the best of all are, then takes that many; what others hold, or
--- what is promised to another worker, is passed over and made up for from any route.
-DROP FUNCTION ff.claimable (text[], text, text[], text[], integer);
-CREATE FUNCTION ff.claimable(
-    of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer,
-    for_worker text DEFAULT ''
-) RETURNS TABLE (partition_key smallint, execution_id uuid)
-    LANGUAGE plpgsql VOLATILE ROWS 1
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-    AS $$
-#variable_conflict use_column
-DECLARE
-    routes bigint[];
-    share record;
-    taken uuid[] := '{}';
-    missing bigint := 0;
-    grants constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
-BEGIN
-    SELECT array_agg(r.route_id) INTO routes
-      FROM ff.route r
-     WHERE r.lane_id = ANY (of_lanes) AND r.namespace = of_namespace
-       AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
-                                    WHERE l.lane_id = ANY (of_lanes) AND l.lane_state <> 'active'))
-       AND (of_kinds IS NULL OR r.execution_kind = ANY (of_kinds))
-       AND r.required_capabilities <@ offered;
-
-    IF cardinality(routes) = 1 THEN
-        RETURN QUERY
-        SELECT e.partition_key, e.execution_id FROM ff.exec_core e
-         WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
-           AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
-         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-         LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED;
-        RETURN;
-    END IF;
-
-    FOR share IN
-        SELECT chosen.route_id, count(*) AS size
-          FROM (SELECT route.route_id
-                  FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-                       SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
-                        WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                          AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
-                        ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                        LIMIT wanted) AS best
-                 ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-                 LIMIT wanted) AS chosen
-         GROUP BY chosen.route_id
-    LOOP
-        FOR partition_key, execution_id IN
-            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
-             WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
-               AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
-             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-             LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
-        LOOP
-            taken := taken || execution_id;
-            share.size := share.size - 1;
-            RETURN NEXT;
-        END LOOP;
-        missing := missing + share.size;
-    END LOOP;
-
-    IF missing > 0 THEN
-        RETURN QUERY
-        SELECT best.partition_key, best.execution_id
-          FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-               SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
-                 FROM ff.exec_core e
-                WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                  AND (NOT grants OR NOT ff.promised(e.partition_key, e.execution_id, for_worker))
-                  AND e.execution_id <> ALL (taken)
-                ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
-         ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-         LIMIT missing;
-    END IF;
-END
-$$;
-
--- As before. What is new on a lane that takes nothing new is refused as a whole call; a member of a flow
--- may be created held, which is blocked by the dependencies that follow in the same transaction.
-DROP FUNCTION ff.create_execution (
-    text[], text[], text[], text[], text[], text[], jsonb[], smallint[], uuid[], integer[], bytea[], integer[],
-    bigint[], bigint[], bigint[], bigint[], text[], bigint[], jsonb[], bigint);
-CREATE FUNCTION ff.create_execution(
+-- An execution that exists already, or whose idempotency key names another one, is not created. If one
+-- that is new is for a lane that is draining or disabled, the whole call is refused with SQLSTATE FF001.
+-- An execution given as held is created blocked by dependencies; its edges follow in the same
+-- transaction.
+--
+-- Returns one row for each ordinal that was not simply created as waiting: the execution that the
+-- ordinal stands for, and whether this call created it.
+--
+-- The planner settings are bound, because plain SQL and foreign drivers call ff.submit on connections
+-- without our settings. The plans of a function are cached: one made while a table was small would
+-- otherwise read the whole table when it has grown.
+CREATE OR REPLACE FUNCTION ff.create_execution(
     shape_namespace text[], shape_lane_id text[], shape_execution_kind text[],
     shape_required_capabilities text[], shape_payload_encoding text[],
     shape_creator_identity text[], shape_policy jsonb[],
@@ -103,6 +27,7 @@ CREATE FUNCTION ff.create_execution(
     given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL
 ) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
     LANGUAGE plpgsql VOLATILE
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
 #variable_conflict use_column
 DECLARE

@@ -1,7 +1,9 @@
--- backward_compatible
--- Forgets these executions and everything that is kept by execution. A migration that adds a table with an
--- execution's id replaces this function; a test compares.
-CREATE FUNCTION ff.forget_executions(old_partitions smallint[], old_ids uuid[]) RETURNS void
+-- Deletes executions with every row that has their id, and flows that have no member left. A new table
+-- with an execution's id must be added here; a test compares.
+--
+-- The planner settings are bound, because batches are small and tables are large: every delete must
+-- look rows up by key, whatever the tables' sizes were when the cached plans were made.
+CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[]) RETURNS void
     LANGUAGE plpgsql VOLATILE
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
@@ -30,9 +32,10 @@ BEGIN
     DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.upstream_eid) = (old.partition_key, old.execution_id);
     DELETE FROM ff.edge t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+      JOIN ff.edge_group g ON (g.partition_key, g.waiter_eid) = (old.partition_key, old.execution_id)
+     WHERE (t.partition_key, t.group_id) = (g.partition_key, g.group_id);
     DELETE FROM ff.edge_group t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE (t.partition_key, t.downstream_eid) = (old.partition_key, old.execution_id);
+     WHERE (t.partition_key, t.waiter_eid) = (old.partition_key, old.execution_id);
     DELETE FROM ff.cancel_backlog_member t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     -- A key that stands for a later execution by now stays.

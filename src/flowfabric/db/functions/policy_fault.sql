@@ -1,0 +1,53 @@
+-- Why a policy cannot be stored, or NULL if it can. Checks the fields that statements of the database
+-- read: a value that one of them could not use must never be stored.
+CREATE OR REPLACE FUNCTION ff.policy_fault(policy jsonb) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+DECLARE
+    path text;
+    found jsonb;
+    largest numeric;
+BEGIN
+    IF policy IS NULL THEN
+        RETURN NULL;
+    ELSIF jsonb_typeof(policy) <> 'object' THEN
+        RETURN 'not an object';
+    END IF;
+    FOREACH path IN ARRAY ARRAY['retry_policy', 'timeout_policy', 'routing_requirements', 'retry_policy.backoff'] LOOP
+        found := policy #> string_to_array(path, '.');
+        IF jsonb_typeof(found) NOT IN ('object', 'null') THEN
+            RETURN path || ': not an object';
+        END IF;
+    END LOOP;
+    FOREACH path IN ARRAY ARRAY[
+        'delay_until', 'dedup_window_ms', 'max_reclaim_count', 'max_replay_count', 'retry_policy.max_retries',
+        'retry_policy.backoff.delay_ms', 'retry_policy.backoff.initial_delay_ms',
+        'retry_policy.backoff.max_delay_ms', 'timeout_policy.attempt_timeout_ms',
+        'timeout_policy.execution_deadline_ms', 'timeout_policy.max_reclaim_count'] LOOP
+        found := policy #> string_to_array(path, '.');
+        largest := CASE WHEN path LIKE '%\_ms' OR path = 'delay_until' THEN 32503680000000 ELSE 2147483647 END;
+        IF jsonb_typeof(found) = 'null' THEN
+            CONTINUE;
+        ELSIF jsonb_typeof(found) <> 'number'
+              OR (found #>> '{}')::numeric NOT BETWEEN 0 AND largest
+              OR found #>> '{}' !~ '^[0-9]+$' THEN
+            RETURN format('%s: %s is not a whole number up to %s', path, found, largest);
+        END IF;
+    END LOOP;
+    found := policy #> '{retry_policy,backoff,multiplier}';
+    IF jsonb_typeof(found) <> 'number' OR (found #>> '{}')::numeric NOT BETWEEN 1 AND 1000 THEN
+        RETURN format('retry_policy.backoff.multiplier: %s is not a number from 1 to 1000', found);
+    END IF;
+    IF jsonb_typeof(policy #> '{retry_policy,backoff,jitter}') <> 'boolean' THEN
+        RETURN 'retry_policy.backoff.jitter: not true or false';
+    END IF;
+    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities'] LOOP
+        found := policy #> string_to_array(path, '.');
+        IF jsonb_typeof(found) <> 'array'
+           OR EXISTS (SELECT FROM jsonb_path_query(found, '$[*]') e WHERE jsonb_typeof(e) <> 'string') THEN
+            RETURN path || ': not a list of texts';
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;

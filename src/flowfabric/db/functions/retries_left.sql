@@ -1,0 +1,6 @@
+-- Does the policy allow another retry after `retry_count` of them? Without a retry policy there is none.
+CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN jsonb_typeof(policy -> 'retry_policy') = 'object'
+                THEN retry_count < coalesce((policy #>> '{retry_policy,max_retries}')::integer, 3)
+                ELSE false END;

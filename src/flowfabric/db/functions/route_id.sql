@@ -1,0 +1,10 @@
+-- The id of a route: 8 bytes of SHA-256 over its facts, so that every process and every shard computes
+-- the same id without asking. Lengths are hashed too, so that no two lists of facts run together.
+CREATE OR REPLACE FUNCTION ff.route_id(
+    namespace text, lane_id text, execution_kind text, required_capabilities text[]
+) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ('x' || encode(substr(sha256(convert_to(
+        concat_ws(E'\x1f', octet_length(namespace), namespace, lane_id, octet_length(execution_kind),
+                  execution_kind, array_to_string(required_capabilities, ',')),
+        'UTF8')), 1, 8), 'hex'))::bit(64)::bigint;

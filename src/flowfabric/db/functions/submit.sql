@@ -1,0 +1,64 @@
+-- Submits one execution from plain SQL, a trigger or any driver, as a part of the caller's transaction.
+-- Returns the id of the execution, which is an earlier one if the idempotency key names it. Planner
+-- settings are bound to ff.create_execution, which touches the tables.
+CREATE OR REPLACE FUNCTION ff.submit(
+    kind text,
+    payload jsonb DEFAULT '{}',
+    lane text DEFAULT 'default',
+    namespace text DEFAULT 'default',
+    priority integer DEFAULT 0,
+    delay interval DEFAULT NULL,
+    deadline interval DEFAULT NULL,
+    idempotency_key text DEFAULT NULL,
+    tags jsonb DEFAULT NULL,
+    requires text[] DEFAULT '{}',
+    policy jsonb DEFAULT NULL
+) RETURNS text
+    LANGUAGE plpgsql VOLATILE
+    AS $$
+DECLARE
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+    minted constant uuid := gen_random_uuid();
+    home constant smallint := CASE WHEN idempotency_key IS NOT NULL
+        THEN ff.key_partition(namespace, idempotency_key, partitions)
+        ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END;
+    capabilities text[];
+    fault text := ff.policy_fault(policy);
+    answer record;
+BEGIN
+    IF kind IS NULL OR kind = '' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: kind must not be empty';
+    END IF;
+    IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
+    END IF;
+    IF fault IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);
+    END IF;
+    IF jsonb_typeof(tags) <> 'object'
+       OR EXISTS (SELECT FROM jsonb_each(tags) t WHERE jsonb_typeof(t.value) <> 'string') THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: tags must map keys to text';
+    END IF;
+    capabilities := ARRAY(
+        SELECT DISTINCT c COLLATE "C" FROM unnest(requires || ARRAY(SELECT jsonb_array_elements_text(
+            policy #> '{routing_requirements,required_capabilities}'))) c ORDER BY 1);
+    IF cardinality(capabilities) > 256 OR octet_length(array_to_string(capabilities, ',')) > 4096
+       OR EXISTS (SELECT FROM unnest(capabilities) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', left(requires::text, 200));
+    END IF;
+    -- session_user has collation "C". One argument with it would make every text in the called function
+    -- compare in "C", which no index of ours is in.
+    SELECT * INTO answer FROM ff.create_execution(
+        ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
+        ARRAY['json'], ARRAY['sql:' || session_user COLLATE "default"], ARRAY[policy],
+        ARRAY[home],
+        ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
+        ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
+        CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
+        ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
+        CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
+        ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
+    RETURN format('{fp:%s}:%s', home, coalesce(answer.execution_id, minted));
+END
+$$;
