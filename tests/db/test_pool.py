@@ -89,8 +89,13 @@ async def test_every_connection_has_a_name_and_limits(ff_dsn: str) -> None:
     pool, alone = await Pool.open(config, role="worker"), await connect(config, role="renewer")
 
     async with pool.connection() as conn:
-        assert tuple(await conn.fetchrow(settings)) == ("flowfabric worker", "7s", "3s", "10s")
-    assert tuple(await alone.fetchrow(settings)) == ("flowfabric renewer", "7s", "3s", "10s")
+        assert tuple(await conn.fetchrow(settings) or ()) == (
+            "flowfabric worker",
+            "7s",
+            "3s",
+            "10s",
+        )
+    assert tuple(await alone.fetchrow(settings) or ()) == ("flowfabric renewer", "7s", "3s", "10s")
 
     await alone.close()
     await pool.close()

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from flowfabric.db.rows import Connection
 
@@ -25,7 +25,7 @@ async def eventually(check: Callable[[], T | Awaitable[T]], *, within: float = 1
     until = time.monotonic() + within
     while True:
         answer = check()
-        found = await answer if inspect.isawaitable(answer) else answer
+        found = cast("T", await answer if inspect.isawaitable(answer) else answer)
         if found:
             return found
         assert time.monotonic() < until, f"not so within {within:g} s: {inspect.getsource(check)}"

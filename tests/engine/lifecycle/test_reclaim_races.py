@@ -182,7 +182,7 @@ async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
     execution_id = lease.execution_id
 
     async def grant(worker: str) -> str | None:
-        terms = TERMS | {"worker_id": worker}
+        terms: dict[str, Any] = TERMS | {"worker_id": worker}
         try:
             await serialized(
                 ff_engine, lambda conn: issue_reclaim_grant(conn, execution_id, **terms)

@@ -163,7 +163,7 @@ class Stage:
 
     async def _look(self) -> None:
         try:
-            ended, self._open = await (await self._direct()).fetchrow(_ENDED)  # pyright: ignore
+            [(ended, self._open)] = await (await self._direct()).fetch(_ENDED)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return
         if ended != self._ended:
