@@ -68,9 +68,16 @@ class Proxy(Forwarder):
         with contextlib.suppress(ConnectionError, OSError):
             while data := await reader.read(65536):
                 await self._flowing.wait()
-                if answers and self._lose_when is not None and await self._lose_when():
-                    self._lose_when = None
+                if answers and await self._loses_this_one():
                     self.cut()
                     self.mend()
                 writer.write(data)
                 await writer.drain()
+
+    async def _loses_this_one(self) -> bool:
+        """Of all the answers that come while `when` is being asked, the first one is lost alone."""
+        when = self._lose_when
+        if when is None or not await when() or self._lose_when is not when:
+            return False
+        self._lose_when = None
+        return True
