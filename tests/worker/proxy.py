@@ -19,6 +19,8 @@ class Proxy(Forwarder):
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._cut = False
+        self.held_up = 0
+        """How often somebody met the cut or the silence."""
         self._lose_when: Callable[[], Awaitable[bool]] | None = None
 
     async def stop(self) -> None:
@@ -48,6 +50,7 @@ class Proxy(Forwarder):
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._cut:
+            self.held_up += 1
             writer.close()
             return
         there_reader, there_writer = await self.connect()
@@ -67,7 +70,9 @@ class Proxy(Forwarder):
     ) -> None:
         with contextlib.suppress(ConnectionError, OSError):
             while data := await reader.read(65536):
-                await self._flowing.wait()
+                if not self._flowing.is_set():
+                    self.held_up += 1
+                    await self._flowing.wait()
                 if answers and await self._loses_this_one():
                     self.cut()
                     self.mend()

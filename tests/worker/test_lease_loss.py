@@ -243,19 +243,28 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_spoil_the_next_
 async def test_a_handler_that_outlives_its_lease_many_times_over_keeps_it(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
-    app = App()
+    app, gate, ttl = App(), asyncio.Event(), 1.0
 
     @app.task("long")
     async def long(ctx: Ctx) -> str:
-        await asyncio.sleep(2.5)
+        await gate.wait()
         return "first"
 
-    async with app.worker(dsn=ff_dsn, lease_ttl=1, lease_history="full"):
+    async def renewals() -> list[int]:
+        history = await given.lease_history(db, handle.execution_id)
+        return [each["occurred_at_ms"] for each in history if each["event_type"] == "renewed"]
+
+    async def renewed_often() -> bool:
+        return len(await renewals()) >= 7
+
+    async with app.worker(dsn=ff_dsn, lease_ttl=ttl, lease_history="full"):
         handle = await client.submit(long.call())
+        await eventually(renewed_often)
+        gate.set()
         assert await handle.result(timeout=10) == "first"
 
-    events = [kind for kind, _ in await given.lease_events(db, handle.execution_id)]
-    assert 5 <= events.count("renewed") <= 9  # every third of the TTL
+    first, *_, last = (await renewals())[:7]
+    assert last - first > 5 * ttl / 3 * 1000  # no more often than every third of the TTL
     assert await lease_expired_events(db) == 0
 
 
