@@ -40,6 +40,7 @@ async def worker(conn: Connection, leases: list[Lease], at_once: int) -> int:
     return carried
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("policy", "at_once"),
     [(AllOf(), 63), (AllOf(), 8), (AllOf(), 1), (Quorum(UPSTREAMS, "let_run"), 8)],
