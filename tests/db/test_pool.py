@@ -140,7 +140,9 @@ async def test_an_idle_connection_that_was_cut_is_replaced(ff_dsn: str, db: Conn
     await pool.close()
 
 
-async def test_an_open_transaction_does_not_reach_the_next_caller(ff_dsn: str) -> None:
+async def test_an_open_transaction_does_not_reach_the_next_caller(
+    ff_dsn: str, event_loop_errors: list[str]
+) -> None:
     pool = await Pool.open(DatabaseConfig(dsn=ff_dsn, pool_size=1), role="tests")
     async with pool.connection() as conn:
         await conn.execute("INSERT INTO ff.lane_registry VALUES ('kept', 0, 'test')")
@@ -156,6 +158,8 @@ async def test_an_open_transaction_does_not_reach_the_next_caller(ff_dsn: str) -
         ]
 
     await pool.close()
+    assert all("with an active transaction" in said for said in event_loop_errors)
+    event_loop_errors.clear()
 
 
 async def test_a_closed_pool_gives_no_connection(ff_dsn: str) -> None:

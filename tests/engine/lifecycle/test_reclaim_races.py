@@ -23,6 +23,7 @@ from flowfabric.testing import Clock
 from tests import given
 from tests.engine.lifecycle import granted
 from tests.engine.lifecycle.granted import TERMS, reclaim_granted, reclaim_it
+from tests.engine.operators import waiting
 
 Another = Callable[[], Awaitable[Connection]]
 RECLAIM: dict[str, Any] = {"worker_id": "w", "worker_instance_id": "w-2", "lease_ttl": 30}
@@ -163,15 +164,9 @@ async def test_a_serializable_reclaim_that_waited_looks_again(
         call = serialized(
             ff_engine, lambda conn: reclaim_execution(conn, promised.execution_id, **RECLAIM)
         )
-        waiting = asyncio.create_task(call)
-        async with asyncio.timeout(10):
-            while not await db.fetchval(
-                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-                " AND cardinality(pg_blocking_pids(pid)) > 0)"
-            ):
-                assert not waiting.done()
+        reclaiming = await waiting(db, call)
 
-    assert isinstance(await waiting, NotReclaimable)
+    assert isinstance(await reclaiming, NotReclaimable)
 
 
 async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
