@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: run test check format lint types layers unit prove mutants bench clean help
+.PHONY: run test check format lint types layers unit timing prove mutants bench clean help
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -22,7 +22,7 @@ run: $(READY) ## start Postgres, a worker and the example app (Ctrl-C stops)
 
 test: check ## everything CI checks: format, lint, types, layers, tests
 
-check: format lint types layers unit
+check: format lint types layers unit timing
 
 format: $(READY) ## is the code formatted?
 	$(BIN)/ruff format --check src tests bench
@@ -30,16 +30,18 @@ format: $(READY) ## is the code formatted?
 lint: $(READY) ## ruff
 	$(BIN)/ruff check src tests bench
 
-types: $(READY) ## pyright, strict
+types: $(READY) ## pyright: strict on src, basic on tests and bench
 	$(BIN)/pyright
 
 layers: $(READY) ## imports go only inwards
 	$(BIN)/lint-imports
 
-# What fails is tried once more, alone: a bound on time that broke under load holds then, a bug does not.
-unit: $(READY) ## the tests, in parallel
-	$(BIN)/pytest -n 2 --dist worksteal \
-		|| $(BIN)/pytest --last-failed --last-failed-no-failures none
+unit: $(READY) ## the tests, in parallel, but for those that bound a time
+	$(BIN)/pytest -n 2 --dist worksteal -m "not timing"
+
+# One after the other: a test beside another one shares its cores, and its bound would measure both.
+timing: $(READY) ## the tests that bound a time, one at a time
+	$(BIN)/pytest -m timing
 
 prove: $(READY) ## the proofs in full, under half an hour (SEED=7, ONLY="plans zombie", QUICK=1)
 	$(BIN)/python -m tests.proofs $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)

@@ -221,8 +221,8 @@ def test_a_child_is_named_by_its_place_and_lives_beside_its_parent(
         ids.child_id(parent, position, index, kind=kind + "x"),
         ids.child_id(name, position, index, kind=kind),
         parent,
-        ExecutionId(parent.partition_key, ids.children_group_id(parent, position)),
-        ExecutionId(parent.partition_key, ids.children_group_id(parent, position + 1)),
+        ExecutionId(parent.partition_key, ids.children_group_id(parent, position).uuid),
+        ExecutionId(parent.partition_key, ids.children_group_id(parent, position + 1).uuid),
     }
     assert len(others) == 7
     assert name not in others

@@ -68,7 +68,8 @@ def test_a_quorum_must_be_reachable_with_the_edges_expected() -> None:
 
 def counts_up_to(most: int) -> list[tuple[int, int, int, int]]:
     """Every (succeeded, failed, skipped, running) of at most so many edges."""
-    return [each for each in product(range(most + 1), repeat=4) if sum(each) <= most]
+    some = range(most + 1)
+    return [each for each in product(some, some, some, some) if sum(each) <= most]
 
 
 @pytest.mark.parametrize("expected_n", [None, 1, 2, 4, 5])

@@ -1,4 +1,5 @@
-# pyright: basic
+# pyright: reportMissingImports=false
+# The peer lives in an environment of its own (bench/environments.py).
 """DBOS with a database-backed queue, a client for the submits and workflows without steps.
 
 A bounded worker concurrency keeps one claim from taking the whole backlog, and the queue polls
@@ -12,10 +13,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from typing import Any, LiteralString
 
 import psycopg
 from common import LENGTH, WIDTH, Adapter, Meter, Submit, arguments, main
 from dbos import DBOS, DBOSClient
+from psycopg import sql
 
 QUEUE = "bench"
 VERSION = "bench"
@@ -45,6 +48,11 @@ SELECT column_name FROM information_schema.columns
  WHERE table_schema = 'dbos' AND table_name = %s AND is_generated = 'NEVER'
    AND column_name <> 'workflow_uuid'
 """
+
+CLONE = sql.SQL("""
+INSERT INTO {table} (workflow_uuid, {names})
+SELECT 'clone-' || i, {values} FROM {table}, generate_series(1, %s) AS i
+""")
 
 
 class DbosAdapter(Adapter):
@@ -142,20 +150,25 @@ async def launch(dsn: str, meter: Meter, concurrency: int) -> None:
 
 async def clone(conn: psycopg.AsyncConnection, n: int) -> None:
     """Copy the only queued workflow and its input `n` times, a millisecond apart."""
-    columns: dict[str, str] = {}
+    columns: dict[str, list[str]] = {}
     for table in ("workflow_status", "workflow_input"):
         cursor = await conn.execute(COLUMNS, (table,))
-        columns[table] = ", ".join([row[0] for row in await cursor.fetchall()])
+        columns[table] = [row[0] for row in await cursor.fetchall()]
+    later = {"created_at": sql.SQL("created_at + i")}
     for table, names in columns.items():
-        values = names.replace("created_at", "created_at + i")
+        copied = [sql.Identifier(name) for name in names]
+        values = [later.get(name, sql.Identifier(name)) for name in names]
         await conn.execute(
-            f"INSERT INTO dbos.{table} (workflow_uuid, {names})"
-            f" SELECT 'clone-' || i, {values} FROM dbos.{table}, generate_series(1, %s) AS i",
+            CLONE.format(
+                table=sql.Identifier("dbos", table),
+                names=sql.SQL(", ").join(copied),
+                values=sql.SQL(", ").join(values),
+            ),
             (n,),
         )
 
 
-async def fetchval(dsn: str, statement: str, *values: object):
+async def fetchval(dsn: str, statement: LiteralString, *values: object) -> Any:
     """One value from a connection of its own."""
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
         row = await (await conn.execute(statement, values or None)).fetchone()

@@ -1,4 +1,3 @@
-# pyright: basic
 """FlowFabric itself, by its public API, with uvloop; and the scenarios that only it runs."""
 
 import argparse

@@ -1,4 +1,5 @@
-# pyright: basic
+# pyright: reportMissingImports=false
+# The peer lives in an environment of its own (bench/environments.py).
 """PGQueuer as its performance guide advises.
 
 asyncpg and uvloop; producers on a pool, the queue manager on one connection of its own;

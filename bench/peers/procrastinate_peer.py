@@ -1,4 +1,5 @@
-# pyright: basic
+# pyright: reportMissingImports=false
+# The peer lives in an environment of its own (bench/environments.py).
 """Procrastinate with its psycopg connector, binary psycopg, LISTEN on and finished jobs kept."""
 
 import argparse
@@ -6,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any, LiteralString
 
 import procrastinate
 import psycopg
@@ -102,7 +104,7 @@ def app(dsn: str, meter: Meter, pool: int) -> procrastinate.App:
     return application
 
 
-async def fetchval(dsn: str, statement: str, *values: object):
+async def fetchval(dsn: str, statement: LiteralString, *values: object) -> Any:
     """One value from a connection of its own."""
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
         row = await (await conn.execute(statement, values or None)).fetchone()

@@ -10,7 +10,7 @@ import pytest
 from flowfabric import App, ConfigError, Ctx, Retry, ValidationError
 
 if TYPE_CHECKING:
-    from nowhere import Missing
+    from nowhere import Missing  # pyright: ignore[reportMissingImports]  that is the point
 
 
 class Cat(msgspec.Struct):

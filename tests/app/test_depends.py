@@ -1,12 +1,12 @@
 """Dependencies: made for a handler, put away after it."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 import pytest
 
 from flowfabric import App, Client, ConfigError, Ctx, Depends, ExecutionFailed
+from tests.worker.facts import eventually
 
 
 async def result_of(client: Client, ff_dsn: str, app: App, call: Any) -> Any:
@@ -196,7 +196,7 @@ async def test_each_execution_gets_its_own_unless_the_scope_is_the_process(
 
     async def of_process() -> object:
         made["process"] += 1
-        await asyncio.sleep(0.05)  # whoever comes meanwhile waits for the same one
+        await eventually(lambda: made["task"] == 5)  # the others come, and wait for the same one
         return object()
 
     shared: set[int] = set()

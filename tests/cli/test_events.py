@@ -42,7 +42,12 @@ async def follow(shell: Shell, db: Connection, *arguments: str) -> asyncio.subpr
 
 
 async def end(process: asyncio.subprocess.Process) -> Answer:
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     return Answer(process.returncode or 0, out.decode(), err.decode())
 
 

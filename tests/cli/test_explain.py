@@ -1,6 +1,7 @@
 """`ff explain`: why an execution does not run, in words and for programs."""
 
 import shlex
+from typing import Any
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
@@ -10,9 +11,14 @@ from tests.cli.conftest import Inside, one_line, usage_error
 from tests.engine.controls import execution
 
 
-async def register(engine: Engine, **fields: object) -> None:
+async def register(engine: Engine, **fields: Any) -> None:
     """A worker that could run everything of the tests, unless the fields say otherwise."""
-    offered = {"lanes": ["default"], "kinds": ["job"], "capabilities": [], "concurrency": 1}
+    offered: dict[str, Any] = {
+        "lanes": ["default"],
+        "kinds": ["job"],
+        "capabilities": [],
+        "concurrency": 1,
+    }
     await engine.register_worker(
         worker_id="w", worker_instance_id="w-1", liveness_ttl=30, **(offered | fields)
     )

@@ -21,6 +21,7 @@ from tests.cli.conftest import Inside, Shell, one_line, usage_error
 from tests.engine.controls import Action, actions
 from tests.engine.flows.graphs import Graph, member, submitted
 from tests.engine.joins.parents import Family
+from tests.worker.facts import database_time, eventually, has_asked
 
 DIAMOND = "a>b a>c b>d c>d"
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -207,11 +208,15 @@ async def test_following_an_unknown_flow_ends_at_once(ff: Inside) -> None:
     assert line == f"ff: flow {NOBODY} does not exist"
 
 
-async def test_following_ends_when_the_flow_has_ended(shell: Shell, ff_engine: Engine) -> None:
+async def test_following_ends_when_the_flow_has_ended(
+    shell: Shell, ff_engine: Engine, db: Connection
+) -> None:
     flow = await submitted(ff_engine, "a>b")
     following = await shell.start("flows", "show", str(flow.flow_id), "--follow")
     try:
-        await asyncio.sleep(2)
+        for _ in range(2):  # it has looked, and it looks again
+            since = await database_time(db)
+            await eventually(lambda since=since: has_asked(db, "flows.list_edges", since))
         early = following.returncode
         await flow.complete("a")
         await flow.carry_all()

@@ -1,5 +1,7 @@
 """`ff workers`: who lives, who came and went, and marking one dead."""
 
+from typing import Any
+
 from flowfabric.client.identity import who
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
@@ -8,8 +10,8 @@ from flowfabric.testing import Clock
 from tests.cli.conftest import Inside, one_line, usage_error
 
 
-async def register(engine: Engine, instance: str, **fields: object) -> None:
-    offered = {"lanes": ["default"], "kinds": ["job"], "liveness_ttl": 30}
+async def register(engine: Engine, instance: str, **fields: Any) -> None:
+    offered: dict[str, Any] = {"lanes": ["default"], "kinds": ["job"], "liveness_ttl": 30}
     await engine.register_worker(
         worker_id="pool", worker_instance_id=instance, **(offered | fields)
     )

@@ -56,6 +56,7 @@ async def test_a_submit_stores_what_the_task_and_the_call_say(
     assert snapshot.public_state is PublicState.WAITING
     assert "@" in str(snapshot.creator_identity)
     body = await db.fetchrow("SELECT payload, payload_encoding, policy FROM ff.exec_body")
+    assert body is not None
     assert (body["payload"], body["payload_encoding"]) == (b'{"number":1}', "json")
     assert '"max_retries": 2' in body["policy"]
 
@@ -167,7 +168,7 @@ async def test_submits_at_the_same_time_share_their_transactions(
     ids=str,
 )
 async def test_a_submit_that_cannot_be_stored_does_not_spoil_the_others_of_its_time(
-    client: Client, db: Connection, app: App, impossible: dict[str, float]
+    client: Client, db: Connection, app: App, impossible: dict[str, Any]
 ) -> None:
     answers = await asyncio.gather(
         client.submit(double(app, 1)),

@@ -45,7 +45,7 @@ async def psycopg_async(dsn: str) -> AsyncGenerator[Any]:
 @contextlib.asynccontextmanager
 async def psycopg_dicts(dsn: str) -> AsyncGenerator[Any]:
     rows = psycopg.rows.dict_row
-    async with await psycopg.AsyncConnection.connect(dsn, row_factory=rows) as conn:
+    async with await psycopg.AsyncConnection[Any].connect(dsn, row_factory=rows) as conn:
         yield conn
 
 

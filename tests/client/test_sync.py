@@ -133,9 +133,11 @@ class Abandoned(Exception):
 @contextlib.contextmanager
 def over_sqlalchemy(dsn: str) -> Any:
     engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
-    with engine.begin() as conn:
-        yield conn
-    engine.dispose()
+    try:
+        with engine.begin() as conn:
+            yield conn
+    finally:
+        engine.dispose()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -131,7 +132,7 @@ async def test_closing_ends_the_connection(ff_dsn: str, db: Connection) -> None:
 
 @pytest.mark.parametrize("off", [{"listen": False}, {"pooler": True}])
 async def test_where_listening_is_off_a_wait_ends_at_its_time(
-    ff_dsn: str, db: Connection, off: dict[str, bool]
+    ff_dsn: str, db: Connection, off: dict[str, Any]
 ) -> None:
     listener = Listener(DatabaseConfig(dsn=ff_dsn, **off))
     listener.start()

@@ -89,8 +89,13 @@ async def test_every_connection_has_a_name_and_limits(ff_dsn: str) -> None:
     pool, alone = await Pool.open(config, role="worker"), await connect(config, role="renewer")
 
     async with pool.connection() as conn:
-        assert tuple(await conn.fetchrow(settings)) == ("flowfabric worker", "7s", "3s", "10s")
-    assert tuple(await alone.fetchrow(settings)) == ("flowfabric renewer", "7s", "3s", "10s")
+        assert tuple(await conn.fetchrow(settings) or ()) == (
+            "flowfabric worker",
+            "7s",
+            "3s",
+            "10s",
+        )
+    assert tuple(await alone.fetchrow(settings) or ()) == ("flowfabric renewer", "7s", "3s", "10s")
 
     await alone.close()
     await pool.close()
@@ -135,7 +140,9 @@ async def test_an_idle_connection_that_was_cut_is_replaced(ff_dsn: str, db: Conn
     await pool.close()
 
 
-async def test_an_open_transaction_does_not_reach_the_next_caller(ff_dsn: str) -> None:
+async def test_an_open_transaction_does_not_reach_the_next_caller(
+    ff_dsn: str, event_loop_errors: list[str]
+) -> None:
     pool = await Pool.open(DatabaseConfig(dsn=ff_dsn, pool_size=1), role="tests")
     async with pool.connection() as conn:
         await conn.execute("INSERT INTO ff.lane_registry VALUES ('kept', 0, 'test')")
@@ -151,6 +158,8 @@ async def test_an_open_transaction_does_not_reach_the_next_caller(ff_dsn: str) -
         ]
 
     await pool.close()
+    assert all("with an active transaction" in said for said in event_loop_errors)
+    event_loop_errors.clear()
 
 
 async def test_a_closed_pool_gives_no_connection(ff_dsn: str) -> None:

@@ -382,7 +382,7 @@ async def test_where_listening_is_off_it_polls_with_growing_pauses_and_never_reg
     pool: Pool,
     db: Connection,
     monkeypatch: pytest.MonkeyPatch,
-    off: dict[str, bool],
+    off: dict[str, Any],
 ) -> None:
     pauses: list[float] = []
 

@@ -200,7 +200,9 @@ async def test_a_row_and_its_execution_are_one_transaction(
     if example == "trigger":
         await reader.sql(example)
     else:
-        await reader.python(example, **names)
+        made = await reader.python(example, **names)
+        if example == "sqlalchemy":
+            made["engine"].dispose()
 
     conn = await asyncpg.connect(reader.dsn)
     stored = await conn.fetchval("SELECT email FROM users")

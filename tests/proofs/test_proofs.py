@@ -12,9 +12,17 @@ from tests.proofs.catalogue import PROOFS
 from tests.proofs.proof import Proof
 
 SEED = int(os.environ.get("FF_PROOF_SEED", "1"))
+TIMED = {"chaos_crash", "skew", "blocked_loop", "drain"}
+"""Those with a figure in seconds."""
 
 
-@pytest.mark.parametrize("proof", PROOFS, ids=lambda proof: proof.name)
+EACH = [
+    pytest.param(proof, id=proof.name, marks=[pytest.mark.timing] if proof.name in TIMED else [])
+    for proof in PROOFS
+]
+
+
+@pytest.mark.parametrize("proof", EACH)
 def test_what_is_promised_holds(proof: Proof, ff_server: TestServer) -> None:
     figures = proof.quick(Arena(ff_server, SEED, quiet=True))
 

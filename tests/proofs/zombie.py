@@ -55,7 +55,7 @@ async def _spawn(db: Connection, leases: Sequence[Lease], *, waits: bool) -> lis
         parent = lease.execution_id
         child = given.new(execution_id=child_id(parent, 1, int(waits), kind="job"))
         wait = children_group_id(parent, 1) if waits else None
-        answers.append(await _refusal(db, spawn_children(db, lease, [child], wait=wait)))
+        answers.append(await _refusal(db, spawn_children(db, lease, [child], group=wait)))
     return answers
 
 

@@ -10,7 +10,7 @@ from tests.stories.processes import WorkerProcess, all_completed, serving, worke
 from tests.stories.shop import nap
 from tests.worker.facts import count, eventually, told_twice
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.timeout(60)]
 
 EXECUTIONS, SECONDS, SLOTS, TTL = 1000, 0.05, 16, 2.0
 

@@ -23,7 +23,7 @@ from tests.worker.facts import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
-FOR_SECONDS, PER_SECOND = 15, 10
+FOR_SECONDS, PER_SECOND = 6, 10
 STATEMENT = re.compile(r"LOG:  (?:statement:|execute [^:]+:)\s+(.*)")
 NAMED = re.compile(r"LOG:  (?:statement:|execute [^:]+:)\s+-- ([\w.]+)")
 

@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from datetime import datetime
+from typing import TypeVar, cast
 
 from flowfabric.db.rows import Connection
 
@@ -25,7 +26,7 @@ async def eventually(check: Callable[[], T | Awaitable[T]], *, within: float = 1
     until = time.monotonic() + within
     while True:
         answer = check()
-        found = await answer if inspect.isawaitable(answer) else answer
+        found = cast("T", await answer if inspect.isawaitable(answer) else answer)
         if found:
             return found
         assert time.monotonic() < until, f"not so within {within:g} s: {inspect.getsource(check)}"
@@ -70,6 +71,21 @@ async def worker_connections(db: Connection) -> int:
 async def cut_worker_connections(db: Connection) -> int:
     """Terminate every connection of a worker; how many there were."""
     return await db.fetchval(f"SELECT count(pg_terminate_backend(pid)) {WORKER_CONNECTIONS}")
+
+
+async def database_time(db: Connection) -> datetime:
+    return await db.fetchval("SELECT clock_timestamp()")
+
+
+async def has_asked(db: Connection, statement: str, since: datetime) -> bool:
+    """Is this the last statement of a connection, sent after `since`? Ask outside a transaction."""
+    return await db.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND query_start > $2"
+        " AND query LIKE '%-- ' || $1 || '%')",
+        statement,
+        since,
+    )
 
 
 async def is_idle(db: Connection) -> bool:

@@ -19,6 +19,8 @@ class Proxy(Forwarder):
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._cut = False
+        self.held_up = 0
+        """How often somebody met the cut or the silence."""
         self._lose_when: Callable[[], Awaitable[bool]] | None = None
 
     async def stop(self) -> None:
@@ -48,6 +50,7 @@ class Proxy(Forwarder):
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._cut:
+            self.held_up += 1
             writer.close()
             return
         there_reader, there_writer = await self.connect()
@@ -67,10 +70,19 @@ class Proxy(Forwarder):
     ) -> None:
         with contextlib.suppress(ConnectionError, OSError):
             while data := await reader.read(65536):
-                await self._flowing.wait()
-                if answers and self._lose_when is not None and await self._lose_when():
-                    self._lose_when = None
+                if not self._flowing.is_set():
+                    self.held_up += 1
+                    await self._flowing.wait()
+                if answers and await self._loses_this_one():
                     self.cut()
                     self.mend()
                 writer.write(data)
                 await writer.drain()
+
+    async def _loses_this_one(self) -> bool:
+        """Of all the answers that come while `when` is being asked, the first one is lost alone."""
+        when = self._lose_when
+        if when is None or not await when() or self._lose_when is not when:
+            return False
+        self._lose_when = None
+        return True

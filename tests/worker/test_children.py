@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric import App, ChildFailed, Client, Ctx, ExecutionFailed, Fail, Retry, ValidationError
+from flowfabric import (
+    App,
+    ChildFailed,
+    Client,
+    Ctx,
+    ExecutionFailed,
+    Fail,
+    Handle,
+    Retry,
+    ValidationError,
+)
 from flowfabric.app.codec import MsgpackCodec
 from flowfabric.db.rows import Connection
 from flowfabric.ids import ExecutionId, child_id, parent_flow_id
@@ -514,7 +524,7 @@ async def test_a_spawned_child_runs_beside_its_parent(client: Client, ff_dsn: st
 
 
 async def test_a_child_that_nobody_waits_for_outlives_a_parent_that_succeeds(
-    client: Client, ff_dsn: str
+    client: Client, ff_dsn: str, db: Connection
 ) -> None:
     app = App()
     site = Site(app)
@@ -526,10 +536,23 @@ async def test_a_child_that_nobody_waits_for_outlives_a_parent_that_succeeds(
     handle = await client.submit(parent.call())
     async with app.worker(dsn=ff_dsn):
         child = client.handle(await handle.result(timeout=20))
-        await asyncio.sleep(0.2)
-        assert await child.state() is PublicState.ACTIVE
+        await eventually(lambda: dispatched(db, handle.execution_id))
+        await eventually(lambda: is_active(child))
         site.gate.set()
         assert await child.result(timeout=20) == -1
+
+
+async def dispatched(db: Connection, execution_id: ExecutionId) -> bool:
+    """Is everything done that follows from the end of this execution?"""
+    return await db.fetchval(
+        "SELECT bool_and(dispatched_at_ms IS NOT NULL) FROM ff.completion_event"
+        " WHERE execution_id = $1",
+        execution_id.uuid,
+    )
+
+
+async def is_active(handle: Handle[Any]) -> bool:
+    return await handle.state() is PublicState.ACTIVE
 
 
 async def test_a_spawned_child_that_fails_fails_whoever_waits_for_it(

@@ -47,6 +47,7 @@ async def test_stopping_lets_running_handlers_finish_with_their_leases_renewed(
     assert (stored["public_state"], stored["total_attempt_count"]) == ("waiting", 0)
 
 
+@pytest.mark.timing
 async def test_what_was_claimed_ahead_is_handed_back_at_once_and_uncounted(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -69,7 +70,7 @@ async def test_what_was_claimed_ahead_is_handed_back_at_once_and_uncounted(
     await eventually(lambda: len(started) == 200)
     await eventually(ahead_of_the_slots)
     worker.stop()
-    await eventually(only_the_slots, within=10)  # while the handlers still run
+    await eventually(only_the_slots, within=1)  # while the handlers still run
     gate.set()
     await running
 
@@ -89,6 +90,7 @@ async def tallies(db: Connection) -> list[dict[str, int]]:
     return [dict(row) for row in rows]
 
 
+@pytest.mark.timing
 async def test_a_handler_that_outlasts_the_drain_is_cancelled_and_handed_back(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -103,12 +105,13 @@ async def test_a_handler_that_outlasts_the_drain_is_cancelled_and_handed_back(
             cancelled.append(ctx.execution_id)
             raise
 
-    began = time.monotonic()
-    async with app.worker(dsn=ff_dsn, drain=0.2):
+    drain = 0.2
+    async with app.worker(dsn=ff_dsn, drain=drain):
         handle = await client.submit(endless.call())
         await started.wait()
+        ordered = time.monotonic()
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - ordered < drain + 1
     assert cancelled == [handle.execution_id]
     stored = await given.row(db, handle.execution_id)
     assert stored["public_state"] == "waiting"
@@ -136,7 +139,7 @@ async def test_a_thread_that_outlasts_the_drain_does_not_hold_the_worker_up(
         handle = await client.submit(stuck.call())
         await eventually(started.is_set)
         worker.stop()
-        await asyncio.wait_for(running, 6)
+        await asyncio.wait_for(running, 10)  # the thread goes on for twenty seconds
     finally:
         gate.set()
 
@@ -201,6 +204,7 @@ async def tallies_of_waiting(db: Connection) -> set[int]:
     return {row[0] for row in rows}
 
 
+@pytest.mark.timing
 async def test_an_idle_worker_stops_at_once(ff_dsn: str, db: Connection) -> None:
     worker = App().worker(dsn=ff_dsn)
     running = asyncio.create_task(worker.run(handle_signals=False))
@@ -210,7 +214,7 @@ async def test_an_idle_worker_stops_at_once(ff_dsn: str, db: Connection) -> None
     worker.stop()
     await running
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 1.5
     assert await db.fetchval("SELECT count(*) FROM ff.waiter WHERE topic LIKE 'lane:%'") == 0
 
 

@@ -1,7 +1,6 @@
 """Tasks in processes of their own: they cannot block the worker, and they can be stopped."""
 
 import os
-import statistics
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -123,7 +122,7 @@ async def test_a_task_that_takes_too_long_is_killed(
         await result(client, crunching.endless.call(str(path)))
 
     pid = int(path.read_text().split()[0])
-    await eventually(lambda: is_gone(pid), within=10)
+    await eventually(lambda: is_gone(pid))
     assert await result(client, crunching.square.call(3)) == 9
 
 
@@ -136,7 +135,7 @@ async def test_a_task_that_is_cancelled_is_killed(
 
     await handle.cancel("enough")
 
-    await eventually(lambda: is_gone(pid), within=10)
+    await eventually(lambda: is_gone(pid))
     with pytest.raises(ExecutionCancelled):
         await handle.result(timeout=5)
 
@@ -155,9 +154,9 @@ async def test_no_child_outlives_its_worker(
         handle = await client.submit(crunching.waits.call(str(path)))
         pid = int(await eventually(lambda: path.exists() and path.read_text()))
 
-    assert time.monotonic() - began < 10
-    await eventually(lambda: is_gone(pid), within=10)
-    await eventually(lambda: not children(), within=10)
+    assert time.monotonic() - began < 20  # the task itself takes a minute
+    await eventually(lambda: is_gone(pid))
+    await eventually(lambda: not children())
     assert (await given.row(db, handle.execution_id))["public_state"] == "waiting"
 
 
@@ -170,6 +169,7 @@ def children() -> list[psutil.Process]:
     ]
 
 
+@pytest.mark.timing
 async def test_the_event_loop_goes_on_while_they_run(client: Client, worker: Any) -> None:
     handle = await client.submit(crunching.reports.call(0.5))
     gaps, last = [], time.monotonic()
@@ -177,7 +177,7 @@ async def test_the_event_loop_goes_on_while_they_run(client: Client, worker: Any
         gaps.append(time.monotonic() - last)
         last = time.monotonic()
 
-    assert statistics.median(gaps) < 0.1
+    assert max(gaps) < 0.4
 
 
 def test_only_a_plain_function_of_a_module_can_run_in_a_process() -> None:

@@ -193,7 +193,7 @@ async def test_a_line_that_died_in_the_pool_costs_no_attempt(
 async def test_handlers_take_turns_when_there_are_more_than_connections(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
-    app, most, now = App(), 0, 0
+    app, most, now, pair = App(), 0, 0, asyncio.Barrier(2)
 
     @app.task("job")
     async def job(ctx: Ctx, number: int) -> None:
@@ -202,7 +202,7 @@ async def test_handlers_take_turns_when_there_are_more_than_connections(
         now += 1
         most = max(most, now)
         await tx.execute(WRITE, number)
-        await asyncio.sleep(0.01)
+        await pair.wait()
         now -= 1
 
     async with app.worker(dsn=ff_dsn, concurrency=20, transactions=2):

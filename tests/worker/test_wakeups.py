@@ -3,6 +3,7 @@
 import asyncio
 import statistics
 import time
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ async def test_work_that_became_due_wakes_an_idle_worker(
 
 @pytest.mark.parametrize("settings", [{"listen": False}, {"pooler": True}], ids=str)
 async def test_without_notifications_a_worker_polls(
-    client: Client, ff_dsn: str, db: Connection, settings: dict[str, bool]
+    client: Client, ff_dsn: str, db: Connection, settings: dict[str, Any]
 ) -> None:
     app = idle_app()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.families import Event
@@ -31,7 +31,7 @@ async def true(fact: Callable[[], object], *, within: float = 10) -> None:
             await asyncio.sleep(0.001)
 
 
-async def completed(db: Connection, **fields: object) -> ExecutionId:
+async def completed(db: Connection, **fields: Any) -> ExecutionId:
     """One execution that was claimed and ended with success."""
     lease = await given.claimed(db, **fields)
     await complete(db, [Completion(lease)])

@@ -84,7 +84,10 @@ REASONS = (*LeaseEventReason, None)
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_who_ended_a_lease_follows_from_how_it_ended(reason: LeaseEventReason | None) -> None:
-    exceptions = {LeaseEventReason.OPERATOR: "operator", LeaseEventReason.CANCELLED: "backend"}
+    exceptions: dict[LeaseEventReason | None, str] = {
+        LeaseEventReason.OPERATOR: "operator",
+        LeaseEventReason.CANCELLED: "backend",
+    }
 
     assert revoked_by(LeaseEventType.REVOKED, reason) == exceptions.get(reason, "worker")
     assert revoked_by(LeaseEventType.EXPIRED, reason) == exceptions.get(reason, "reconciler")

@@ -69,8 +69,12 @@ async def test_the_edges_of_a_flow_by_id_and_by_end(ff_engine: Engine) -> None:
     flow = await submitted(ff_engine, "a>b a>c b>d c>d")
     await submitted(ff_engine, "x>y", flow_id=flow_beside(flow.flow_id))
 
-    async def listed(**ends: ExecutionId) -> set[str]:
-        found = await ff_engine.list_edges(flow.flow_id, **ends)
+    async def listed(
+        outgoing_from: ExecutionId | None = None, incoming_to: ExecutionId | None = None
+    ) -> set[str]:
+        found = await ff_engine.list_edges(
+            flow.flow_id, outgoing_from=outgoing_from, incoming_to=incoming_to
+        )
         assert [edge.edge_id for edge in found] == sorted(edge.edge_id for edge in found)
         return {
             ">".join(flow.named([edge.upstream]) + flow.named([edge.downstream])) for edge in found

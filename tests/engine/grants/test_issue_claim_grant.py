@@ -153,9 +153,8 @@ async def test_a_worker_that_lacks_capabilities_is_told_which_and_the_execution_
     await clock.advance(5)
 
     async with db.transaction():
-        answer = await issue_claim_grant(
-            db, execution_id, **TERMS | {"worker_capabilities": ["GPU", "eu"]}
-        )
+        terms: dict[str, Any] = TERMS | {"worker_capabilities": ["GPU", "eu"]}
+        answer = await issue_claim_grant(db, execution_id, **terms)
 
     assert isinstance(answer, ValidationError)
     assert (answer.code, answer.detail) == ("capability_mismatch", "gpu,ssd")

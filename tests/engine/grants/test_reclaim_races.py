@@ -21,6 +21,7 @@ from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.errors import GrantAlreadyExists, RetryExhausted, StaleLease
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import waiting
 from tests.engine.grants import granted
 from tests.engine.grants.granted import TERMS, reclaim_granted, reclaim_it
 
@@ -163,15 +164,9 @@ async def test_a_serializable_reclaim_that_waited_looks_again(
         call = serialized(
             ff_engine, lambda conn: reclaim_execution(conn, promised.execution_id, **RECLAIM)
         )
-        waiting = asyncio.create_task(call)
-        async with asyncio.timeout(10):
-            while not await db.fetchval(
-                "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-                " AND cardinality(pg_blocking_pids(pid)) > 0)"
-            ):
-                assert not waiting.done()
+        reclaiming = await waiting(db, call)
 
-    assert isinstance(await waiting, NotReclaimable)
+    assert isinstance(await reclaiming, NotReclaimable)
 
 
 async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
@@ -182,7 +177,7 @@ async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
     execution_id = lease.execution_id
 
     async def grant(worker: str) -> str | None:
-        terms = TERMS | {"worker_id": worker}
+        terms: dict[str, Any] = TERMS | {"worker_id": worker}
         try:
             await serialized(
                 ff_engine, lambda conn: issue_reclaim_grant(conn, execution_id, **terms)

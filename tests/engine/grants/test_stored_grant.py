@@ -1,5 +1,6 @@
 """The grants of one execution."""
 
+import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
@@ -18,7 +19,8 @@ from tests.engine.grants import granted
 from tests.engine.grants.granted import TERMS, unchanged
 
 KEY = Key("k1", b"secret")
-TO_W, TO_X = Terms(**TERMS), Terms(**TERMS | {"worker_id": "x"})
+TO_W = Terms(**TERMS)
+TO_X = msgspec.structs.replace(TO_W, worker_id="x")
 EXECUTION, OTHER = ExecutionId.mint(), ExecutionId.mint()
 
 

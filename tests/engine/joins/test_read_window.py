@@ -1,7 +1,5 @@
 """Children of which each has a wait of its own: who was spawned, who runs, who ended how."""
 
-from uuid import UUID
-
 import msgspec
 import pytest
 
@@ -15,14 +13,14 @@ from flowfabric.errors import (
     StaleLease,
     ValidationError,
 )
-from flowfabric.ids import ExecutionId, children_group_id
+from flowfabric.ids import ExecutionId, GroupId, children_group_id
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.joins.invariants import broken_invariants
 from tests.engine.joins.parents import Family, parent
 
 
-def waits(family: Family, names: str) -> dict[UUID, ExecutionId]:
+def waits(family: Family, names: str) -> dict[GroupId, ExecutionId]:
     """The children of the first call, by the waits that they have or would have."""
     family.born(names)
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 from uuid import UUID, uuid4
@@ -203,7 +203,7 @@ def chunks(made: list[Case], size: int) -> Iterator[list[Case]]:
         yield made[first : first + size]
 
 
-def rows_of_the_matrix() -> Iterator[tuple[JoinPolicy, str, list[str]]]:
+def rows_of_the_matrix() -> Iterator[tuple[JoinPolicy, str, Sequence[str]]]:
     for line in MATRIX.strip().splitlines():
         events, *columns = (cell.split() for cell in line.split("|"))
         for policy, expected in zip(

@@ -42,7 +42,12 @@ async def worker(conn: Connection, leases: list[Lease], at_once: int) -> int:
 
 @pytest.mark.parametrize(
     ("policy", "at_once"),
-    [(AllOf(), 63), (AllOf(), 8), (AllOf(), 1), (Quorum(UPSTREAMS, "let_run"), 8)],
+    [
+        pytest.param(AllOf(), 63, marks=pytest.mark.timing),
+        pytest.param(AllOf(), 8, marks=pytest.mark.timing),
+        (AllOf(), 1),
+        pytest.param(Quorum(UPSTREAMS, "let_run"), 8, marks=pytest.mark.timing),
+    ],
 )
 async def test_a_thousand_ends_from_sixteen_connections_are_counted_exactly(
     db: Connection,

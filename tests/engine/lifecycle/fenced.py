@@ -1,6 +1,6 @@
 """Every operation of a lease holder, in one form: leases in, answers out."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
 
-Operation = Callable[[Connection, Sequence[Lease]], Awaitable[list[Any]]]
+Operation = Callable[[Connection, Sequence[Lease]], Coroutine[Any, Any, list[Any]]]
 
 
 async def _renew(db: Connection, leases: Sequence[Lease]) -> list[Any]:

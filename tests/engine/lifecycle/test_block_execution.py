@@ -22,7 +22,7 @@ from flowfabric.errors import (
     ValidationError,
 )
 from flowfabric.ids import ExecutionId, attempt_id
-from flowfabric.states import BlockingReason
+from flowfabric.states import BlockingReason, EligibilityState
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import (
@@ -60,7 +60,9 @@ async def test_what_is_held_back_says_by_what_and_is_shown_as_derived(
 
     answer = await block_execution_for_admission(db, execution_id, reason, detail="why not")
 
-    assert answer == Blocked(execution_id=execution_id, eligibility_state=eligibility)
+    assert answer == Blocked(
+        execution_id=execution_id, eligibility_state=EligibilityState(eligibility)
+    )
     assert await given.standing(db, execution_id) == (
         f"runnable/{eligibility}/{reason}/none/pending_first_attempt → {public}"
     )

@@ -1,6 +1,7 @@
 """any non-terminal → terminal(cancelled): somebody outside ends it."""
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -338,9 +339,14 @@ async def test_the_engine_passes_everything_that_is_shown_on(
     db: Connection, ff_engine: Engine
 ) -> None:
     lease = await given.claimed(db)
-    shown = {"lease_epoch": lease.lease_epoch, "lease_id": lease.lease_id}
+    shown: dict[str, Any] = {"lease_epoch": lease.lease_epoch, "lease_id": lease.lease_id}
 
-    for wrong in ({"lease_id": uuid4()}, {"attempt_id": uuid4()}, {"lease_epoch": 9}):
+    wrongs: tuple[dict[str, Any], ...] = (
+        {"lease_id": uuid4()},
+        {"attempt_id": uuid4()},
+        {"lease_epoch": 9},
+    )
+    for wrong in wrongs:
         with pytest.raises(StaleLease):
             await ff_engine.cancel_execution(
                 lease.execution_id, reason="no", source="lease_holder", **(shown | wrong)

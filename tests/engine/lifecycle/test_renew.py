@@ -114,5 +114,7 @@ async def test_a_renewal_touches_no_index(db: Connection) -> None:
         await renew(db, [lease], ttl=30)
         after = await db.fetchrow(counters)
 
+    assert before is not None
+    assert after is not None
     assert after["updated"] - before["updated"] == 1
     assert after["hot"] - before["hot"] == 1

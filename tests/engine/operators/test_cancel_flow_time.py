@@ -12,9 +12,10 @@ from flowfabric.engine.lifecycle.claim import claim
 from tests import given
 from tests.engine.flows.graphs import submitted
 
-RUNS = 10
+RUNS = 5
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("shape", ["waiting", "running", "chain"])
 @pytest.mark.parametrize("size", [100, 1000])
 async def test_a_flow_is_cancelled_within_moments(
@@ -46,4 +47,4 @@ async def test_a_flow_is_cancelled_within_moments(
 
     figures = {"p50_ms": statistics.median(took), "p99_ms": max(took)}
     request.node.user_properties += [(name, round(s * 1000, 1)) for name, s in figures.items()]
-    assert max(took) < 5
+    assert statistics.median(took) < 0.5

@@ -115,7 +115,7 @@ async def _kept(db: asyncpg.Connection[Any], acked: Acked, size: Size) -> Sequen
         "SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase <> 'terminal'"
     )
     twice = await db.fetchval(_TWICE)
-    rows, distinct, fenced, booked = await db.fetchrow(_SIDE)  # pyright: ignore
+    [(rows, distinct, fenced, booked)] = await db.fetch(_SIDE)
     return [
         Figure(
             "G1",
@@ -220,7 +220,7 @@ def _explained(orphan: Orphan, stage: Stage) -> bool:
 
 async def _sound(db: asyncpg.Connection[Any], size: Size) -> list[Figure]:
     executions, flows = await broken_invariants(db), await broken_flows(db)
-    right, joins = await db.fetchrow(_SUMS)  # pyright: ignore
+    [(right, joins)] = await db.fetch(_SUMS)
     undone = await db.fetchval(_UNCARRIED)
     return [
         Figure(

@@ -57,13 +57,14 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 def faults(chance: random.Random, size: Size) -> list[Fault]:
     """Every blow of a run, in the order of their strikes, spread over the whole of it."""
-    kinds: list[Kind] = [
-        *["kill"] * size.kills,
-        *["freeze"] * size.freezes,
-        *["postgres"] * size.postgres_kills,
-        *["cut"] * (size.cuts // 4),
-        *["trap"] * (size.cuts - size.cuts // 4),
-    ]
+    numbers: dict[Kind, int] = {
+        "kill": size.kills,
+        "freeze": size.freezes,
+        "postgres": size.postgres_kills,
+        "cut": size.cuts // 4,
+        "trap": size.cuts - size.cuts // 4,
+    }
+    kinds: list[Kind] = [kind for kind, number in numbers.items() for _ in range(number)]
     chance.shuffle(kinds)
     slots = len(kinds) + 1
     return [

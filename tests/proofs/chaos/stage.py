@@ -66,6 +66,7 @@ class Stage:
         await migrate(server.dsn)
         await (await stage._direct()).execute(_SIDE)
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(stage._stop_watching)
             logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-logs-")))
             stage.starts = logs / "starts"
             for _ in range(WORKERS + 1):
@@ -163,11 +164,15 @@ class Stage:
 
     async def _look(self) -> None:
         try:
-            ended, self._open = await (await self._direct()).fetchrow(_ENDED)  # pyright: ignore
+            [(ended, self._open)] = await (await self._direct()).fetch(_ENDED)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return
         if ended != self._ended:
             self._ended, self._moved_at = ended, time.monotonic()
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.terminate()
 
     async def _direct(self) -> asyncpg.Connection[Any]:
         """A connection past every proxy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Literal
 
 import asyncpg
 import pytest
@@ -37,7 +38,12 @@ async def engine(proxy: Proxy) -> AsyncGenerator[Engine]:
 @pytest.mark.parametrize(("when", "there"), [("before", 0), ("after", 1)])
 @pytest.mark.parametrize("prepared", [False, True])
 async def test_a_statement_is_cut_before_or_after_it_happened(
-    proxy: Proxy, engine: Engine, db: Connection, when: str, there: int, prepared: bool
+    proxy: Proxy,
+    engine: Engine,
+    db: Connection,
+    when: Literal["before", "after"],
+    there: int,
+    prepared: bool,
 ) -> None:
     if prepared:
         await engine.create_execution([given.new()])

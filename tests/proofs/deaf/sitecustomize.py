@@ -3,7 +3,7 @@
 from flowfabric.db.listen import Listener
 
 
-def _stays_deaf(_: Listener) -> None:
+def _stays_deaf(self: Listener) -> None:
     return
 
 

@@ -75,7 +75,7 @@ OF_FLOWS: Final = (
     Operation(
         name="set_edge_group_policy",
         begin=subjects.members,
-        call=lambda engine, pair: engine.set_edge_group_policy(*pair, AnyOf()),
+        call=lambda engine, pair: engine.set_edge_group_policy(pair[0], pair[1], AnyOf()),
         right=lambda answer, _: isinstance(answer, PolicySet) and answer.repeated,
         effects=rows("edge_group"),
     ),

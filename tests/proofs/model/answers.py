@@ -37,7 +37,7 @@ def same(told: Any, expected: Any) -> bool:
     """Equal values; errors of the same class with the same code and the same facts."""
     if isinstance(told, list) and isinstance(expected, list):
         return len(told) == len(expected) and all(map(same, told, expected))
-    if isinstance(told, FlowFabricError) or isinstance(expected, FlowFabricError):
+    if isinstance(told, FlowFabricError) and isinstance(expected, FlowFabricError):
         return type(told) is type(expected) and _facts(told) == _facts(expected)
     return bool(type(told) is type(expected) and told == expected)
 

@@ -71,10 +71,13 @@ def broken_moves(before: Sequence[Any], after: Sequence[Any]) -> list[str]:
     old = {line[0]: line for line in before}
     for line in after:
         if line != old.get(line[0], line):
-            then, now = (dict(zip(NAMES, each, strict=True)) for each in (old[line[0]], line))
-            broken += [f"{why}: {line[0]}" for why in _broken(then, now)]
+            broken += [f"{why}: {line[0]}" for why in _broken(_named(old[line[0]]), _named(line))]
     gone = old.keys() - {line[0] for line in after}
     return broken + [f"it is gone: {each}" for each in gone]
+
+
+def _named(line: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(NAMES, line, strict=True))
 
 
 def _broken(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

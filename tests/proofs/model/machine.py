@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
@@ -118,6 +118,6 @@ def run(real: Real, tally: Tally, *, runs: int, steps: int, from_seed: int) -> N
             derandomize=False,
             deadline=None,
             print_blob=False,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)),
         ),
     )

@@ -10,7 +10,7 @@ from flowfabric.engine.executions.describe_execution import (
     ExecutionSnapshot,
 )
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot, MemberCounts
-from flowfabric.ids import ExecutionId, attempt_id
+from flowfabric.ids import ExecutionId, attempt_id, member_group_id
 from flowfabric.instants import instant
 from flowfabric.states import (
     BlockingReason,
@@ -18,6 +18,7 @@ from flowfabric.states import (
     DerivedFlowState,
     FlowState,
     GroupState,
+    WaitsAs,
 )
 from tests.proofs.model.flows import derived_state
 from tests.proofs.model.records import NAMESPACE, Execution, Flow, Group, World
@@ -119,7 +120,9 @@ def _members(world: World, flow_id: UUID) -> MemberCounts:
 def _group(flow: Flow, group: Group) -> EdgeGroupSnapshot:
     succeeded, failed, skipped, running = flow.counts(group.downstream)
     return EdgeGroupSnapshot(
+        group_id=member_group_id(group.downstream),
         downstream_execution_id=group.downstream,
+        waits_as=WaitsAs.MEMBER,
         policy=group.policy,
         total_deps=succeeded + failed + skipped + running,
         satisfied_count=succeeded,

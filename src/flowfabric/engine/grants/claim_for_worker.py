@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.grants.grant import ClaimGrant, claim_grant
-from flowfabric.engine.grants.stored_grant import Terms, signing_key, store_grant
+from flowfabric.engine.grants.stored_grant import DEFAULT_TTL_MS, Terms, signing_key, store_grant
 from flowfabric.engine.keys.key import Key
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
@@ -47,8 +47,8 @@ async def claim_for_worker(
     lane_id: str,
     worker_id: str,
     worker_instance_id: str,
-    worker_capabilities: Sequence[str],
-    grant_ttl_ms: int,
+    worker_capabilities: Sequence[str] = (),
+    grant_ttl_ms: int = DEFAULT_TTL_MS,
     namespace: str = "default",
 ) -> ClaimGrant | None:
     """A grant to claim the best execution of the lane; None where there is nothing to claim.

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.grant import ClaimGrant, claim_grant
-from flowfabric.engine.grants.stored_grant import Terms, newest_grant, signing_key, store_grant
+from flowfabric.engine.grants.stored_grant import (
+    DEFAULT_TTL_MS,
+    Terms,
+    newest_grant,
+    signing_key,
+    store_grant,
+)
 from flowfabric.engine.lifecycle.lock_for_claim import check_same_lane, lock_for_claim, mismatch
 from flowfabric.engine.lifecycle.note_capability_mismatch import note_capability_mismatch
 from flowfabric.errors import (
@@ -27,8 +33,8 @@ async def issue_claim_grant(
     lane_id: str,
     worker_id: str,
     worker_instance_id: str,
-    worker_capabilities: Sequence[str],
-    grant_ttl_ms: int,
+    worker_capabilities: Sequence[str] = (),
+    grant_ttl_ms: int = DEFAULT_TTL_MS,
     capability_hash: str | None = None,
     route_snapshot_json: str | None = None,
     admission_summary: str | None = None,

@@ -11,7 +11,13 @@ from flowfabric.engine.grants.reclaimable import (
     ReclaimCapExceeded,
     obstacle_to_reclaim,
 )
-from flowfabric.engine.grants.stored_grant import Terms, newest_grant, signing_key, store_grant
+from flowfabric.engine.grants.stored_grant import (
+    DEFAULT_TTL_MS,
+    Terms,
+    newest_grant,
+    signing_key,
+    store_grant,
+)
 from flowfabric.engine.lifecycle.lock_for_claim import check_same_lane, lock_for_claim, mismatch
 from flowfabric.errors import GrantAlreadyExists, NotFound
 from flowfabric.ids import ExecutionId
@@ -25,8 +31,8 @@ async def issue_reclaim_grant(
     lane_id: str,
     worker_id: str,
     worker_instance_id: str,
-    worker_capabilities: Sequence[str],
-    grant_ttl_ms: int,
+    worker_capabilities: Sequence[str] = (),
+    grant_ttl_ms: int = DEFAULT_TTL_MS,
     capability_hash: str | None = None,
     route_snapshot_json: str | None = None,
     admission_summary: str | None = None,

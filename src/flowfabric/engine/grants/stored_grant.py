@@ -22,6 +22,7 @@ from flowfabric.policy import check_capabilities
 from flowfabric.states import GrantKind
 
 MAX_TTL_MS: Final = 60_000
+DEFAULT_TTL_MS: Final = 5_000
 
 STORE_GRANT: Final[LiteralString] = """
 -- grants.store_grant
