@@ -9,7 +9,7 @@ from flowfabric.engine.executions.list_expired_leases import AfterLease, Expired
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import Noop, Rotated
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, Revoked
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.workers.list_workers import WorkerPage
 from flowfabric.ids import ExecutionId
@@ -29,7 +29,7 @@ class Admin:
 
     async def revoke_lease(
         self, execution_id: ExecutionId | str, reason: str, *, worker_instance_id: str = ""
-    ) -> Revoked | AlreadySatisfied:
+    ) -> LeaseRevoked | LeaseNotRevoked:
         """Take an execution away from whoever holds it; another worker may claim it at once."""
         return await self._engine.revoke_lease(
             self._client.parse(execution_id),

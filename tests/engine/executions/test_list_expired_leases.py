@@ -16,7 +16,7 @@ from flowfabric.engine.executions.list_expired_leases import (
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.revoke_lease import Revoked, revoke_lease
+from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked, revoke_lease
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
@@ -162,7 +162,7 @@ async def test_its_id_is_the_one_that_a_revocation_takes(db: Connection, clock: 
         db, expired.execution_id, reason="gone", expected_lease_id=expired.lease_id
     )
 
-    assert isinstance(answer, Revoked)
+    assert isinstance(answer, LeaseRevoked)
     assert answer.lease_id == expired.lease_id
 
 

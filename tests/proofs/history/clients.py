@@ -16,7 +16,7 @@ from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
-from flowfabric.engine.lifecycle.revoke_lease import Revoked
+from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotTerminal,
@@ -216,7 +216,7 @@ def _told(answer: Any) -> Answer:
             return ("released",)
         case Cancelled():
             return ("cancelled", answer.repeated)
-        case Revoked():
+        case LeaseRevoked():
             return ("revoked", answer.lease_epoch)
         case NotFound():
             return ("absent",)

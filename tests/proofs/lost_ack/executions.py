@@ -16,7 +16,7 @@ from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren
 from flowfabric.engine.workers.register_worker import Refreshed
 from flowfabric.errors import (
@@ -205,7 +205,7 @@ OF_EXECUTIONS: Final = (
         call=lambda engine, lease: engine.revoke_lease(
             lease.execution_id, reason="stuck", expected_lease_id=lease.lease_id
         ),
-        right=of(AlreadySatisfied),
+        right=of(LeaseNotRevoked),
         effects=told(OperatorEventType.LEASE_REVOKED),
     ),
     Operation(  # "setting the same value still emits" (executions.md 8.14)

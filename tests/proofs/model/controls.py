@@ -16,8 +16,7 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     NotDue,
 )
 from flowfabric.engine.lifecycle.replay_execution import Replayed
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied as StillHeld
-from flowfabric.engine.lifecycle.revoke_lease import Kept, Revoked
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -93,24 +92,24 @@ def revoke_lease(
     worker_instance_id: str = "",
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
-) -> Revoked | StillHeld:
+) -> LeaseRevoked | LeaseNotRevoked:
     seen = _found(world, execution_id)
     kept = None
     if seen.lifecycle_phase != "active":
-        kept = Kept.NO_ACTIVE_LEASE
+        kept = NotRevokedReason.NO_ACTIVE_LEASE
     elif worker_instance_id not in ("", seen.worker_instance_id):
-        kept = Kept.DIFFERENT_WORKER_INSTANCE_ID
+        kept = NotRevokedReason.DIFFERENT_WORKER_INSTANCE_ID
     elif expected_lease_id not in ("", seen.lease_id):
-        kept = Kept.LEASE_ID_MISMATCH
+        kept = NotRevokedReason.LEASE_ID_MISMATCH
     elif expected_lease_epoch not in (None, seen.lease_epoch):
-        kept = Kept.EPOCH_MOVED
+        kept = NotRevokedReason.EPOCH_MOVED
     if kept is not None:
-        return StillHeld(execution_id=execution_id, reason=kept)
+        return LeaseNotRevoked(execution_id=execution_id, reason=kept)
     held, holder = seen.lease_id, seen.worker_instance_id
     assert held is not None
     assert holder is not None
     world.relinquish(seen, rotates=True, loses=True)
-    return Revoked(
+    return LeaseRevoked(
         execution_id=execution_id,
         lease_id=held,
         lease_epoch=seen.lease_epoch,
