@@ -9,7 +9,7 @@ from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.change_priority import Changed
+from flowfabric.engine.lifecycle.change_priority import PriorityChanged
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     AlreadySatisfied,
     MarkedExpired,
@@ -117,13 +117,13 @@ def revoke_lease(
     )
 
 
-def change_priority(world: World, execution_id: ExecutionId, priority: int) -> Changed:
+def change_priority(world: World, execution_id: ExecutionId, priority: int) -> PriorityChanged:
     seen = _found(world, execution_id)
     if seen.eligibility_state != "eligible_now":
         raise ExecutionNotEligible(execution_id, seen.public_state)
     seen.priority = max(0, min(9000, priority))
     world.touch(seen)
-    return Changed(execution_id=execution_id, priority=seen.priority)
+    return PriorityChanged(execution_id=execution_id, priority=seen.priority)
 
 
 def block_execution_for_admission(
