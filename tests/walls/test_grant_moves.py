@@ -20,7 +20,7 @@ from flowfabric.engine.grants.reclaim_execution import reclaim_execution
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
@@ -97,7 +97,7 @@ class Walk:
         return self.who() | {"lease_ttl": self.chance.choice([4, 30])}
 
     def held(self, answer: object) -> None:
-        if isinstance(answer, ClaimedByName):
+        if isinstance(answer, ClaimedById):
             self.leases.append(answer.lease)
             self.kinds.add(answer.kind)
 

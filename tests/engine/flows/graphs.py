@@ -19,7 +19,7 @@ from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, TerminalFailed, fail
-from flowfabric.engine.lifecycle.lease import HandleKind, Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy
@@ -158,7 +158,7 @@ class Graph:
             taker = LeaseRequest(worker_id="w", worker_instance_id="w-1", lease_ttl=ttl)
             async with self.engine.pool.connection() as conn:
                 taken = await claim_by_id(
-                    conn, self[name], taker, lease_epoch=epoch, kind=HandleKind.FRESH
+                    conn, self[name], taker, lease_epoch=epoch, kind=LeaseHandleKind.FRESH
                 )
             self.leases[name] = taken.lease
         return [self.leases[name] for name in names]

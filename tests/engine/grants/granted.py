@@ -13,7 +13,7 @@ from flowfabric.engine.grants.issue_claim_grant import issue_claim_grant
 from flowfabric.engine.grants.issue_reclaim_grant import issue_reclaim_grant
 from flowfabric.engine.grants.reclaim_execution import reclaim_execution
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
@@ -81,7 +81,7 @@ async def lost(db: Connection, clock: Clock, **fields: Any) -> Lease:
     return lease
 
 
-async def claim_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedByName:
+async def claim_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedById:
     """`claim_execution` by process w-1 of worker w, in a transaction of its own."""
     fields: dict[str, Any] = {
         "worker_id": "w",

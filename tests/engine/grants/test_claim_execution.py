@@ -12,7 +12,7 @@ from flowfabric.engine.grants.claim_execution import claim_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.fail import Failure, fail
-from flowfabric.engine.lifecycle.lease import Handle, HandleKind, Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.errors import (
@@ -92,7 +92,7 @@ async def test_what_was_granted_is_leased_and_the_grant_is_used_up(
     assert await given.attempts(db, execution_id) == []
     assert task.lease == Lease(execution_id, 0, 1, lease_id)
     assert task.lease_expires_at.timestamp() * 1000 == now + 30_000
-    assert (task.kind, task.attempt_type) == (HandleKind.FRESH, AttemptType.INITIAL)
+    assert (task.kind, task.attempt_type) == (LeaseHandleKind.FRESH, AttemptType.INITIAL)
     assert (task.input_payload, task.payload_encoding) == (b"in", "raw")
     assert (task.tags, task.execution_kind, task.lane_id) == ({"a.b": "c"}, "job", "default")
     assert (task.attempt_timeout, task.deadline) == (2.5, 55.0)
@@ -103,7 +103,7 @@ async def test_the_handle_is_what_a_remote_holder_acts_with(db: Connection) -> N
     await claim_granted(db, execution_id)
 
     task = await claim_it(db, execution_id, lease_ttl=12.5)
-    handle = Handle.decode(task.handle.encode())
+    handle = LeaseHandle.decode(task.handle.encode())
 
     assert handle == task.handle
     assert (handle.lease, handle.lease_ttl_ms) == (task.lease, 12_500)

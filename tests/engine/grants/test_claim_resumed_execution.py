@@ -8,10 +8,10 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
-from flowfabric.engine.lifecycle.lease import HandleKind, Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
@@ -41,7 +41,7 @@ async def key(db: Connection, clock: Clock) -> None:
     await granted.keyed(db)
 
 
-async def resume_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedByName:
+async def resume_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedById:
     fields: dict[str, Any] = {"worker_id": "w", "worker_instance_id": "w-2", "lease_ttl": 30}
     async with db.transaction():
         return await claim_resumed_execution(db, execution_id, **fields | more)
@@ -110,7 +110,7 @@ async def test_the_same_attempt_goes_on_under_a_new_epoch(
     }
     assert task.lease == Lease(lease.execution_id, 0, epoch + 1, lease_id)
     assert task.lease.attempt_id == lease.attempt_id
-    assert (task.kind, task.attempt_type) == (HandleKind.RESUMED, AttemptType.INITIAL)
+    assert (task.kind, task.attempt_type) == (LeaseHandleKind.RESUMED, AttemptType.INITIAL)
     assert task.lease_expires_at.timestamp() * 1000 == now + 30_000
     assert await granted.grants(db) == []
     events = [event for event, _ in await given.lease_events(db, lease.execution_id)]

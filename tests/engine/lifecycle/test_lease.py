@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.engine.lifecycle.lease import Handle, HandleKind, Lease, fence_columns
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind, fence_columns
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
 
-HANDLE = Handle(
+HANDLE = LeaseHandle(
     lease=Lease(
         ExecutionId.parse("{fp:7}:550e8400-e29b-41d4-a716-446655440000"),
         0,
@@ -32,7 +32,7 @@ BYTES = HANDLE.encode()
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 handles = st.builds(
-    Handle,
+    LeaseHandle,
     lease=st.builds(
         Lease, st.builds(ExecutionId, st.integers(0, 255), st.uuids()), u32, u64, st.uuids()
     ),
@@ -45,7 +45,7 @@ handles = st.builds(
 
 def fault(data: bytes) -> str:
     with pytest.raises(ValidationError) as error:
-        Handle.decode(data)
+        LeaseHandle.decode(data)
     return error.value.code
 
 
@@ -58,8 +58,8 @@ def test_a_handle_is_written_as_in_the_vector() -> None:
 
 
 @given(handles)
-def test_a_handle_reads_back_as_it_was_written(handle: Handle) -> None:
-    assert Handle.decode(handle.encode()) == handle
+def test_a_handle_reads_back_as_it_was_written(handle: LeaseHandle) -> None:
+    assert LeaseHandle.decode(handle.encode()) == handle
 
 
 @pytest.mark.parametrize("length", range(len(BYTES)))
@@ -114,7 +114,7 @@ def test_a_handle_into_a_partition_that_does_not_exist_is_corrupt() -> None:
 @given(st.one_of(st.binary(max_size=200), st.binary(max_size=200).map(lambda end: BYTES[:3] + end)))
 def test_any_bytes_are_a_handle_or_refused(data: bytes) -> None:
     try:
-        told = Handle.decode(data).encode()
+        told = LeaseHandle.decode(data).encode()
     except ValidationError as error:
         told = error.code.encode()
 
@@ -137,7 +137,7 @@ def test_a_lease_becomes_a_handle() -> None:
 
 
 def test_a_handle_is_of_one_of_four_kinds() -> None:
-    assert list(HandleKind) == ["fresh", "resumed", "suspended", "reclaimed"]
+    assert list(LeaseHandleKind) == ["fresh", "resumed", "suspended", "reclaimed"]
 
 
 def test_leases_become_parallel_arrays() -> None:

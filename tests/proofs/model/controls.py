@@ -11,9 +11,9 @@ from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.change_priority import PriorityChanged
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
-    AlreadySatisfied,
+    LeaseNotExpired,
     MarkedExpired,
-    NotDue,
+    NotExpiredReason,
 )
 from flowfabric.engine.lifecycle.replay_execution import Replayed
 from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
@@ -219,13 +219,13 @@ def mark_lease_expired_if_due(world: World, execution_id: ExecutionId) -> Any:
     seen = world.executions.get(execution_id)
     why = None
     if seen is None:
-        why = NotDue.EXECUTION_NOT_FOUND
+        why = NotExpiredReason.EXECUTION_NOT_FOUND
     elif seen.lifecycle_phase != "active":
-        why = NotDue.NOT_ACTIVE
+        why = NotExpiredReason.NOT_ACTIVE
     elif not sweeps.has_lapsed(world, seen):
-        why = NotDue.NOT_YET_EXPIRED
+        why = NotExpiredReason.NOT_YET_EXPIRED
     if why is not None or seen is None:
-        return AlreadySatisfied(execution_id=execution_id, reason=NotDue(why))
+        return LeaseNotExpired(execution_id=execution_id, reason=NotExpiredReason(why))
     sweeps.lapse(world, seen)
     return MarkedExpired(execution_id=execution_id, public_state=seen.state)
 

@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import newest_grant
 from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
-from flowfabric.engine.lifecycle.lease import HandleKind
+from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import (
     check_same_lane,
     claim_refusal,
@@ -54,7 +54,7 @@ async def issue_grant_and_claim(
     promised = await newest_grant(conn, execution_id)
     if promised is not None and promised.live:
         raise GrantAlreadyExists(execution_id)
-    kind = HandleKind.RESUMED if seen.is_interrupted else HandleKind.FRESH
+    kind = LeaseHandleKind.RESUMED if seen.is_interrupted else LeaseHandleKind.FRESH
     taken = await claim_by_id(conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=kind)
     return GrantedClaim(
         lease_id=taken.lease.lease_id,

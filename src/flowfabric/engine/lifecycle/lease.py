@@ -30,9 +30,9 @@ class Lease(msgspec.Struct, frozen=True):
     def attempt_id(self) -> UUID:
         return attempt_id(self.execution_id, self.attempt_index)
 
-    def handle(self, *, lease_ttl_ms: int, lane_id: str, worker_instance_id: str) -> Handle:
+    def handle(self, *, lease_ttl_ms: int, lane_id: str, worker_instance_id: str) -> LeaseHandle:
         """The lease as a remote holder keeps it."""
-        return Handle(
+        return LeaseHandle(
             lease=self,
             attempt_id=self.attempt_id,
             lease_ttl_ms=lease_ttl_ms,
@@ -52,7 +52,7 @@ def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
     }
 
 
-class HandleKind(StrEnum):
+class LeaseHandleKind(StrEnum):
     """How its holder came by a lease; told beside the handle's bytes."""
 
     FRESH = "fresh"
@@ -61,7 +61,7 @@ class HandleKind(StrEnum):
     RECLAIMED = "reclaimed"
 
 
-class Handle(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
     """A lease with what a remote holder needs beside it; travels as opaque bytes."""
 
     lease: Lease
@@ -86,7 +86,7 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> Handle:
+    def decode(cls, data: bytes) -> LeaseHandle:
         """Read the bytes back; raises `ValidationError` (corruption, handle_from_other_backend)."""
         if len(data) < 3 or data[0] != _MAGIC or data[1] != _VERSION:
             raise ValidationError("corruption", "handle: unknown layout")
