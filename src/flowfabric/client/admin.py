@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from flowfabric.engine.executions.list_expired_leases import AfterLease, ExpiredLeasePage
-from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import Noop, Rotated
+from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked
@@ -92,7 +92,7 @@ class Admin:
 
     async def rotate_secret(
         self, kid: str, secret_hex: str, *, grace: float | timedelta = timedelta(hours=24)
-    ) -> Rotated | Noop:
+    ) -> KeyRotated | KeyUnchanged:
         """Sign grants and tokens with a new key; the old one verifies for `grace` more."""
         [answer] = await self._engine.rotate_waitpoint_hmac_secret_all(
             kid, secret_hex, milliseconds(grace, field="grace"), actor=self.actor

@@ -10,9 +10,9 @@ from flowfabric.engine.keys.key import Key, active_key, verifying_key
 from flowfabric.engine.keys.list_waitpoint_hmac_kids import list_waitpoint_hmac_kids
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import (
     MAX_GRACE_MS,
-    Noop,
+    KeyRotated,
+    KeyUnchanged,
     PartitionRotation,
-    Rotated,
     rotate_waitpoint_hmac_secret_all,
 )
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
@@ -34,7 +34,7 @@ async def rotate(
 
 
 def rotated(previous: str | None, new: str, gone: int = 0) -> list[PartitionRotation]:
-    result = Rotated(previous_kid=previous, new_kid=new, gc_count=gone)
+    result = KeyRotated(previous_kid=previous, new_kid=new, gc_count=gone)
     return [PartitionRotation(partition=0, result=result)]
 
 
@@ -132,7 +132,7 @@ async def test_the_key_that_signs_may_be_given_again(db: Connection, clock: Cloc
 
     answer = await rotate(db, "k2", B.upper(), grace_ms=0)
 
-    assert answer == [PartitionRotation(partition=0, result=Noop(kid="k2"))]
+    assert answer == [PartitionRotation(partition=0, result=KeyUnchanged(kid="k2"))]
     assert await given.everything(db) == before
 
 
@@ -212,7 +212,7 @@ async def test_the_same_rotation_twice_at_once_happens_once(
         await rotate_waitpoint_hmac_secret_all(first, "k2", B, DAY_MS)
         waiting = await given.blocked(db, second, rotate(second, "k2", B))
 
-    assert await waiting == [PartitionRotation(partition=0, result=Noop(kid="k2"))]
+    assert await waiting == [PartitionRotation(partition=0, result=KeyUnchanged(kid="k2"))]
 
 
 async def test_a_rotation_that_is_undone_leaves_the_old_key(

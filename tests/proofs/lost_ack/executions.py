@@ -18,7 +18,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren
-from flowfabric.engine.workers.register_worker import Refreshed
+from flowfabric.engine.workers.register_worker import WorkerRefreshed
 from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotTerminal,
@@ -262,7 +262,7 @@ OF_EXECUTIONS: Final = (
         call=lambda engine, number: engine.register_worker(
             worker_id="w", worker_instance_id=f"w-{number}", lanes=["default"], liveness_ttl=60
         ),
-        right=of(Refreshed),
+        right=of(WorkerRefreshed),
         effects=rows("worker_registry"),
         writes=True,
     ),

@@ -44,7 +44,7 @@ SELECT (SELECT kid FROM retired) AS previous_kid, (SELECT count(*) FROM gone) AS
 """
 
 
-class Rotated(msgspec.Struct, frozen=True, kw_only=True):
+class KeyRotated(msgspec.Struct, frozen=True, kw_only=True):
     """`new_kid` signs; `gc_count` keys whose grace was over are gone."""
 
     previous_kid: str | None
@@ -52,7 +52,7 @@ class Rotated(msgspec.Struct, frozen=True, kw_only=True):
     gc_count: int
 
 
-class Noop(msgspec.Struct, frozen=True, kw_only=True):
+class KeyUnchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The very key signs already; nothing was written."""
 
     kid: str
@@ -62,7 +62,7 @@ class PartitionRotation(msgspec.Struct, frozen=True, kw_only=True):
     """What happened in one store of keys; a Postgres database is one."""
 
     partition: int
-    result: Rotated | Noop
+    result: KeyRotated | KeyUnchanged
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -102,9 +102,9 @@ async def rotate_waitpoint_hmac_secret_all(
             raise RotationConflict(new_kid, "stands for another secret")
         if not known.active:
             raise RotationConflict(new_kid, "was retired")
-        return [PartitionRotation(partition=0, result=Noop(kid=new_kid))]
+        return [PartitionRotation(partition=0, result=KeyUnchanged(kid=new_kid))]
     done = await fetch_one(conn, ROTATE, _Done, kid=new_kid, secret=secret, grace_ms=grace_ms)
-    result = Rotated(previous_kid=done.previous_kid, new_kid=new_kid, gc_count=done.gc_count)
+    result = KeyRotated(previous_kid=done.previous_kid, new_kid=new_kid, gc_count=done.gc_count)
     await operator_event(
         conn,
         OperatorEventType.KEY_ROTATED,
