@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from flowfabric.engine.executions.list_expired_leases import AfterLease, ExpiredLeasePage
+from flowfabric.engine.executions.list_expired_leases import ExpiredLeaseCursor, ExpiredLeasePage
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
@@ -83,7 +83,7 @@ class Admin:
         return await self._engine.list_workers(self._client.namespace, after=after, limit=limit)
 
     async def expired_leases(
-        self, *, after: AfterLease | None = None, limit: int = 1000
+        self, *, after: ExpiredLeaseCursor | None = None, limit: int = 1000
     ) -> ExpiredLeasePage:
         """Leases of this client's namespace that ran out and were not taken back yet."""
         return await self._engine.list_expired_leases(

@@ -14,7 +14,7 @@ from typing import Final
 from flowfabric.db.listen import WAITING_FOR, Listener, leave, rung, wait_for
 from flowfabric.db.transaction import run
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.executions.read_outcomes import Outcome
+from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId
 
@@ -31,14 +31,16 @@ class Waits:
 
     def __init__(self, engine: Engine, listener: Listener) -> None:
         self._engine, self._listener = engine, listener
-        self._waiting: defaultdict[ExecutionId, set[asyncio.Future[Outcome]]] = defaultdict(set)
+        self._waiting: defaultdict[ExecutionId, set[asyncio.Future[ExecutionOutcome]]] = (
+            defaultdict(set)
+        )
         self._waiter_id = f"client-{secrets.token_hex(6)}"
         self._task: asyncio.Task[None] | None = None
         self._new = asyncio.Event()
 
-    async def outcome(self, execution_id: ExecutionId) -> Outcome:
+    async def outcome(self, execution_id: ExecutionId) -> ExecutionOutcome:
         """How the execution ended, as soon as it has."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ExecutionOutcome] = asyncio.get_running_loop().create_future()
         self._waiting[execution_id].add(future)
         self._new.set()
         if self._task is None or self._task.done():

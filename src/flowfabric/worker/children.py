@@ -28,7 +28,7 @@ from flowfabric.worker.child_batch import Child, ChildBatch, ChildCall, child_fa
 
 if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
-    from flowfabric.engine.executions.read_outcomes import Outcome
+    from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
     from flowfabric.engine.joins.read_join import Join
     from flowfabric.engine.joins.read_window import Window
     from flowfabric.worker.running_attempt import RunningAttempt
@@ -192,7 +192,7 @@ class Children:
             wait = await repeated(lambda: self._engine.read_join(name))
         return wait
 
-    async def _ends(self, children: Iterable[ExecutionId]) -> list[Outcome]:
+    async def _ends(self, children: Iterable[ExecutionId]) -> list[ExecutionOutcome]:
         """How these ended, in this order; one that was replayed and runs is waited for."""
         wanted = list(children)
         found = await repeated(lambda: self._engine.read_outcomes(wanted))

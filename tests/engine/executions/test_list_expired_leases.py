@@ -9,8 +9,8 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.list_expired_leases import (
-    AfterLease,
     ExpiredLease,
+    ExpiredLeaseCursor,
     list_expired_leases,
 )
 from flowfabric.engine.lifecycle.claim import Claimant, claim
@@ -134,7 +134,7 @@ async def test_a_full_page_has_a_cursor_and_the_last_one_has_none(
     full = await list_expired_leases(db, limit=7)
 
     last = full.leases[-1]
-    assert full.cursor == AfterLease(
+    assert full.cursor == ExpiredLeaseCursor(
         expires_at_ms=await clock.now_ms(), execution_id=last.execution_id
     )
     rest = await list_expired_leases(db, after=full.cursor, limit=7)

@@ -32,7 +32,7 @@ SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, NULL, detail
 FamilyName: TypeAlias = Literal["lease", "completion", "operator"]
 
 
-class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened to an execution.
 
     `what` is the kind of a lease event, the outcome of a completion or what an operator did; `who`
@@ -62,7 +62,7 @@ class _Row(msgspec.Struct, frozen=True):
     event_id: int
 
 
-async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Occurrence]:
+async def read_history(conn: Connection, execution_id: ExecutionId) -> list[HistoryEntry]:
     """Everything that is told of the execution, the oldest first; empty where there is nothing.
 
     What happened in the same millisecond stands in the order in which a transaction tells it:
@@ -76,7 +76,7 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Occu
         execution_id=execution_id.uuid,
     )
     return [
-        Occurrence(
+        HistoryEntry(
             at=instant(row.occurred_at_ms),
             family=cast(FamilyName, row.family),
             what=row.what,
