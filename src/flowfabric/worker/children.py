@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
     from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
     from flowfabric.engine.joins.read_join import Join
-    from flowfabric.engine.joins.read_window import Window
+    from flowfabric.engine.joins.read_window import ChildWindow
     from flowfabric.worker.running_attempt import RunningAttempt
 
 R = TypeVar("R")
@@ -147,7 +147,9 @@ class Children:
                 self._running.joined = True
             return found
 
-    async def _in_turn(self, batch: ChildBatch[R], concurrency: int, *, until_lost: bool) -> Window:
+    async def _in_turn(
+        self, batch: ChildBatch[R], concurrency: int, *, until_lost: bool
+    ) -> ChildWindow:
         """The children once all have ended, or `until_lost` one was; a few at a time.
 
         Whenever some have ended the attempt goes on, starts as many others, and is put down again.

@@ -12,7 +12,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
-from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied, Applied
+from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
 from flowfabric.engine.joins.cancel_siblings import cancel_siblings
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions
 from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
@@ -133,7 +133,7 @@ class Graph:
         )
         return edge_id
 
-    async def apply(self, arrow: str) -> Applied | AlreadyApplied:
+    async def apply(self, arrow: str) -> EdgeApplied | EdgeAlreadyApplied:
         return await self.engine.apply_dependency_to_child(self.flow_id, self.edge_ids[arrow])
 
     async def link(self, *arrows: str, ref: str | None = None) -> int:
@@ -142,7 +142,7 @@ class Graph:
         for arrow in arrows:
             await self.stage(arrow, ref=ref)
             applied = await self.apply(arrow)
-            assert isinstance(applied, Applied)
+            assert isinstance(applied, EdgeApplied)
             left = applied.unsatisfied_count
         return left
 

@@ -6,13 +6,13 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.engine.flows.add_execution_to_flow import Added, AlreadyMember
-from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
+from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember, MemberAdded
+from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
 from flowfabric.engine.flows.submission import FlowSubmitted, NewFlow
-from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied, Applied
+from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
 from flowfabric.engine.joins.set_edge_group_policy import PolicySet
-from flowfabric.engine.joins.stage_dependency_edge import Staged
+from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
@@ -65,7 +65,7 @@ def _grown(world: World, flow: Flow) -> None:
 
 def add_execution_to_flow(
     world: World, flow_id: UUID, execution_id: ExecutionId
-) -> Added | AlreadyMember:
+) -> MemberAdded | AlreadyMember:
     if execution_id.partition_key != uuid_partition(flow_id):
         raise ValidationError("partition_mismatch", str(execution_id))
     flow = _open(world, flow_id)
@@ -80,7 +80,7 @@ def add_execution_to_flow(
     world.touch(member)
     flow.node_count += 1
     _grown(world, flow)
-    return Added(execution_id=execution_id, new_node_count=flow.node_count)
+    return MemberAdded(execution_id=execution_id, new_node_count=flow.node_count)
 
 
 def _check_member(world: World, flow: Flow, *executions: ExecutionId) -> None:
@@ -99,7 +99,7 @@ def stage_dependency_edge(
     *,
     expected_graph_revision: int,
     data_passing_ref: str | None,
-) -> Staged:
+) -> EdgeStaged:
     if upstream == downstream:
         raise SelfReferencingEdge(upstream)
     flow = _open(world, flow_id)
@@ -125,7 +125,7 @@ def stage_dependency_edge(
         )
     )
     _grown(world, flow)
-    return Staged(edge_id=edge_id, new_graph_revision=flow.revision)
+    return EdgeStaged(edge_id=edge_id, new_graph_revision=flow.revision)
 
 
 def _reached(flow: Flow, start: ExecutionId) -> set[ExecutionId]:
@@ -140,7 +140,7 @@ def _reached(flow: Flow, start: ExecutionId) -> set[ExecutionId]:
 
 def apply_dependency_to_child(
     world: World, flow_id: UUID, edge_id: UUID, *, upstream: ExecutionId | None
-) -> Applied | AlreadyApplied:
+) -> EdgeApplied | EdgeAlreadyApplied:
     flow = world.flows.get(flow_id)
     edge = next((e for e in flow.edges if e.edge_id == edge_id), None) if flow else None
     if flow is None or edge is None:
@@ -148,7 +148,7 @@ def apply_dependency_to_child(
     if upstream not in (None, edge.upstream):
         raise ValidationError("invalid_dependency", "leads elsewhere")
     if edge.applied:
-        return AlreadyApplied(edge_id=edge_id)
+        return EdgeAlreadyApplied(edge_id=edge_id)
     if flow.state != "open":
         raise FlowAlreadyTerminal(flow_id)
     above, below = world.executions[edge.upstream], world.executions[edge.downstream]
@@ -167,7 +167,7 @@ def apply_dependency_to_child(
         decides = group.expected_n is None
         dispatch.act(world, dispatch.resolve(world, [end], only=edge, decides=decides))
     dispatch.act(world, dispatch.judge(flow, group))
-    return Applied(edge_id=edge_id, unsatisfied_count=flow.counts(edge.downstream)[3])
+    return EdgeApplied(edge_id=edge_id, unsatisfied_count=flow.counts(edge.downstream)[3])
 
 
 def _hold(world: World, member: Execution) -> None:
@@ -245,11 +245,11 @@ def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
 
 def cancel_flow(
     world: World, flow_id: UUID, *, reason: str, policy: str, grace_ms: int, waits: bool
-) -> FlowCancelled | AlreadyTerminal:
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The header, and unless it does not wait the ends that it owes."""
     reason = reason or "flow_cancelled"
     answer = _header(world, flow_id, reason, policy, grace_ms, at_once=waits)
-    if waits and not (isinstance(answer, FlowCancelled) and not answer.owed):
+    if waits and not (isinstance(answer, FlowCancelAccepted) and not answer.owed):
         _end_owed(world, world.flows[flow_id])
         if policy != "cancel_all":
             dispatch.dispatch(world)
@@ -258,7 +258,7 @@ def cancel_flow(
 
 def _header(
     world: World, flow_id: UUID, reason: str, policy: str, grace_ms: int, *, at_once: bool
-) -> FlowCancelled | AlreadyTerminal:
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     if policy not in list(CancellationPolicy):
         raise invalid_input("cancellation_policy", policy, "is unknown")
     if flow_id not in world.flows:
@@ -266,7 +266,7 @@ def _header(
     flow = world.flows[flow_id]
     members = world.members(flow_id)
     if flow.state != "open":
-        return AlreadyTerminal(
+        return FlowAlreadyCancelled(
             flow_id=flow_id,
             stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
             stored_cancel_reason=flow.cancel_reason or "",
@@ -293,8 +293,8 @@ def _header(
     return _cancelled(flow, targets, owed=len(targets))
 
 
-def _cancelled(flow: Flow, members: list[ExecutionId], *, owed: int) -> FlowCancelled:
-    return FlowCancelled(
+def _cancelled(flow: Flow, members: list[ExecutionId], *, owed: int) -> FlowCancelAccepted:
+    return FlowCancelAccepted(
         flow_id=flow.flow_id,
         cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
         member_execution_ids=members,

@@ -65,7 +65,7 @@ SELECT %(partition_key)s, %(flow_id)s, execution_id
 """
 
 
-class FlowCancelled(msgspec.Struct, frozen=True, kw_only=True):
+class FlowCancelAccepted(msgspec.Struct, frozen=True, kw_only=True):
     """The flow is cancelled since this call; these members are to end, or have ended by it."""
 
     flow_id: UUID
@@ -75,7 +75,7 @@ class FlowCancelled(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them are left to the backlog."""
 
 
-class AlreadyTerminal(msgspec.Struct, frozen=True, kw_only=True):
+class FlowAlreadyCancelled(msgspec.Struct, frozen=True, kw_only=True):
     """The flow was cancelled before, as it says; nothing changed."""
 
     flow_id: UUID
@@ -104,7 +104,7 @@ async def cancel_flow_header(
     requester: str = "operator",
     end_at_once: int = 0,
     partitions: int = 256,
-) -> FlowCancelled | AlreadyTerminal:
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The flow is cancelled; members that are to end cannot be claimed any more.
 
     A flow that is to end as a whole and has at most `end_at_once` members left ends here, without
@@ -123,7 +123,7 @@ async def cancel_flow_header(
         raise NotFound("flow", flow_id)
     if flow.public_flow_state != FlowState.OPEN:
         owed = await fetch_all(conn, OWED, _Member, limit=MAX_TOLD, **where)
-        return AlreadyTerminal(
+        return FlowAlreadyCancelled(
             flow_id=flow_id,
             stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
             stored_cancel_reason=flow.cancel_reason or "",
@@ -152,7 +152,7 @@ async def cancel_flow_header(
         cancellation_policy=wanted,
         member_count=len(targets),
     )
-    return FlowCancelled(
+    return FlowCancelAccepted(
         flow_id=flow_id,
         cancellation_policy=wanted,
         member_execution_ids=targets,

@@ -47,7 +47,7 @@ class FlowEligibility(StrEnum):
     ELIGIBLE = "eligible"
 
 
-class DependencyStanding(msgspec.Struct, frozen=True):
+class DependencyStatus(msgspec.Struct, frozen=True):
     """An execution beside what it depends on."""
 
     lifecycle_phase: str
@@ -78,12 +78,12 @@ class DependencyStanding(msgspec.Struct, frozen=True):
 
 async def dependency_standing(
     conn: Connection, execution_id: ExecutionId
-) -> DependencyStanding | None:
+) -> DependencyStatus | None:
     """The execution as it stands, not locked; None where there is none."""
     return await fetch_maybe(
         conn,
         STANDING,
-        DependencyStanding,
+        DependencyStatus,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
     )

@@ -27,7 +27,7 @@ SELECT g.downstream_eid AS wait, g.group_state, e.upstream_eid AS child,
 """
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class ChildWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The children that were spawned; who is in none of these was not."""
 
     running: frozenset[ExecutionId] = frozenset()
@@ -43,7 +43,9 @@ class _Row(msgspec.Struct, frozen=True):
     replayed: bool
 
 
-async def read_window(conn: Connection, lease: Lease, waits: Mapping[UUID, ExecutionId]) -> Window:
+async def read_window(
+    conn: Connection, lease: Lease, waits: Mapping[UUID, ExecutionId]
+) -> ChildWindow:
     """The children as they stand, given by their waits; needs a transaction.
 
     For a parent that was replayed it first looks again at children that were replayed too or were
@@ -66,7 +68,7 @@ async def read_window(conn: Connection, lease: Lease, waits: Mapping[UUID, Execu
     def those(state: GroupState) -> list[ExecutionId]:
         return [ExecutionId(home, row.child) for row in rows if row.group_state == state]
 
-    return Window(
+    return ChildWindow(
         running=frozenset(those(GroupState.PENDING)),
         succeeded=frozenset(those(GroupState.SATISFIED)),
         lost=tuple(those(GroupState.IMPOSSIBLE)),

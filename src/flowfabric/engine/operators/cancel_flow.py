@@ -11,8 +11,8 @@ from flowfabric.db.transaction import transact
 from flowfabric.engine.flows.cancel_backlog import AT_ONCE
 from flowfabric.engine.flows.cancel_flow_header import (
     DEFAULT_GRACE_MS,
-    AlreadyTerminal,
-    FlowCancelled,
+    FlowAlreadyCancelled,
+    FlowCancelAccepted,
     cancel_flow_header,
 )
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
@@ -35,7 +35,7 @@ async def cancel_flow(
     requester: str = "operator",
     wait: float | None = MAX_WAIT,
     partitions: int = 256,
-) -> FlowCancelled | AlreadyTerminal:
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The flow is cancelled, and the members that its policy ends have ended.
 
     The first transaction cancels the flow itself, together with its members if all are to end and
@@ -58,7 +58,7 @@ async def cancel_flow(
             partitions=partitions,
         ),
     )
-    if wait is None or (isinstance(header, FlowCancelled) and not header.owed):
+    if wait is None or (isinstance(header, FlowCancelAccepted) and not header.owed):
         return header
     try:
         async with asyncio.timeout(min(wait, MAX_WAIT)):
