@@ -26,9 +26,9 @@ from flowfabric.cli.main import app as ff
 from flowfabric.client.admin import Admin
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.completion_events import CompletionEvent
-from flowfabric.engine.events.families import Event
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
+from flowfabric.engine.events.outbox import Event
 from flowfabric.reconcile.sweeps import SWEEPS
 from tests.docs.pages import prose, quoted, rows, sections
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.events.families import decoded_details
+from flowfabric.engine.events.outbox import decoded_details
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 
@@ -29,7 +29,7 @@ SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, NULL, detail
  ORDER BY occurred_at_ms, rank, event_id
 """
 
-FamilyName: TypeAlias = Literal["lease", "completion", "operator"]
+OutboxName: TypeAlias = Literal["lease", "completion", "operator"]
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: datetime
-    family: FamilyName
+    family: OutboxName
     what: str
     reason: str | None
     who: str | None
@@ -78,7 +78,7 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Hist
     return [
         HistoryEntry(
             at=instant(row.occurred_at_ms),
-            family=cast(FamilyName, row.family),
+            family=cast(OutboxName, row.family),
             what=row.what,
             reason=row.reason,
             who=row.who,
