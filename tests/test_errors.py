@@ -30,7 +30,6 @@ ENDED: dict[str, Any] = {
 RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.ConfigError("database", "dsn", "is missing"), "config", "config", 500, False),
     (errors.TransportError("gone"), "transport", "transport", 500, True),
-    (errors.WorkerAtCapacity("full"), "worker_at_capacity", "worker_at_capacity", 429, True),
     (errors.NotFound("execution", ID), "not_found", "execution_not_found", 404, False),
     (errors.NotFound("attempt", 3), "not_found", "attempt_not_found", 404, False),
     (errors.ExecutionNotActive(ID, **ENDED), "contention", "execution_not_active", 409, False),

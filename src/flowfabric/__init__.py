@@ -35,7 +35,6 @@ from flowfabric.errors import (
     TransportError,
     Unavailable,
     ValidationError,
-    WorkerAtCapacity,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
@@ -90,5 +89,4 @@ __all__ = [
     "Unavailable",
     "ValidationError",
     "Worker",
-    "WorkerAtCapacity",
 ]

@@ -15,7 +15,6 @@ EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId Exec
 Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
 MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum ResourceExhausted
 ResultTimeout Retry StaleLease StateError Task TransportError Unavailable ValidationError Worker
-WorkerAtCapacity
 """
 PINNED_FOR_TESTS = "Clock TestServer"
 

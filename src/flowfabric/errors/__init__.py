@@ -12,7 +12,6 @@ from flowfabric.errors.base import (
     TransportError,
     Unavailable,
     ValidationError,
-    WorkerAtCapacity,
     invalid_input,
 )
 from flowfabric.errors.flows import (
@@ -138,6 +137,5 @@ __all__ = [
     "Unavailable",
     "UseClaimResumed",
     "ValidationError",
-    "WorkerAtCapacity",
     "invalid_input",
 ]
