@@ -15,7 +15,6 @@ from flowfabric import errors
 from flowfabric.db.faults import SerializationConflict
 from flowfabric.errors import FlowFabricError, RetryClass, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId
-from flowfabric.policy import Retry
 from flowfabric.worker.handler import Reported
 
 ID = ExecutionId(7, UUID(int=1))
@@ -111,7 +110,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
         False,
     ),
     (errors.Fail("declined"), "handler", "fail", 500, False),
-    (Retry("later"), "handler", "retry", 500, False),
+    (errors.RetryLater("later"), "handler", "retry", 500, False),
     (SerializationConflict("40001"), "transport", "serialization_conflict", 500, False),
     *(
         (ValidationError(code, "why"), "validation", code, 400, False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from flowfabric import App, ConfigError, Ctx, Retry, ValidationError
+from flowfabric import App, ConfigError, Ctx, RetryLater, ValidationError
 
 if TYPE_CHECKING:
     from nowhere import Missing
@@ -69,11 +69,14 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"requires": {""}}, "empty_token"),
     ({"requires": "gpu"}, "not_array"),
     ({"requires": {"a b"}}, "control_or_whitespace"),
-    ({"timeout": -1}, "attempt_timeout_ms"),
-    ({"deadline": timedelta(days=-1)}, "execution_deadline_ms"),
+    ({"timeout": -1}, "timeout -1 must not be negative"),
+    ({"deadline": timedelta(days=-1)}, "deadline .* must not be negative"),
     ({"max_reclaims": -1}, "max_reclaim_count"),
-    ({"retry": Retry(max_retries=-1)}, "max_retries"),
-    ({"retry": Retry(factor=0.5)}, "multiplier"),
+    ({"timeout": "1m"}, "timeout '1m' must be a number of seconds or a timedelta"),
+    ({"deadline": True}, "deadline True must be a number of seconds or a timedelta"),
+    ({"max_reclaims": 1.5}, "max_reclaim_count 1.5"),
+    ({"retry": RetryLater(after=5)}, "retry RetryLater.* must be a Retry"),
+    ({"retry": 5}, "retry 5 must be a Retry"),
 ]
 
 

@@ -15,7 +15,6 @@ from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json,
 from flowfabric.client.identity import who
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyUnchanged
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded
-from flowfabric.policy import milliseconds
 
 app = typer.Typer(help="Keys that sign grants and waitpoint tokens.", no_args_is_help=True)
 
@@ -74,10 +73,10 @@ def rotate(
     """Sign with a new key, from FF_WAITPOINT_HMAC_SECRET (hex) or made at random."""
     name = f"k-{secrets.token_hex(4)}" if kid is None else kid
     secret = os.environ.get(SECRET_ENV) or secrets.token_hex(32)
-    grace_ms = milliseconds(duration(grace, field="--grace"), field="--grace")
+    length = duration(grace, field="--grace")
     [answer] = ask(
         database_url,
-        lambda engine: engine.rotate_waitpoint_hmac_secret_all(name, secret, grace_ms, actor=who()),
+        lambda engine: engine.rotate_waitpoint_hmac_secret_all(name, secret, length, actor=who()),
     )
     if as_json:
         print_json(answer.result)
@@ -87,6 +86,6 @@ def rotate(
         before = answer.result.previous_kid
         was = ""
         if before:
-            end = f"verifies for {grace} more" if grace_ms else "verifies no more"
+            end = f"verifies for {grace} more" if length else "verifies no more"
             was = f"; {escape(before)} {end}"
         console.print(f"{escape(answer.result.new_kid)} signs from now on{was}")

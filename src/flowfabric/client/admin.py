@@ -13,7 +13,6 @@ from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevok
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.workers.list_workers import WorkerPage
 from flowfabric.ids import ExecutionId
-from flowfabric.policy import milliseconds
 from flowfabric.states import LaneState
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Admin:
     ) -> KeyRotated | KeyUnchanged:
         """Sign grants and tokens with a new key; the old one verifies for `grace` more."""
         [answer] = await self._engine.rotate_waitpoint_hmac_secret_all(
-            kid, secret_hex, milliseconds(grace, field="grace"), actor=self.actor
+            kid, secret_hex, grace, actor=self.actor
         )
         return answer.result
 

@@ -55,6 +55,7 @@ from flowfabric.errors.outcomes import (
     NonDeterministicReplay,
     OutcomeError,
     ResultTimeout,
+    RetryLater,
 )
 from flowfabric.errors.state import (
     Conflict,
@@ -126,6 +127,7 @@ __all__ = [
     "ResultTimeout",
     "RetryClass",
     "RetryExhausted",
+    "RetryLater",
     "RotationConflict",
     "SelfReferencingEdge",
     "StaleGraphRevision",

@@ -42,7 +42,7 @@ async def test_how_far_it_is_and_when_its_attempt_ends_is_told(
     db: Connection, clock: Clock
 ) -> None:
     await worker(db)
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=90_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=90))
     lease = await given.claimed(db, ttl=30, policy=policy)
     await progress(db, lease, percent=42, message="halfway")
     ends = await clock.now() + timedelta(seconds=90)
@@ -177,7 +177,7 @@ async def test_a_deadline_that_ended_a_running_attempt_is_told(
 
 
 async def test_an_attempt_that_took_too_long_is_told(db: Connection, clock: Clock) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=5000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=5))
     lease = await given.claimed(db, policy=policy)
     await clock.advance(5)
     await expire_attempts(db, limit=10)

@@ -135,7 +135,7 @@ async def test_a_full_page_has_a_cursor_and_the_last_one_has_none(
 
     last = full.leases[-1]
     assert full.cursor == ExpiredLeaseCursor(
-        expires_at_ms=await clock.now_ms(), execution_id=last.execution_id
+        expires_at=await clock.now(), execution_id=last.execution_id
     )
     rest = await list_expired_leases(db, after=full.cursor, limit=7)
     assert (rest.leases, rest.cursor) == ([], None)

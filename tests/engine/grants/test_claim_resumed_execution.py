@@ -119,7 +119,7 @@ async def test_the_same_attempt_goes_on_under_a_new_epoch(
 
 async def test_the_time_that_is_left_may_be_given(db: Connection, clock: Clock) -> None:
     lease = await given.claimed(
-        db, policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=60_000))
+        db, policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=60))
     )
     await release(db, [lease])
     await claim_granted(db, lease.execution_id)
@@ -169,7 +169,7 @@ async def test_what_was_never_interrupted_is_claimed_not_resumed(db: Connection)
 async def test_it_needs_a_grant_of_its_own_that_runs(db: Connection, clock: Clock) -> None:
     lease = await interrupted(db, clock, "released")
     await refused(db, lease.execution_id, InvalidClaimGrant)
-    await claim_granted(db, lease.execution_id, grant_ttl_ms=5000)
+    await claim_granted(db, lease.execution_id, grant_ttl=5)
     await refused(db, lease.execution_id, InvalidClaimGrant, worker_id="x")
     await clock.advance(5)
     await refused(db, lease.execution_id, ClaimGrantExpired)
@@ -177,7 +177,7 @@ async def test_it_needs_a_grant_of_its_own_that_runs(db: Connection, clock: Cloc
 
 async def test_in_its_last_millisecond_a_grant_counts(db: Connection, clock: Clock) -> None:
     lease = await interrupted(db, clock, "released")
-    await claim_granted(db, lease.execution_id, grant_ttl_ms=5000)
+    await claim_granted(db, lease.execution_id, grant_ttl=5)
     await clock.advance(4.999)
 
     await resume_it(db, lease.execution_id)

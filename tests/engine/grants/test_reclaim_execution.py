@@ -189,7 +189,7 @@ async def test_a_reclaimed_attempt_that_is_lost_goes_on_as_one(
 async def test_the_time_of_the_attempt_counts_anew(
     db: Connection, clock: Clock, timeout: Any
 ) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=90_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=90))
     lease = await granted.lost(db, clock, policy=policy)
     await reclaim_granted(db, lease.execution_id)
 
@@ -246,7 +246,7 @@ async def test_a_grant_is_good_for_its_own_worker_only(
 
 async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: Clock) -> None:
     lease = await granted.lost(db, clock)
-    await reclaim_granted(db, lease.execution_id, grant_ttl_ms=5000)
+    await reclaim_granted(db, lease.execution_id, grant_ttl=5)
     await clock.advance(5)
     assert isinstance(await unchanging(db, lease.execution_id), GrantNotFound)
     await clock.advance(-0.001)
@@ -256,7 +256,7 @@ async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: 
 
 async def test_the_newest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
     lease = await granted.lost(db, clock)
-    await reclaim_granted(db, lease.execution_id, grant_ttl_ms=1)
+    await reclaim_granted(db, lease.execution_id, grant_ttl=0.001)
     await clock.advance(0.001)
     await reclaim_granted(db, lease.execution_id, worker_id="x")
 

@@ -49,7 +49,7 @@ async def test_a_second_seed_says_whether_it_is_the_same_and_writes_nothing(
 
 async def test_a_key_that_was_rotated_away_is_still_seeded(db: Connection, clock: Clock) -> None:
     await seed_waitpoint_hmac_secret(db, "k1", A)
-    await rotate(db, "k2", B, grace_ms=1000)
+    await rotate(db, "k2", B, grace=1)
     before = await given.everything(db)
 
     for _ in range(2):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind, fence_columns
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
+from flowfabric.stored_policy import MAX_MS
 
 HANDLE = LeaseHandle(
     lease=Lease(
@@ -23,7 +24,7 @@ HANDLE = LeaseHandle(
         UUID("22222222-2222-2222-2222-222222222222"),
     ),
     attempt_id=UUID("11111111-1111-1111-1111-111111111111"),
-    lease_ttl_ms=30_000,
+    lease_ttl=30,
     lane_id="default",
     worker_instance_id="w-1",
 )
@@ -37,7 +38,7 @@ handles = st.builds(
         Lease, st.builds(ExecutionId, st.integers(0, 255), st.uuids()), u32, u64, st.uuids()
     ),
     attempt_id=st.uuids(),
-    lease_ttl_ms=u64,
+    lease_ttl=st.integers(0, MAX_MS).map(lambda ms: ms / 1000),
     lane_id=st.text(max_size=64),
     worker_instance_id=st.text(max_size=64),
 )
@@ -129,7 +130,7 @@ def test_a_lease_knows_the_name_of_its_attempt() -> None:
 
 
 def test_a_lease_becomes_a_handle() -> None:
-    handle = HANDLE.lease.handle(lease_ttl_ms=30_000, lane_id="default", worker_instance_id="w-1")
+    handle = HANDLE.lease.handle(lease_ttl=30, lane_id="default", worker_instance_id="w-1")
 
     assert handle.attempt_id == HANDLE.lease.attempt_id
     assert len(handle.encode()) == 168

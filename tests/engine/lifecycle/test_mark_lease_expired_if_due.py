@@ -9,8 +9,8 @@ from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     Lapsing,
+    LeaseMarkedExpired,
     LeaseNotExpired,
-    MarkedExpired,
     NotExpiredReason,
     mark_lease_expired_if_due,
     not_due,
@@ -41,7 +41,7 @@ async def test_a_lease_that_ran_out_goes_back_as_a_sweep_would_take_it(
 
     answer = await mark_lease_expired_if_due(db, marked.execution_id)
 
-    assert answer == MarkedExpired(
+    assert answer == LeaseMarkedExpired(
         execution_id=marked.execution_id, public_state=PublicState.WAITING
     )
     assert await given.standing(db, marked.execution_id) == BACK
@@ -76,7 +76,9 @@ async def test_at_the_cap_of_its_policy_it_ends(db: Connection, clock: Clock) ->
 
     answer = await mark_lease_expired_if_due(db, lease.execution_id)
 
-    assert answer == MarkedExpired(execution_id=lease.execution_id, public_state=PublicState.FAILED)
+    assert answer == LeaseMarkedExpired(
+        execution_id=lease.execution_id, public_state=PublicState.FAILED
+    )
     assert await given.standing(db, lease.execution_id) == FAILED
     stored = await given.row(db, lease.execution_id)
     assert (stored["failure_reason"], stored["failure_category"]) == (

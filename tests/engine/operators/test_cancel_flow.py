@@ -125,7 +125,7 @@ async def test_a_member_of_such_a_flow_is_still_retried(ff_engine: Engine) -> No
     [lease] = await flow.claim("a")
     await ff_engine.cancel_flow(flow.flow_id, policy="cancel_flow_only")
 
-    await ff_engine.fail([Failure(lease=lease, reason="boom", retry_after_ms=0)])
+    await ff_engine.fail([Failure(lease=lease, reason="boom", retry_after=0)])
 
     assert await flow.states() == "a:w"
 
@@ -135,7 +135,7 @@ async def test_a_member_of_such_a_flow_is_still_retried(ff_engine: Engine) -> No
 GIVE_UP: dict[str, Callable[[Engine, Lease], Awaitable[object]]] = {
     "fail": lambda engine, lease: engine.fail([Failure(lease=lease, reason="boom")]),
     "fail at once": lambda engine, lease: engine.fail(
-        [Failure(lease=lease, reason="boom", retry_after_ms=0)]
+        [Failure(lease=lease, reason="boom", retry_after=0)]
     ),
     "release": lambda engine, lease: engine.release([lease]),
     "delay": lambda engine, lease: engine.delay([DelayRequest(lease=lease, delay=5)]),

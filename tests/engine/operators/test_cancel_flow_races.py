@@ -158,7 +158,7 @@ async def test_one_that_fails_just_before_the_pending_ones_are_cancelled_does_no
     [lease] = await flow.claim("a")
     worker = await another()
     async with worker.transaction():
-        await fail(worker, [Failure(lease=lease, reason="boom", retry_after_ms=0)])
+        await fail(worker, [Failure(lease=lease, reason="boom", retry_after=0)])
         cancelling = await done_or_waiting(
             db, ff_engine.cancel_flow(flow.flow_id, policy="cancel_pending")
         )
@@ -175,7 +175,7 @@ async def test_one_that_fails_while_all_are_cancelled_does_not_run_again(
     """The failure waits for the header, and goes on once the flow is cancelled."""
     flow = await submitted(ff_engine, "a b", fields={"a": {"policy": given.retrying(3)}})
     [lease] = await flow.claim("a")
-    failure = Failure(lease=lease, reason="boom", retry_after_ms=0)
+    failure = Failure(lease=lease, reason="boom", retry_after=0)
     worker, operator = await another(), await another()
     async with operator.transaction(isolation="serializable"):
         await cancel_flow_header(operator, flow.flow_id)

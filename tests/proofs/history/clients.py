@@ -39,7 +39,7 @@ from tests.proofs.history.spec import MAX_REPLAYS, MAX_RETRIES
 TTL: Final = 3600.0
 """Leases do not run out while a history lasts; they are taken away instead."""
 POLICY: Final = ExecutionPolicy(
-    retry_policy=RetryPolicy(max_retries=MAX_RETRIES, backoff=FixedBackoff(delay_ms=0)),
+    retry_policy=RetryPolicy(max_retries=MAX_RETRIES, backoff=FixedBackoff(delay=0)),
     max_replay_count=MAX_REPLAYS,
 )
 WEIGHTS: Final = {

@@ -12,7 +12,7 @@ from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled
 from flowfabric.engine.flows.create_flow import FlowExists
 from flowfabric.engine.flows.submission import NewFlow
 from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied
-from flowfabric.engine.joins.set_edge_group_policy import PolicySet
+from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
 from flowfabric.errors import (
     DependencyAlreadyExists,
     StaleGraphRevision,
@@ -76,7 +76,7 @@ OF_FLOWS: Final = (
         name="set_edge_group_policy",
         begin=subjects.members,
         call=lambda engine, pair: engine.set_edge_group_policy(*pair, AnyOf()),
-        right=lambda answer, _: isinstance(answer, PolicySet) and answer.repeated,
+        right=lambda answer, _: isinstance(answer, JoinPolicySet) and answer.repeated,
         effects=rows("edge_group"),
     ),
     Operation(  # stale revision, then the edge that was meant (flows.md 4.3)

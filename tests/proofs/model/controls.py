@@ -11,8 +11,8 @@ from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.change_priority import PriorityChanged
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
+    LeaseMarkedExpired,
     LeaseNotExpired,
-    MarkedExpired,
     NotExpiredReason,
 )
 from flowfabric.engine.lifecycle.replay_execution import Replayed
@@ -227,7 +227,7 @@ def mark_lease_expired_if_due(world: World, execution_id: ExecutionId) -> Any:
     if why is not None or seen is None:
         return LeaseNotExpired(execution_id=execution_id, reason=NotExpiredReason(why))
     sweeps.lapse(world, seen)
-    return MarkedExpired(execution_id=execution_id, public_state=seen.state)
+    return LeaseMarkedExpired(execution_id=execution_id, public_state=seen.state)
 
 
 def set_lane_state(world: World, lane_id: str, state: str) -> LaneChanged:

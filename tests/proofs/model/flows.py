@@ -11,7 +11,7 @@ from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, Flo
 from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
 from flowfabric.engine.flows.submission import FlowSubmitted, NewFlow
 from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
-from flowfabric.engine.joins.set_edge_group_policy import PolicySet
+from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
 from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
 from flowfabric.errors import (
     CycleDetected,
@@ -28,6 +28,7 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.joins import AllOf, JoinPolicy, Quorum
+from flowfabric.policy import milliseconds
 from flowfabric.states import CancellationPolicy
 from tests.proofs.model import dispatch
 from tests.proofs.model.moves import CLOSED, execution
@@ -192,7 +193,7 @@ def set_edge_group_policy(
     policy: JoinPolicy,
     *,
     expected_n: int | None,
-) -> PolicySet:
+) -> JoinPolicySet:
     if expected_n is not None and isinstance(policy, Quorum) and policy.k > expected_n:
         raise invalid_input("k", policy.k, "is more than expected")
     flow = _open(world, flow_id)
@@ -201,10 +202,10 @@ def set_edge_group_policy(
         raise ValidationError("edge_group_policy_already_fixed", str(downstream))
     group = flow.groups.get(downstream)
     if group is not None and (group.policy, group.expected_n) == (policy, expected_n):
-        return PolicySet(downstream=downstream, repeated=True)
+        return JoinPolicySet(downstream=downstream, repeated=True)
     group = flow.groups.setdefault(downstream, Group(downstream=downstream))
     group.policy, group.expected_n = policy, expected_n
-    return PolicySet(downstream=downstream)
+    return JoinPolicySet(downstream=downstream)
 
 
 def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
@@ -244,11 +245,11 @@ def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
 
 
 def cancel_flow(
-    world: World, flow_id: UUID, *, reason: str, policy: str, grace_ms: int, waits: bool
+    world: World, flow_id: UUID, *, reason: str, policy: str, grace: float, waits: bool
 ) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The header, and unless it does not wait the ends that it owes."""
     reason = reason or "flow_cancelled"
-    answer = _header(world, flow_id, reason, policy, grace_ms, at_once=waits)
+    answer = _header(world, flow_id, reason, policy, grace, at_once=waits)
     if waits and not (isinstance(answer, FlowCancelAccepted) and not answer.owed):
         _end_owed(world, world.flows[flow_id])
         if policy != "cancel_all":
@@ -257,7 +258,7 @@ def cancel_flow(
 
 
 def _header(
-    world: World, flow_id: UUID, reason: str, policy: str, grace_ms: int, *, at_once: bool
+    world: World, flow_id: UUID, reason: str, policy: str, grace: float, *, at_once: bool
 ) -> FlowCancelAccepted | FlowAlreadyCancelled:
     if policy not in list(CancellationPolicy):
         raise invalid_input("cancellation_policy", policy, "is unknown")
@@ -289,7 +290,7 @@ def _header(
             world.touch(each)
         if each.lifecycle_phase == "runnable" or policy == "cancel_all":
             targets.append(each.execution_id)
-    flow.owed, flow.owed_after_ms = set(targets), world.now_ms + grace_ms
+    flow.owed, flow.owed_after_ms = set(targets), world.now_ms + milliseconds(grace)
     return _cancelled(flow, targets, owed=len(targets))
 
 

@@ -43,7 +43,7 @@ class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
 class ExpiredLeaseCursor(msgspec.Struct, frozen=True, kw_only=True):
     """Where a page of expired leases ended."""
 
-    expires_at_ms: int
+    expires_at: datetime
     execution_id: ExecutionId
 
 
@@ -81,7 +81,9 @@ async def list_expired_leases(
         _Row,
         as_of_ms=None if as_of is None else epoch_ms(check_instant(as_of, field="as_of")),
         namespace=namespace,
-        after_ms=None if after is None else after.expires_at_ms,
+        after_ms=None
+        if after is None
+        else epoch_ms(check_instant(after.expires_at, field="after")),
         after_id=None if after is None else after.execution_id.uuid,
         limit=limit,
     )
@@ -99,6 +101,6 @@ async def list_expired_leases(
     cursor = None
     if len(rows) == limit:
         cursor = ExpiredLeaseCursor(
-            expires_at_ms=rows[-1].lease_expires_at_ms, execution_id=leases[-1].execution_id
+            expires_at=leases[-1].expires_at, execution_id=leases[-1].execution_id
         )
     return ExpiredLeasePage(leases=leases, cursor=cursor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -31,7 +32,7 @@ class GrantedClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def issue_grant_and_claim(
-    conn: Connection, execution_id: ExecutionId, *, lane_id: str, lease_duration_ms: int
+    conn: Connection, execution_id: ExecutionId, *, lane_id: str, lease_ttl: float | timedelta
 ) -> GrantedClaim:
     """Worker `operator` holds the execution; needs a transaction.
 
@@ -41,9 +42,7 @@ async def issue_grant_and_claim(
     `LeaseConflict`, `ExecutionNotLeaseable`, `ActiveAttemptExists`, `GrantAlreadyExists` while it
     is promised to a worker. A refusal writes nothing.
     """
-    request = LeaseRequest(
-        worker_id=OPERATOR, worker_instance_id=OPERATOR, lease_ttl=lease_duration_ms / 1000
-    )
+    request = LeaseRequest(worker_id=OPERATOR, worker_instance_id=OPERATOR, lease_ttl=lease_ttl)
     seen = await lock_for_claim(conn, execution_id)
     if seen is None:
         raise NotFound("execution", execution_id)

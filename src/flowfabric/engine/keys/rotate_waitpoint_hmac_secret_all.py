@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from datetime import timedelta
 from typing import Final, LiteralString
 
 import msgspec
@@ -10,10 +11,9 @@ import msgspec
 from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
 from flowfabric.engine.keys.key import check_kid, check_secret
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
-from flowfabric.errors import RotationConflict, ValidationError
+from flowfabric.errors import RotationConflict
+from flowfabric.policy import grace_milliseconds
 from flowfabric.states import OperatorEventType
-
-MAX_GRACE_MS: Final = 2**53 - 1
 
 # Readers go on; of two rotations the second sees what the first left.
 ALONE: Final[LiteralString] = """
@@ -79,22 +79,22 @@ async def rotate_waitpoint_hmac_secret_all(
     conn: Connection,
     new_kid: str,
     new_secret_hex: str,
-    grace_ms: int,
+    grace: float | timedelta,
     *,
     actor: str = SOMEBODY,
 ) -> list[PartitionRotation]:
-    """The new key signs, the old one verifies for `grace_ms` more; needs a transaction.
+    """The new key signs, the old one verifies for `grace` more; needs a transaction.
 
     A rotation leaves an operator event.
 
     Raises `ValidationError`: `invalid_kid`, `invalid_secret_hex`, `invalid_grace_ms` (not 0 to
-    2^53-1); and `RotationConflict` when the name stands for another secret or a retired key.
+    2^53-1 milliseconds); and `RotationConflict` when the name stands for another secret or a
+    retired key.
     """
     check_actor(actor)
     check_kid(new_kid)
     secret = check_secret(new_secret_hex)
-    if type(grace_ms) is not int or not 0 <= grace_ms <= MAX_GRACE_MS:
-        raise ValidationError("invalid_grace_ms", f"grace_ms {grace_ms!r} must be 0 to 2^53-1")
+    grace_ms = grace_milliseconds(grace)
     await execute(conn, ALONE)
     known = await fetch_maybe(conn, KNOWN, _Known, kid=new_kid)
     if known is not None:

@@ -86,14 +86,14 @@ class ClaimedById(Claimed, frozen=True, kw_only=True):
 
     kind: LeaseHandleKind
     lease_expires_at: datetime
-    lease_ttl_ms: int
+    lease_ttl: float
     worker_instance_id: str
 
     @property
     def handle(self) -> LeaseHandle:
         """What the holder shows with every call; `handle.encode()` are its opaque bytes."""
         return self.lease.handle(
-            lease_ttl_ms=self.lease_ttl_ms,
+            lease_ttl=self.lease_ttl,
             lane_id=self.lane_id,
             worker_instance_id=self.worker_instance_id,
         )
@@ -136,6 +136,6 @@ async def claim_by_id(
         **msgspec.structs.asdict(claimed(row, request.lease_id)),
         kind=kind,
         lease_expires_at=instant(row.lease_expires_at_ms),
-        lease_ttl_ms=request.ttl_ms,
+        lease_ttl=request.ttl_ms / 1000,
         worker_instance_id=request.worker_instance_id,
     )

@@ -12,6 +12,8 @@ import msgspec
 
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id, parse_uuid
+from flowfabric.policy import milliseconds
+from flowfabric.stored_policy import MAX_MS
 
 _MAGIC: Final = 0x02
 _VERSION: Final = 0x01
@@ -30,12 +32,12 @@ class Lease(msgspec.Struct, frozen=True):
     def attempt_id(self) -> UUID:
         return attempt_id(self.execution_id, self.attempt_index)
 
-    def handle(self, *, lease_ttl_ms: int, lane_id: str, worker_instance_id: str) -> LeaseHandle:
+    def handle(self, *, lease_ttl: float, lane_id: str, worker_instance_id: str) -> LeaseHandle:
         """The lease as a remote holder keeps it."""
         return LeaseHandle(
             lease=self,
             attempt_id=self.attempt_id,
-            lease_ttl_ms=lease_ttl_ms,
+            lease_ttl=lease_ttl,
             lane_id=lane_id,
             worker_instance_id=worker_instance_id,
         )
@@ -66,7 +68,7 @@ class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     attempt_id: UUID
-    lease_ttl_ms: int
+    lease_ttl: float
     lane_id: str
     worker_instance_id: str
 
@@ -79,7 +81,7 @@ class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
                 struct.pack("<I", lease.attempt_index),
                 _text(str(self.attempt_id)),
                 _text(str(lease.lease_id)),
-                struct.pack("<QQ", lease.lease_epoch, self.lease_ttl_ms),
+                struct.pack("<QQ", lease.lease_epoch, milliseconds(self.lease_ttl)),
                 _text(self.lane_id),
                 _text(self.worker_instance_id),
             )
@@ -102,12 +104,14 @@ class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
             lane_id, worker_instance_id = reader.text(), reader.text()
         except (struct.error, UnicodeDecodeError, ValidationError) as error:
             raise ValidationError("corruption", f"handle: {error}") from None
+        if lease_ttl_ms > MAX_MS:
+            raise ValidationError("corruption", f"handle: a lease of {lease_ttl_ms} ms")
         if reader.at != len(data):
             raise ValidationError("corruption", "handle: trailing bytes")
         return cls(
             lease=Lease(execution_id, attempt_index, lease_epoch, lease_id),
             attempt_id=this_attempt,
-            lease_ttl_ms=lease_ttl_ms,
+            lease_ttl=lease_ttl_ms / 1000,
             lane_id=lane_id,
             worker_instance_id=worker_instance_id,
         )

@@ -49,7 +49,7 @@ class NotExpiredReason(StrEnum):
     NOT_YET_EXPIRED = "not_yet_expired"
 
 
-class MarkedExpired(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseMarkedExpired(msgspec.Struct, frozen=True, kw_only=True):
     """The lease is void: the execution waits, or has failed because of its cap."""
 
     execution_id: ExecutionId
@@ -75,7 +75,7 @@ class Lapsing(msgspec.Struct, frozen=True):
 
 async def mark_lease_expired_if_due(
     conn: Connection, execution_id: ExecutionId, *, max_reclaim_count: int | None = None
-) -> MarkedExpired | LeaseNotExpired:
+) -> LeaseMarkedExpired | LeaseNotExpired:
     """Take back the execution's lease if it ran out, exactly as the sweep would.
 
     `max_reclaim_count` replaces the cap of its policy.
@@ -90,7 +90,7 @@ async def mark_lease_expired_if_due(
     )
     if seen is not None and (seen.ended or seen.left_over):
         state = PublicState.FAILED if seen.ended else PublicState.WAITING
-        return MarkedExpired(execution_id=execution_id, public_state=state)
+        return LeaseMarkedExpired(execution_id=execution_id, public_state=state)
     return LeaseNotExpired(execution_id=execution_id, reason=not_due(seen))
 
 
