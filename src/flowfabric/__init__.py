@@ -41,6 +41,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
+from flowfabric.version import __version__ as __version__
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.loop import Worker
 
