@@ -15,7 +15,6 @@ from flowfabric import errors
 from flowfabric.db.faults import SerializationConflict
 from flowfabric.errors import FlowFabricError, RetryClass, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId
-from flowfabric.policy import Retry
 from flowfabric.worker.handler import Reported
 
 ID = ExecutionId(7, UUID(int=1))
@@ -30,7 +29,6 @@ ENDED: dict[str, Any] = {
 RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.ConfigError("database", "dsn", "is missing"), "config", "config", 500, False),
     (errors.TransportError("gone"), "transport", "transport", 500, True),
-    (errors.WorkerAtCapacity("full"), "worker_at_capacity", "worker_at_capacity", 429, True),
     (errors.NotFound("execution", ID), "not_found", "execution_not_found", 404, False),
     (errors.NotFound("attempt", 3), "not_found", "attempt_not_found", 404, False),
     (errors.ExecutionNotActive(ID, **ENDED), "contention", "execution_not_active", 409, False),
@@ -112,7 +110,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
         False,
     ),
     (errors.Fail("declined"), "handler", "fail", 500, False),
-    (Retry("later"), "handler", "retry", 500, False),
+    (errors.RetryLater("later"), "handler", "retry", 500, False),
     (SerializationConflict("40001"), "transport", "serialization_conflict", 500, False),
     *(
         (ValidationError(code, "why"), "validation", code, 400, False)

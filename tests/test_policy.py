@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.errors import ValidationError
+from flowfabric.errors import RetryLater, ValidationError
+from flowfabric.instants import instant
 from flowfabric.policy import (
     CapabilitySide,
     ExecutionPolicy,
@@ -22,6 +23,7 @@ from flowfabric.policy import (
     TimeoutPolicy,
     check_capabilities,
     clamp_priority,
+    grace_milliseconds,
     milliseconds,
 )
 
@@ -52,7 +54,7 @@ def test_an_empty_policy_takes_every_default() -> None:
         "fallback_policy": None,
         "budget_ids": (),
         "routing_requirements": None,
-        "dedup_window_ms": 24 * 60 * 60 * 1000,
+        "dedup_window": 24 * 60 * 60.0,
         "stream_policy": None,
         "max_signals_per_execution": 10_000,
     }
@@ -63,9 +65,7 @@ def test_a_retry_policy_takes_its_defaults_where_fields_are_absent() -> None:
 
     assert policy.retry_policy == RetryPolicy(
         max_retries=3,
-        backoff=ExponentialBackoff(
-            initial_delay_ms=1000, max_delay_ms=60_000, multiplier=2.0, jitter=False
-        ),
+        backoff=ExponentialBackoff(initial_delay=1, max_delay=60, multiplier=2.0, jitter=False),
         retryable_categories=(),
     )
 
@@ -76,18 +76,18 @@ def test_a_backoff_takes_its_defaults_where_fields_are_absent() -> None:
         assert policy is not None
         return policy.backoff
 
-    assert backoff({"type": "fixed"}) == FixedBackoff(delay_ms=1000)
-    assert backoff({"type": "fixed", "delay_ms": 5}) == FixedBackoff(delay_ms=5)
+    assert backoff({"type": "fixed"}) == FixedBackoff(delay=1)
+    assert backoff({"type": "fixed", "delay_ms": 5}) == FixedBackoff(delay=0.005)
     assert backoff({"type": "exponential"}) == ExponentialBackoff()
     assert backoff({"type": "exponential", "jitter": True}) == ExponentialBackoff(jitter=True)
 
 
 def test_a_policy_survives_being_stored() -> None:
     policy = ExecutionPolicy(
-        retry_policy=RetryPolicy(max_retries=5, backoff=FixedBackoff(delay_ms=10)),
-        timeout_policy=TimeoutPolicy(attempt_timeout_ms=1500, max_reclaim_count=3),
+        retry_policy=RetryPolicy(max_retries=5, backoff=FixedBackoff(delay=0.01)),
+        timeout_policy=TimeoutPolicy(attempt_timeout=1.5, max_reclaim_count=3),
         budget_ids=("b-1",),
-        dedup_window_ms=1,
+        dedup_window=0.001,
     )
 
     stored = msgspec.json.decode(policy.as_json())
@@ -282,8 +282,8 @@ def test_a_duration_is_whole_milliseconds(duration: float | timedelta, ms: int) 
     assert isinstance(milliseconds(duration), int)
 
 
-@pytest.mark.parametrize("duration", [math.nan, math.inf, -math.inf])
-def test_a_duration_that_is_no_number_is_refused_as_invalid_input(duration: float) -> None:
+@pytest.mark.parametrize("duration", [math.nan, math.inf, -math.inf, True, "1s", None, []])
+def test_a_duration_that_is_no_number_is_refused_as_invalid_input(duration: Any) -> None:
     with pytest.raises(ValidationError) as error:
         milliseconds(duration)
 
@@ -298,18 +298,122 @@ def test_a_priority_is_clamped(priority: int) -> None:
     assert clamped == priority or priority < 0 or priority > 9000
 
 
-def test_retry_is_the_policy_of_a_task_and_a_request_of_a_handler() -> None:
+def test_a_retry_is_the_policy_of_a_task() -> None:
     assert Retry().policy == RetryPolicy()
     assert Retry(
-        max_retries=5, initial=0.5, factor=3, max=10, jitter=True, categories=["net"]
+        max_retries=5,
+        initial=timedelta(milliseconds=500),
+        factor=3,
+        max=10,
+        jitter=True,
+        categories=["net"],
     ).policy == RetryPolicy(
         max_retries=5,
-        backoff=ExponentialBackoff(
-            initial_delay_ms=500, max_delay_ms=10_000, multiplier=3, jitter=True
-        ),
+        backoff=ExponentialBackoff(initial_delay=0.5, max_delay=10, multiplier=3, jitter=True),
         retryable_categories=("net",),
     )
-    assert Retry().after_ms is None
-    assert Retry(after=30).after_ms == 30_000
-    assert Retry("later", after=timedelta(minutes=1)).after_ms == 60_000
-    assert str(Retry("later")) == Retry("later").reason == "later"
+    assert not isinstance(Retry(), BaseException)
+
+
+def test_a_handler_asks_for_a_retry_with_an_exception() -> None:
+    assert RetryLater().after is None
+    assert RetryLater(after=30).after == 30.0
+    assert RetryLater("later", after=timedelta(minutes=1)).after == 60.0
+    assert str(RetryLater("later")) == RetryLater("later").reason == "later"
+
+
+@pytest.mark.parametrize("after", [True, "30", [], math.nan, math.inf, 1e30])
+def test_a_wait_that_is_no_duration_is_refused(after: Any) -> None:
+    with pytest.raises(ValidationError, match="invalid_input: after ") as error:
+        RetryLater(after=after)
+
+    assert repr(after) in error.value.detail
+
+
+BAD_DURATIONS = [True, "1s", [], math.nan, math.inf, -1, -0.001, timedelta(seconds=-1), 1e30]
+BAD_COUNTS = [True, "3", 3.0, math.nan, -1, 2**31, None]
+BAD_FACTORS = [True, "2", 0.99, math.nan, math.inf, 1000.5, None]
+MADE: list[tuple[type[msgspec.Struct], str, list[Any]]] = [
+    (FixedBackoff, "delay", BAD_DURATIONS),
+    (ExponentialBackoff, "initial_delay", BAD_DURATIONS),
+    (ExponentialBackoff, "max_delay", BAD_DURATIONS),
+    (ExponentialBackoff, "multiplier", BAD_FACTORS),
+    (ExponentialBackoff, "jitter", [1, "yes", None]),
+    (RetryPolicy, "max_retries", BAD_COUNTS),
+    (RetryPolicy, "backoff", [None, 1.0, Retry(), {"type": "fixed"}]),
+    (RetryPolicy, "retryable_categories", ["net", 5, (5,)]),
+    (TimeoutPolicy, "attempt_timeout", BAD_DURATIONS),
+    (TimeoutPolicy, "execution_deadline", BAD_DURATIONS),
+    (TimeoutPolicy, "max_reclaim_count", BAD_COUNTS[:-1]),
+    (ExecutionPolicy, "priority", [True, "high", 1.5]),
+    (ExecutionPolicy, "delay_until", [5, "tomorrow"]),
+    (ExecutionPolicy, "retry_policy", [Retry(), {}]),
+    (ExecutionPolicy, "timeout_policy", [30, {}]),
+    (ExecutionPolicy, "max_reclaim_count", BAD_COUNTS),
+    (ExecutionPolicy, "max_replay_count", BAD_COUNTS),
+    (ExecutionPolicy, "max_signals_per_execution", BAD_COUNTS),
+    (ExecutionPolicy, "dedup_window", BAD_DURATIONS),
+    (Retry, "max_retries", BAD_COUNTS),
+    (Retry, "initial", BAD_DURATIONS),
+    (Retry, "max", BAD_DURATIONS),
+    (Retry, "factor", BAD_FACTORS),
+    (Retry, "jitter", [1, "yes", None]),
+    (Retry, "categories", ["net", 5, [5], None]),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [(kind, field, value) for kind, field, values in MADE for value in values],
+)
+def test_a_policy_names_the_field_and_the_value_that_it_refuses(
+    kind: type[msgspec.Struct], field: str, value: Any
+) -> None:
+    with pytest.raises(ValidationError) as error:
+        kind(**{field: value})
+
+    assert error.value.code == "invalid_policy_json"
+    assert error.value.detail.startswith(f"{field} ")
+    if not isinstance(value, list | tuple):
+        assert repr(value) in error.value.detail
+
+
+def test_a_moment_in_a_policy_carries_a_time_zone() -> None:
+    with pytest.raises(ValidationError, match="must carry a time zone"):
+        ExecutionPolicy(delay_until=datetime(2030, 1, 1))
+
+
+def test_durations_of_a_policy_are_kept_as_seconds() -> None:
+    limits = TimeoutPolicy(attempt_timeout=timedelta(minutes=1), execution_deadline=3600)
+
+    assert limits == TimeoutPolicy(attempt_timeout=60.0, execution_deadline=timedelta(hours=1))
+    assert (limits.attempt_timeout, limits.execution_deadline) == (60.0, 3600.0)
+    assert FixedBackoff(delay=0.0014) == FixedBackoff(delay=0.001)
+
+
+def test_a_policy_is_stored_under_the_names_of_the_spec() -> None:
+    policy = ExecutionPolicy(
+        priority=7,
+        delay_until=instant(1_900_000_000_123),
+        retry_policy=RetryPolicy(backoff=ExponentialBackoff(initial_delay=0.25)),
+        timeout_policy=TimeoutPolicy(attempt_timeout=1.5, execution_deadline=timedelta(hours=1)),
+        dedup_window=timedelta(hours=2),
+    )
+
+    assert policy.as_json() == (
+        b'{"priority":7,"delay_until":1900000000123,"retry_policy":{"max_retries":3,"backoff":'
+        b'{"type":"exponential","initial_delay_ms":250,"max_delay_ms":60000,"multiplier":2.0,'
+        b'"jitter":false},"retryable_categories":[]},"timeout_policy":{"attempt_timeout_ms":1500,'
+        b'"execution_deadline_ms":3600000},"dedup_window_ms":7200000}'
+    )
+    assert ExecutionPolicy.parse(msgspec.json.decode(policy.as_json())) == policy
+    assert ExecutionPolicy().as_json() == b"{}"
+
+
+@pytest.mark.parametrize("grace", [-1, -0.001, True, "5", math.nan, math.inf, 2**53])
+def test_a_grace_that_cannot_be_is_refused_under_the_code_of_the_spec(grace: Any) -> None:
+    with pytest.raises(ValidationError) as error:
+        grace_milliseconds(grace)
+
+    assert error.value.code == "invalid_grace_ms"
+    assert error.value.detail.startswith(f"grace {grace!r} ")

@@ -30,17 +30,18 @@ from flowfabric.errors import (
     OutcomeError,
     ResourceExhausted,
     ResultTimeout,
+    RetryLater,
     StaleLease,
     StateError,
     TransportError,
     Unavailable,
     ValidationError,
-    WorkerAtCapacity,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
+from flowfabric.version import __version__ as __version__
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.loop import Worker
 
@@ -83,6 +84,7 @@ __all__ = [
     "ResourceExhausted",
     "ResultTimeout",
     "Retry",
+    "RetryLater",
     "StaleLease",
     "StateError",
     "Task",
@@ -90,5 +92,4 @@ __all__ = [
     "Unavailable",
     "ValidationError",
     "Worker",
-    "WorkerAtCapacity",
 ]

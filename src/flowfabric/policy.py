@@ -1,63 +1,194 @@
-"""The execution policy: frozen at create, stored as JSON under the names of the spec."""
+"""The execution policy, frozen at create: how often, how soon and for how long work is tried.
+
+Durations are seconds or a `timedelta`, and kept as seconds. A policy that cannot be honoured raises
+`ValidationError(invalid_policy_json)`, with the field and what it was given, when it is made.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, cast
 
 import msgspec
 
-from flowfabric.errors import FlowFabricError, ValidationError, invalid_input
+from flowfabric.errors import ValidationError, invalid_input
+from flowfabric.instants import check_instant, epoch_ms, instant
+from flowfabric.stored_policy import (
+    DAY_MS,
+    MAX_COUNT,
+    MAX_MS,
+    StoredExponentialBackoff,
+    StoredFixedBackoff,
+    StoredPolicy,
+    StoredRetryPolicy,
+    StoredTimeoutPolicy,
+)
 
 MAX_CAPABILITIES: Final = 256
 MAX_CAPABILITY_BYTES: Final = 4096
 MAX_PRIORITY: Final = 9000
-DAY_MS: Final = 24 * 60 * 60 * 1000
+MAX_GRACE_MS: Final = 2**53 - 1
 DEFAULT_RETENTION: Final = timedelta(hours=24)
 """How long a finished execution is kept on a lane that does not say otherwise."""
-_MAX_MS: Final = 100 * 365 * DAY_MS
-_MAX_COUNT: Final = 2**31 - 1
 
 
-class FixedBackoff(msgspec.Struct, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
+def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int:
+    """A duration, given in seconds or as a timedelta, as whole milliseconds; at most a century."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if not _is_number(seconds):
+        raise invalid_input(field, duration, "must be a number of seconds or a timedelta")
+    if not -MAX_MS <= seconds * 1000 <= MAX_MS:
+        raise invalid_input(field, duration, "must be a number of seconds within a century")
+    return round(seconds * 1000)
+
+
+def grace_milliseconds(grace: float | timedelta) -> int:
+    """How long something outlives its end, as milliseconds; raises `invalid_grace_ms`."""
+    if isinstance(grace, timedelta):
+        whole = round(grace / timedelta(milliseconds=1))
+    else:
+        whole = round(grace * 1000) if _is_number(grace) and math.isfinite(grace) else -1
+    if not 0 <= whole <= MAX_GRACE_MS:
+        why = f"grace {grace!r} must be a duration of 0 to 2^53-1 milliseconds"
+        raise ValidationError("invalid_grace_ms", why)
+    return whole
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _keep_seconds(policy: msgspec.Struct, *fields: str) -> None:
+    """The fields are seconds from now on; raises unless they are durations and not negative."""
+    for field in fields:
+        given: float | timedelta | None = getattr(policy, field)
+        if given is None:
+            continue
+        try:
+            kept = milliseconds(given, field=field)
+        except ValidationError as error:
+            raise ValidationError("invalid_policy_json", error.detail) from None
+        if kept < 0:
+            raise _fault(field, given, "must not be negative")
+        msgspec.structs.force_setattr(policy, field, kept / 1000)
+
+
+def _check_count(field: str, value: object) -> None:
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise _fault(field, value, f"must be a whole number from 0 to {MAX_COUNT}")
+
+
+def _check_multiplier(field: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1000:
+        raise _fault(field, value, "must be a number from 1 to 1000")
+
+
+def _check_flag(field: str, value: object) -> None:
+    if type(value) is not bool:
+        raise _fault(field, value, "must be True or False")
+
+
+def _check_type(field: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds) or (int in kinds and isinstance(value, bool)):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise _fault(field, value, f"must be of type {names}")
+
+
+def _texts(field: str, given: object) -> tuple[object, ...]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise _fault(field, given, "must be several texts")
+    texts = tuple(cast("Iterable[object]", given))
+    for text in texts:
+        _check_type(field, text, str)
+    return texts
+
+
+def _fault(field: str, value: object, why: str) -> ValidationError:
+    return ValidationError("invalid_policy_json", f"{field} {value!r} {why}")
+
+
+class FixedBackoff(msgspec.Struct, frozen=True, kw_only=True):
     """The same wait before every retry."""
 
-    delay_ms: int = 1000
+    delay: float | timedelta = 1.0
+
+    def __post_init__(self) -> None:
+        _keep_seconds(self, "delay")
+
+    def stored(self) -> StoredFixedBackoff:
+        return StoredFixedBackoff(delay_ms=milliseconds(self.delay))
 
 
-class ExponentialBackoff(
-    msgspec.Struct, frozen=True, kw_only=True, tag="exponential", tag_field="type"
-):
-    """Waits that grow by `multiplier` up to `max_delay_ms`."""
+class ExponentialBackoff(msgspec.Struct, frozen=True, kw_only=True):
+    """Waits that grow by `multiplier` up to `max_delay`."""
 
-    initial_delay_ms: int = 1000
-    max_delay_ms: int = 60_000
+    initial_delay: float | timedelta = 1.0
+    max_delay: float | timedelta = 60.0
     multiplier: float = 2.0
     jitter: bool = False
 
+    def __post_init__(self) -> None:
+        _keep_seconds(self, "initial_delay", "max_delay")
+        _check_multiplier("multiplier", self.multiplier)
+        _check_flag("jitter", self.jitter)
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    def stored(self) -> StoredExponentialBackoff:
+        return StoredExponentialBackoff(
+            initial_delay_ms=milliseconds(self.initial_delay),
+            max_delay_ms=milliseconds(self.max_delay),
+            multiplier=self.multiplier,
+            jitter=self.jitter,
+        )
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often and when a failed attempt is followed by another."""
 
     max_retries: int = 3
     backoff: FixedBackoff | ExponentialBackoff = ExponentialBackoff()
     retryable_categories: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_count("max_retries", self.max_retries)
+        _check_type("backoff", self.backoff, FixedBackoff, ExponentialBackoff)
+        _texts("retryable_categories", self.retryable_categories)
 
-class TimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    def stored(self) -> StoredRetryPolicy:
+        return StoredRetryPolicy(
+            max_retries=self.max_retries,
+            backoff=self.backoff.stored(),
+            retryable_categories=self.retryable_categories,
+        )
+
+
+class TimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long one attempt, and the whole execution, may take."""
 
-    attempt_timeout_ms: int | None = None
-    execution_deadline_ms: int | None = None
+    attempt_timeout: float | timedelta | None = None
+    execution_deadline: float | timedelta | None = None
     max_reclaim_count: int | None = None
 
+    def __post_init__(self) -> None:
+        _keep_seconds(self, "attempt_timeout", "execution_deadline")
+        if self.max_reclaim_count is not None:
+            _check_count("max_reclaim_count", self.max_reclaim_count)
 
-class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    def stored(self) -> StoredTimeoutPolicy:
+        attempt, execution = self.attempt_timeout, self.execution_deadline
+        return StoredTimeoutPolicy(
+            attempt_timeout_ms=None if attempt is None else milliseconds(attempt),
+            execution_deadline_ms=None if execution is None else milliseconds(execution),
+            max_reclaim_count=self.max_reclaim_count,
+        )
+
+
+class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What is decided at create about retries, timeouts and limits."""
 
     priority: int = 0
-    delay_until: int | None = None
+    delay_until: datetime | None = None
     retry_policy: RetryPolicy | None = None
     timeout_policy: TimeoutPolicy | None = None
     max_reclaim_count: int = 100
@@ -66,53 +197,47 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     fallback_policy: dict[str, Any] | None = None
     budget_ids: tuple[str, ...] = ()
     routing_requirements: dict[str, Any] | None = None
-    dedup_window_ms: int = DAY_MS
+    dedup_window: float | timedelta = DAY_MS / 1000
     stream_policy: dict[str, Any] | None = None
     max_signals_per_execution: int = 10_000
+
+    def __post_init__(self) -> None:
+        _check_type("priority", self.priority, int)
+        for field in ("max_reclaim_count", "max_replay_count", "max_signals_per_execution"):
+            _check_count(field, getattr(self, field))
+        _keep_seconds(self, "dedup_window")
+        if self.delay_until is not None:
+            _check_type("delay_until", self.delay_until, datetime)
+            check_instant(self.delay_until, field="delay_until")
+        if self.retry_policy is not None:
+            _check_type("retry_policy", self.retry_policy, RetryPolicy)
+        if self.timeout_policy is not None:
+            _check_type("timeout_policy", self.timeout_policy, TimeoutPolicy)
+        if self.routing_requirements is not None:
+            _check_type("routing_requirements", self.routing_requirements, dict)
+            named = self.routing_requirements.get("required_capabilities")
+            check_capabilities(() if named is None else named, side="required")
+        self.as_json()
 
     @classmethod
     def parse(cls, stored: object) -> ExecutionPolicy:
         """Read a policy given as JSON data; raises `ValidationError(invalid_policy_json)`."""
-        try:
-            return msgspec.convert(stored, cls)
-        except msgspec.ValidationError as error:
-            raise ValidationError("invalid_policy_json", str(error)) from None
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that cannot be honoured."""
-        retry, timeout = self.retry_policy, self.timeout_policy
-        numbers: dict[str, int | None] = {
-            "max_reclaim_count": self.max_reclaim_count,
-            "max_replay_count": self.max_replay_count,
-            "dedup_window_ms": self.dedup_window_ms,
+        if isinstance(stored, ExecutionPolicy):
+            return stored
+        read = StoredPolicy.parse(stored)
+        retry, timeout = read.retry_policy, read.timeout_policy
+        alike = {
+            name: value
+            for name, value in msgspec.structs.asdict(read).items()
+            if name not in ("delay_until", "retry_policy", "timeout_policy", "dedup_window_ms")
         }
-        if retry is not None:
-            numbers["retry_policy.max_retries"] = retry.max_retries
-            match retry.backoff:
-                case FixedBackoff(delay_ms=delay):
-                    numbers["retry_policy.backoff.delay_ms"] = delay
-                case ExponentialBackoff() as growing:
-                    numbers["retry_policy.backoff.initial_delay_ms"] = growing.initial_delay_ms
-                    numbers["retry_policy.backoff.max_delay_ms"] = growing.max_delay_ms
-                    if not 1 <= growing.multiplier <= 1000:
-                        raise _fault("retry_policy.backoff.multiplier", growing.multiplier)
-        if timeout is not None:
-            numbers["timeout_policy.attempt_timeout_ms"] = timeout.attempt_timeout_ms
-            numbers["timeout_policy.execution_deadline_ms"] = timeout.execution_deadline_ms
-            numbers["timeout_policy.max_reclaim_count"] = timeout.max_reclaim_count
-        for field, value in numbers.items():
-            at_most = _MAX_MS if field.endswith("_ms") else _MAX_COUNT
-            if value is not None and not 0 <= value <= at_most:
-                raise _fault(field, value)
-        if self.routing_requirements is not None:
-            named = self.routing_requirements.get("required_capabilities")
-            check_capabilities(() if named is None else named, side="required")
-        try:
-            text = self.as_json()
-        except (TypeError, ValueError) as error:
-            raise ValidationError("invalid_policy_json", f"cannot be stored: {error}") from None
-        if b"\\u0000" in text:
-            raise ValidationError("invalid_policy_json", "its texts must not hold a NUL character")
+        return cls(
+            **alike,
+            delay_until=instant(read.delay_until),
+            retry_policy=None if retry is None else _read_retry(retry),
+            timeout_policy=None if timeout is None else _read_timeout(timeout),
+            dedup_window=read.dedup_window_ms / 1000,
+        )
 
     @property
     def required_capabilities(self) -> tuple[str, ...]:
@@ -120,58 +245,86 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return tuple((self.routing_requirements or {}).get("required_capabilities") or ())
 
     def as_json(self) -> bytes:
-        return msgspec.json.encode(self)
+        """The policy as it is stored."""
+        retry, timeout = self.retry_policy, self.timeout_policy
+        return StoredPolicy(
+            priority=self.priority,
+            delay_until=None if self.delay_until is None else epoch_ms(self.delay_until),
+            retry_policy=None if retry is None else retry.stored(),
+            timeout_policy=None if timeout is None else timeout.stored(),
+            max_reclaim_count=self.max_reclaim_count,
+            max_replay_count=self.max_replay_count,
+            suspension_policy=self.suspension_policy,
+            fallback_policy=self.fallback_policy,
+            budget_ids=self.budget_ids,
+            routing_requirements=self.routing_requirements,
+            dedup_window_ms=milliseconds(self.dedup_window),
+            stream_policy=self.stream_policy,
+            max_signals_per_execution=self.max_signals_per_execution,
+        ).as_json()
 
 
-def _fault(field: str, value: object) -> ValidationError:
-    return ValidationError("invalid_policy_json", f"{field} {value!r} is out of range")
+def _read_retry(stored: StoredRetryPolicy) -> RetryPolicy:
+    match stored.backoff:
+        case StoredFixedBackoff(delay_ms=delay):
+            backoff = FixedBackoff(delay=delay / 1000)
+        case StoredExponentialBackoff() as growing:
+            backoff = ExponentialBackoff(
+                initial_delay=growing.initial_delay_ms / 1000,
+                max_delay=growing.max_delay_ms / 1000,
+                multiplier=growing.multiplier,
+                jitter=growing.jitter,
+            )
+    return RetryPolicy(
+        max_retries=stored.max_retries,
+        backoff=backoff,
+        retryable_categories=stored.retryable_categories,
+    )
 
 
-class Retry(FlowFabricError):
-    """How a task is tried again.
+def _read_timeout(stored: StoredTimeoutPolicy) -> TimeoutPolicy:
+    attempt, execution = stored.attempt_timeout_ms, stored.execution_deadline_ms
+    return TimeoutPolicy(
+        attempt_timeout=None if attempt is None else attempt / 1000,
+        execution_deadline=None if execution is None else execution / 1000,
+        max_reclaim_count=stored.max_reclaim_count,
+    )
 
-    As `retry=Retry(max_retries=5)` it is the policy of a task. Raised by a handler, it ends the
-    attempt and asks for another one: `raise Retry(after=30)` waits 30 seconds, a bare
-    `raise Retry()` waits as the task's policy says. Either way the
-    attempt counts against the task's `max_retries`.
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task is tried again: `@app.task("fetch", retry=Retry(max_retries=5))`.
+
+    A handler that wants to be tried again raises `RetryLater`.
     """
 
-    kind = "handler"
-    code = "retry"
+    max_retries: int = 3
+    initial: float | timedelta = 1.0
+    factor: float = 2.0
+    max: float | timedelta = 60.0
+    jitter: bool = False
+    categories: Iterable[str] = ()
 
-    def __init__(
-        self,
-        reason: str = "the handler asked to be tried again",
-        *,
-        after: float | timedelta | None = None,
-        max_retries: int = 3,
-        initial: float = 1.0,
-        factor: float = 2.0,
-        max: float = 60.0,  # noqa: A002  the natural word, keyword only
-        jitter: bool = False,
-        categories: Iterable[str] = (),
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.after_ms = None if after is None else milliseconds(after)
-        self.policy = RetryPolicy(
-            max_retries=max_retries,
+    def __post_init__(self) -> None:
+        _check_count("max_retries", self.max_retries)
+        _keep_seconds(self, "initial", "max")
+        _check_multiplier("factor", self.factor)
+        _check_flag("jitter", self.jitter)
+        categories = _texts("categories", self.categories)
+        msgspec.structs.force_setattr(self, "categories", categories)
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The policy that an execution of the task is stored with."""
+        return RetryPolicy(
+            max_retries=self.max_retries,
             backoff=ExponentialBackoff(
-                initial_delay_ms=milliseconds(initial),
-                max_delay_ms=milliseconds(max),
-                multiplier=factor,
-                jitter=jitter,
+                initial_delay=self.initial,
+                max_delay=self.max,
+                multiplier=self.factor,
+                jitter=self.jitter,
             ),
-            retryable_categories=tuple(categories),
+            retryable_categories=tuple(self.categories),
         )
-
-
-def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int:
-    """A duration, given in seconds or as a timedelta, as whole milliseconds; at most a century."""
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if not -_MAX_MS <= seconds * 1000 <= _MAX_MS:
-        raise invalid_input(field, seconds, "must be a number of seconds within a century")
-    return round(seconds * 1000)
 
 
 def clamp_priority(priority: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from flowfabric import App, ConfigError, Ctx, Retry, ValidationError
+from flowfabric import App, ConfigError, Ctx, RetryLater, ValidationError
 
 if TYPE_CHECKING:
     from nowhere import Missing  # pyright: ignore[reportMissingImports]  that is the point
@@ -69,11 +69,14 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"requires": {""}}, "empty_token"),
     ({"requires": "gpu"}, "not_array"),
     ({"requires": {"a b"}}, "control_or_whitespace"),
-    ({"timeout": -1}, "attempt_timeout_ms"),
-    ({"deadline": timedelta(days=-1)}, "execution_deadline_ms"),
+    ({"timeout": -1}, "timeout -1 must not be negative"),
+    ({"deadline": timedelta(days=-1)}, "deadline .* must not be negative"),
     ({"max_reclaims": -1}, "max_reclaim_count"),
-    ({"retry": Retry(max_retries=-1)}, "max_retries"),
-    ({"retry": Retry(factor=0.5)}, "multiplier"),
+    ({"timeout": "1m"}, "timeout '1m' must be a number of seconds or a timedelta"),
+    ({"deadline": True}, "deadline True must be a number of seconds or a timedelta"),
+    ({"max_reclaims": 1.5}, "max_reclaim_count 1.5"),
+    ({"retry": RetryLater(after=5)}, "retry RetryLater.* must be a Retry"),
+    ({"retry": 5}, "retry 5 must be a Retry"),
 ]
 
 
@@ -124,6 +127,12 @@ WORKERS: list[tuple[dict[str, Any], str]] = [
     ({"sync_workers": 0}, "sync_workers"),
     ({"lease_ttl": 0.999}, "lease_ttl"),
     ({"lease_ttl": timedelta(milliseconds=999)}, "lease_ttl"),
+    ({"lease_ttl": "30"}, "lease_ttl '30' must be a number of seconds or a timedelta"),
+    ({"lease_ttl": True}, "lease_ttl True must be a number of seconds or a timedelta"),
+    ({"lease_ttl": float("nan")}, "lease_ttl nan"),
+    ({"concurrency": 2.5}, "concurrency: 2.5 is not a whole number"),
+    ({"transactions": "4"}, "transactions: '4' is not a whole number"),
+    ({"sync_workers": True}, "sync_workers: True is not a whole number"),
     ({"drain": -1}, "drain"),
     ({"lanes": []}, "lane"),
     ({"lanes": ["ü"]}, "lane"),

@@ -138,14 +138,14 @@ def test_the_vectors_use_only_words_of_the_enums() -> None:
 
 # Every arrow is taken.
 
-AT_ONCE = given.retrying(backoff=FixedBackoff(delay_ms=0))
-LATER = given.retrying(backoff=FixedBackoff(delay_ms=60_000))
-LIMIT = TimeoutPolicy(attempt_timeout_ms=10_000)
+AT_ONCE = given.retrying(backoff=FixedBackoff(delay=0))
+LATER = given.retrying(backoff=FixedBackoff(delay=60))
+LIMIT = TimeoutPolicy(attempt_timeout=10)
 HOLDER: dict[str, Any] = {"worker_id": "w", "worker_instance_id": "w-1"}
 
 
-def limited(delay_ms: int) -> ExecutionPolicy:
-    backoff = FixedBackoff(delay_ms=delay_ms)
+def limited(delay: float) -> ExecutionPolicy:
+    backoff = FixedBackoff(delay=delay)
     return ExecutionPolicy(timeout_policy=LIMIT, retry_policy=RetryPolicy(backoff=backoff))
 
 
@@ -159,7 +159,7 @@ FIELDS: dict[tuple[str, str, str], dict[str, Any]] = {
     ("active", "failed", "mark_lease_expired_if_due"): {"policy": NO_RECLAIM},
     ("active", "expired", "expire_attempts"): {"policy": ExecutionPolicy(timeout_policy=LIMIT)},
     ("active", "waiting", "expire_attempts"): {"policy": limited(0)},
-    ("active", "delayed", "expire_attempts"): {"policy": limited(60_000)},
+    ("active", "delayed", "expire_attempts"): {"policy": limited(60)},
     ("waiting_children", "delayed", "promote_dependents"): {"delay": 60},
 }
 
@@ -207,7 +207,7 @@ CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
         db, each, **HOLDER, lease_ttl=30
     ),
     "issue_grant_and_claim": lambda db, each: issue_grant_and_claim(
-        db, each, lane_id="default", lease_duration_ms=30_000
+        db, each, lane_id="default", lease_ttl=30
     ),
 }
 SWEEPS = {

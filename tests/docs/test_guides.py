@@ -144,7 +144,7 @@ async def test_a_retry_without_a_policy_fails(client: Client) -> None:
 
     @app.task("job")
     async def job(ctx: flowfabric.Ctx) -> None:
-        raise flowfabric.Retry
+        raise flowfabric.RetryLater
 
     handle = await client.submit(job.call())
     await app.worker(dsn=client.engine.pool.config.dsn).run_until_idle()

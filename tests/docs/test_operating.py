@@ -11,7 +11,7 @@ import pytest
 
 from flowfabric import Client, ExecutionFailed, Handle, NotFound, PublicState
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.reasons import Why
+from flowfabric.engine.executions.reasons import ReasonCode
 from flowfabric.engine.grants.reclaim_execution import GrantNotFound
 from flowfabric.engine.grants.reclaimable import NotReclaimable
 from flowfabric.engine.lifecycle.claim import Claimant, claim
@@ -187,7 +187,7 @@ async def test_a_grant_is_given_verified_and_redeemed(
 
     assert names["grant"].execution_id == order.execution_id
     assert reserved == []
-    assert explanation.reasons[0].why is Why.PROMISED
+    assert explanation.reasons[0].why is ReasonCode.PROMISED
     assert await order.result(timeout=5) == "charged at the edge"
 
 
@@ -209,7 +209,7 @@ async def test_a_lost_execution_is_reclaimed_as_a_new_attempt(
         worker_id="edge",
         worker_instance_id="edge-2",
         worker_capabilities=[],
-        grant_ttl_ms=5000,
+        grant_ttl=5,
     )
 
     assert isinstance(without, GrantNotFound)
@@ -293,7 +293,7 @@ async def test_keys_are_made_and_what_was_done_is_kept(
 def test_every_reason_is_explained() -> None:
     listed = rows(sections(OPERATING, 2)["Why does it not run?"])
 
-    assert [quoted(why)[0] for why, *_ in listed] == [why.value for why in Why]
+    assert [quoted(why)[0] for why, *_ in listed] == [why.value for why in ReasonCode]
 
 
 async def test_a_lane_in_each_state_does_what_is_written(client: Client, db: Connection) -> None:

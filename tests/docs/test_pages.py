@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -12,6 +13,21 @@ from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name_of, prose
 NAMES = [name_of(page) for page in PAGES]
 HERE = Path(__file__).parent
 UNMARKED_SHELL = re.compile(r"^(make \w+|ff dev|export FF_DATABASE_URL=)", re.MULTILINE)
+
+PUBLIC = {
+    "flowfabric",
+    "flowfabric.engine",
+    "flowfabric.errors",
+    "flowfabric.policy",
+    "flowfabric.states",
+    "flowfabric.sync",
+    "flowfabric.testing",
+}
+DEEPER = re.compile(
+    r"flowfabric\.(?:app|cli|client|db|engine|reconcile|worker)\.\w+"
+    r"|flowfabric\.(?:config|ids|instants|joins|stored_policy|wire)\b"
+)
+"""A module that programs do not import; `flowfabric.worker` is the name of a logger too."""
 
 
 @pytest.mark.parametrize("page", NAMES)
@@ -64,6 +80,30 @@ def test_every_example_that_is_marked_has_its_test() -> None:
 
     assert len(marked) == len(set(marked)), "two examples of one name"
     assert [name for name in marked if f'"{name}"' not in tests] == []
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_examples_import_only_what_is_public(page: str) -> None:
+    for each in blocks(page):
+        if each.language == "python":
+            assert _modules_imported(each.text) <= PUBLIC, each
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_pages_name_no_module_below_the_public_ones(page: str) -> None:
+    assert DEEPER.findall(prose(page)) == []
+
+
+def _modules_imported(text: str) -> set[str]:
+    """The modules of this package that an example imports, in whatever way."""
+    found: set[str] = set()
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    for node in ast.walk(compile(text, "example", "exec", flags=flags)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module)
+    return {name for name in found if name.split(".")[0] == "flowfabric"}
 
 
 @pytest.mark.parametrize("page", NAMES)

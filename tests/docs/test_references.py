@@ -18,6 +18,7 @@ from flowfabric import (
     FlowHandle,
     Handle,
     Retry,
+    RetryLater,
     Worker,
     errors,
     sync,
@@ -26,9 +27,9 @@ from flowfabric.cli.main import app as ff
 from flowfabric.client.admin import Admin
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.completion_events import CompletionEvent
-from flowfabric.engine.events.families import Event
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
+from flowfabric.engine.events.outbox import Event
 from flowfabric.reconcile.sweeps import SWEEPS
 from tests.docs.pages import prose, quoted, rows, sections
 
@@ -103,12 +104,11 @@ def test_the_readme_names_every_command() -> None:
 
 
 def error_classes() -> dict[str, type[errors.FlowFabricError]]:
-    found = {
+    return {
         name: value
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, errors.FlowFabricError)
     }
-    return {**found, "Retry": Retry}
 
 
 def listed_errors() -> dict[str, list[str]]:
@@ -207,7 +207,8 @@ def test_every_public_name_is_on_the_page() -> None:
         ("Client.subscribe_completions", Client.subscribe_completions),
         ("Client.subscribe_completions", Client.subscribe_lease_history),
         ("Client.subscribe_completions", Client.subscribe_operator_events),
-        ("Retry", Retry.__init__),
+        ("Retry", Retry),
+        ("RetryLater", RetryLater.__init__),
         ("Fail", Fail.__init__),
     ],
 )

@@ -38,8 +38,8 @@ from tests.walls.test_state_machine import INSTALL, WALKED
 
 Step = Callable[[], Awaitable[object]]
 GRAPHS = ("a>d b>d c>d", "a>b b>c c>d", "a>b a>c b>d c>d d>e", "a b c>d")
-AT_ONCE = given.retrying(backoff=FixedBackoff(delay_ms=0))
-LATER = given.retrying(backoff=FixedBackoff(delay_ms=5000))
+AT_ONCE = given.retrying(backoff=FixedBackoff(delay=0))
+LATER = given.retrying(backoff=FixedBackoff(delay=5))
 
 
 class Walk:

@@ -20,7 +20,7 @@ from flowfabric.engine.grants.reclaim_execution import reclaim_execution
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
@@ -90,19 +90,19 @@ class Walk:
         return self.who() | {
             "lane_id": "default",
             "worker_capabilities": [],
-            "grant_ttl_ms": self.chance.choice([4000, 20_000]),
+            "grant_ttl": self.chance.choice([4, 20]),
         }
 
     def taker(self) -> dict[str, Any]:
         return self.who() | {"lease_ttl": self.chance.choice([4, 30])}
 
     def held(self, answer: object) -> None:
-        if isinstance(answer, ClaimedByName):
+        if isinstance(answer, ClaimedById):
             self.leases.append(answer.lease)
             self.kinds.add(answer.kind)
 
     async def create(self) -> None:
-        retry = RetryPolicy(max_retries=2, backoff=FixedBackoff(delay_ms=0))
+        retry = RetryPolicy(max_retries=2, backoff=FixedBackoff(delay=0))
         policy = ExecutionPolicy(
             retry_policy=retry, max_reclaim_count=self.chance.choice([1, 3, 100])
         )
@@ -140,7 +140,7 @@ class Walk:
         self.held(await reclaim_execution(self.db, self.one(), **self.taker()))
 
     async def operate(self) -> None:
-        await issue_grant_and_claim(self.db, self.one(), lane_id="default", lease_duration_ms=5000)
+        await issue_grant_and_claim(self.db, self.one(), lane_id="default", lease_ttl=5)
 
     async def hold(self) -> None:
         leases = self.leases[-self.chance.randint(1, 3) :]

@@ -2,31 +2,147 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
+import inspect
+import tomllib
+from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
 
 import flowfabric
+import flowfabric.engine
+import flowfabric.errors
+import flowfabric.policy
+import flowfabric.states
 import flowfabric.testing
+from flowfabric import Retry
+from flowfabric.engine import Engine
+from flowfabric.worker.settings import WorkerSettings
+from tests.walls.signatures import CALLED, methods, types_met
+from tests.walls.sources import modules
 
 PINNED = """
 AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx Depends Engine
 EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
 Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
 MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum ResourceExhausted
-ResultTimeout Retry StaleLease StateError Task TransportError Unavailable ValidationError Worker
-WorkerAtCapacity
+ResultTimeout Retry RetryLater StaleLease StateError Task TransportError Unavailable
+ValidationError Worker
+"""
+PINNED_OF_THE_ENGINE = """
+AllOf AlreadyMember AnyOf Attempt Blocked Cancellation CancellationPolicy Cancelled ChildWait
+ChildWindow ClaimGrant Claimant Claimed ClaimedById Completed Completion CompletionEvent Created
+CurrentAttempt CurrentLease DatabaseConfig DelayRequest Delayed Duplicate EdgeAlreadyApplied
+EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter ExecutionContext
+ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy ExecutionSnapshot
+ExpiredLease ExpiredLeaseCursor ExpiredLeasePage Explanation ExplanationReason ExponentialBackoff
+Failure FixedBackoff FlowAlreadyCancelled FlowCancelAccepted FlowCreated FlowEligibility
+FlowExists FlowMember FlowPage FlowSnapshot FlowStatus FlowSubmitted FlowSummary FoundExecution
+GrantNotFound GrantedClaim HistoryEntry Join JoinPolicy JoinPolicySet KeyAlreadySeeded KeyRotated
+KeySeeded KeyUnchanged KidList LaneChanged LaneCount LanePage Lease LeaseEvent LeaseHandle
+LeaseHandleKind LeaseMarkedExpired LeaseNotExpired LeaseNotRevoked LeaseRevoked MemberAdded
+MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow NotExpiredReason
+NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig PartitionKey
+PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
+Replayed RetryPolicy RetryScheduled Search SearchPage StateVector Subscription TerminalFailed
+TimeoutPolicy Trim Unblocked UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry
+WorkerEvent WorkerMarkedDead WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_FOR_TESTS = "Clock TestServer"
+VOCABULARY = (flowfabric.errors, flowfabric.policy, flowfabric.states)
+"""Modules that users import beside `flowfabric` and `flowfabric.engine`."""
 
 
 @pytest.mark.parametrize(
-    ("module", "names"), [(flowfabric, PINNED), (flowfabric.testing, PINNED_FOR_TESTS)]
+    ("module", "names"),
+    [
+        (flowfabric, PINNED),
+        (flowfabric.engine, PINNED_OF_THE_ENGINE),
+        (flowfabric.testing, PINNED_FOR_TESTS),
+    ],
 )
 def test_the_public_names_are_pinned(module: ModuleType, names: str) -> None:
     assert sorted(module.__all__) == names.split()
 
 
-def test_every_public_name_is_there_and_says_what_it_is() -> None:
-    for name in flowfabric.__all__:
-        assert getattr(flowfabric, name).__doc__, name
+@pytest.mark.parametrize("module", [flowfabric, flowfabric.engine])
+def test_every_public_name_is_there_and_says_what_it_is(module: ModuleType) -> None:
+    for name in module.__all__:
+        assert getattr(module, name).__doc__, name
+
+
+def test_every_type_that_the_engine_takes_or_answers_can_be_imported() -> None:
+    public = {
+        getattr(module, name)
+        for module in (flowfabric, flowfabric.engine)
+        for name in module.__all__
+        if name != "JoinPolicy"
+    } | {
+        value for module in VOCABULARY for value in vars(module).values() if inspect.isclass(value)
+    }
+
+    met = types_met(Engine)
+
+    assert len(met) > 100
+    assert {kind.__qualname__: where for kind, where in met.items() if kind not in public} == {}
+
+
+def test_the_engine_exports_no_type_that_nobody_meets() -> None:
+    met = {kind.__name__ for kind in types_met(Engine)}
+
+    assert set(flowfabric.engine.__all__) - met == {"JoinPolicy"}
+
+
+def test_durations_and_instants_of_the_python_api_are_never_milliseconds() -> None:
+    parameters = [
+        f"{method}({name})"
+        for owner in CALLED
+        for method in methods(owner)
+        for name in method.parameters
+        if name.endswith("_ms")
+    ]
+    fields = [
+        f"{kind.__name__}.{field}"
+        for kind in [*types_met(Engine), Retry, WorkerSettings]
+        if issubclass(kind, msgspec.Struct)
+        for field in kind.__struct_fields__
+        if field.endswith("_ms")
+    ]
+
+    assert parameters + fields == []
+
+
+def test_no_two_public_types_have_the_same_name() -> None:
+    """The blocking twins of `flowfabric.sync` alone are called like what they wrap."""
+    homes: dict[str, list[str]] = {}
+    for module in modules():
+        if module.name == "flowfabric.sync":
+            continue
+        for name in _types_of(module.tree):
+            if not name.startswith("_"):
+                homes.setdefault(name, []).append(module.name)
+
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def _types_of(tree: ast.Module) -> list[str]:
+    """The classes that a module defines, and its type aliases."""
+    aliases = [
+        node.target.id
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and ast.unparse(node.annotation) == "TypeAlias"
+    ]
+    return aliases + [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+
+    assert flowfabric.__version__ == importlib.metadata.version("flowfabric")
+    assert "version" in project["project"]["dynamic"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/flowfabric/version.py"

@@ -224,11 +224,11 @@ class Walk:
             retry_policy=self.chance.choice(
                 [
                     None,
-                    RetryPolicy(max_retries=2, backoff=FixedBackoff(delay_ms=0)),
-                    RetryPolicy(max_retries=2, backoff=FixedBackoff(delay_ms=20_000)),
+                    RetryPolicy(max_retries=2, backoff=FixedBackoff(delay=0)),
+                    RetryPolicy(max_retries=2, backoff=FixedBackoff(delay=20)),
                 ]
             ),
-            timeout_policy=TimeoutPolicy(attempt_timeout_ms=self.chance.choice([None, 15_000])),
+            timeout_policy=TimeoutPolicy(attempt_timeout=self.chance.choice([None, 15])),
             max_reclaim_count=self.chance.choice([0, 1, 100]),
         )
 
@@ -260,7 +260,7 @@ class Walk:
                 lease=lease,
                 reason="random",
                 category=self.chance.choice(["transient", "permanent", "of my own"]),
-                retry_after_ms=self.chance.choice([None, None, 0, 5000]),
+                retry_after=self.chance.choice([None, None, 0, 5]),
             )
             for lease in self.some_leases()
         ]

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any
 
-from flowfabric import App, Ctx, Fail, Retry
+from flowfabric import App, Ctx, Fail, Retry, RetryLater
 
 app = App()
 
@@ -42,7 +42,7 @@ def raises(ctx: Ctx, how: str) -> None:
     if how == "fail":
         raise Fail("declined", category="card", retryable=False)
     if how == "retry" and ctx.attempt_index == 0:
-        raise Retry(after=0)
+        raise RetryLater(after=0)
     if how == "error":
         raise RuntimeError("outer") from LookupError("inner")
     if how == "exit":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, Client, Ctx, ExecutionFailed, Fail, Retry
+from flowfabric import App, Client, Ctx, ExecutionFailed, Fail, Retry, RetryLater
 from flowfabric.db.rows import Connection
 from flowfabric.states import PublicState
 from tests import given
@@ -149,8 +149,8 @@ ODD: list[tuple[str, Callable[[], BaseException]]] = [
     ("an error without a text", Unspeakable),
     ("Fail with an exception as its reason", lambda: Fail(ValueError("why"))),  # type: ignore[arg-type]
     ("Fail with a category that is no text", lambda: Fail("why", category=None)),  # type: ignore[arg-type]
-    ("Retry after an impossible time", lambda: Retry(after=1e30)),
-    ("Retry after a negative time", lambda: Retry(after=-1)),
+    ("RetryLater after an impossible time", lambda: RetryLater(after=1e30)),
+    ("RetryLater after a negative time", lambda: RetryLater(after=-1)),
 ]
 
 
@@ -165,6 +165,39 @@ async def test_an_odd_exception_is_still_recorded_and_the_worker_carries_on(
     failed = await failure(client, ff_dsn, app, odd.call())
 
     assert failed.reason
+
+
+@pytest.mark.parametrize("what", [Retry(max_retries=2), Retry], ids=["policy", "class"])
+async def test_a_handler_that_raises_the_policy_is_told_what_to_raise(
+    client: Client, ff_dsn: str, app: App, what: Any
+) -> None:
+    @app.task("mistaken")
+    async def mistaken(ctx: Ctx) -> None:
+        raise what
+
+    failed = await failure(client, ff_dsn, app, mistaken.call())
+
+    assert failed.reason == (
+        "exceptions must derive from BaseException:"
+        " a handler raises RetryLater to be tried again; Retry is a task's policy"
+    )
+
+
+@pytest.mark.parametrize("what", [Retry(max_retries=2), RetryLater(after=1)], ids=type)
+async def test_a_handler_that_returns_a_retry_is_told_to_raise_one(
+    client: Client, ff_dsn: str, app: App, what: object
+) -> None:
+    @app.task("mistaken", retry=SOON)
+    async def mistaken(ctx: Ctx) -> Any:
+        return what
+
+    failed = await failure(client, ff_dsn, app, mistaken.call())
+
+    assert failed.category == "result_encode"
+    assert failed.reason == (
+        f"'mistaken' returned a {type(what).__name__};"
+        " a handler that is to be tried again raises RetryLater"
+    )
 
 
 async def test_texts_that_cannot_be_stored_are_cleaned_and_not_refused(
@@ -232,8 +265,8 @@ OUTCOMES: list[tuple[str, Callable[[], BaseException], dict[str, Any], int]] = [
         {"retry": SOON},
         4,
     ),
-    ("Retry", lambda: Retry("x", after=0), {"retry": SOON}, 4),
-    ("Retry without a policy", lambda: Retry("x"), {}, 1),
+    ("RetryLater", lambda: RetryLater("x", after=0), {"retry": SOON}, 4),
+    ("RetryLater without a policy", lambda: RetryLater("x"), {}, 1),
     (
         "one of retry_on",
         lambda: ConnectionResetError("x"),
@@ -313,7 +346,7 @@ async def test_a_retry_waits_as_long_as_the_handler_or_the_policy_says(
 ) -> None:
     @app.task("asks", retry=Retry(max_retries=3, initial=50))
     async def asks(ctx: Ctx, after: float | None) -> None:
-        raise Retry("later", after=after)
+        raise RetryLater("later", after=after)
 
     by_handler = await client.submit(asks.call(600))
     by_policy = await client.submit(asks.call(None))

@@ -13,7 +13,7 @@ from flowfabric.app.task import Environment, Middleware, Task, task_policy
 from flowfabric.config import DatabaseConfig, require_database_url
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_text
-from flowfabric.policy import Retry, check_capabilities
+from flowfabric.policy import Retry, check_capabilities, milliseconds
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.loop import Worker
 from flowfabric.worker.processes import ProcessPool
@@ -144,8 +144,8 @@ class App:
             concurrency=concurrency,
             sync_workers=sync_workers,
             transactions=transactions,
-            lease_ttl=_seconds(lease_ttl),
-            drain=_seconds(drain),
+            lease_ttl=_seconds("lease_ttl", lease_ttl),
+            drain=_seconds("drain", drain),
             on_lease_lost=on_lease_lost,
             lease_history=lease_history,
             reconcile=reconcile,
@@ -167,5 +167,8 @@ class App:
         return tuple(sorted({task.lane for task in self.tasks.values()})) or ("default",)
 
 
-def _seconds(duration: float | timedelta) -> float:
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+def _seconds(setting: str, duration: float | timedelta) -> float:
+    try:
+        return milliseconds(duration, field=setting) / 1000
+    except ValidationError as error:
+        raise ConfigError("worker", setting, error.detail) from None

@@ -24,7 +24,15 @@ import msgspec
 
 from flowfabric.app.codec import JSON, MSGPACK, RAW, Codec
 from flowfabric.app.depends import Dependency, Plan
-from flowfabric.errors import PAYLOAD_DECODE, RESULT_ENCODE, ConfigError, Fail, ValidationError
+from flowfabric.errors import (
+    PAYLOAD_DECODE,
+    RESULT_ENCODE,
+    ConfigError,
+    Fail,
+    RetryLater,
+    ValidationError,
+    invalid_input,
+)
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.environment import Environment
@@ -194,6 +202,13 @@ class Task(Generic[P, R]):
             return None
         if isinstance(result, bytes) and self._raw_result:
             return result
+        if isinstance(result, Retry | RetryLater):
+            raise Fail(
+                f"{self.kind!r} returned a {type(result).__name__}; a handler that is to be tried"
+                " again raises RetryLater",
+                category=RESULT_ENCODE,
+                retryable=False,
+            )
         try:
             return self._codec_of(encoding).encode(result)
         except (NotImplementedError, TypeError, ValueError) as error:
@@ -217,7 +232,7 @@ class _Parameter(msgspec.Struct, frozen=True):
 
 
 def task_policy(
-    retry: Retry | None,
+    retry: object,
     timeout: float | timedelta | None,
     deadline: float | timedelta | None,
     max_reclaims: int | None,
@@ -228,14 +243,26 @@ def task_policy(
     limits = None
     if timeout is not None or deadline is not None:
         limits = TimeoutPolicy(
-            attempt_timeout_ms=None if timeout is None else milliseconds(timeout),
-            execution_deadline_ms=None if deadline is None else milliseconds(deadline),
+            attempt_timeout=_limit("timeout", timeout),
+            execution_deadline=_limit("deadline", deadline),
         )
+    if retry is not None and not isinstance(retry, Retry):
+        raise invalid_input("retry", retry, "must be a Retry")
     return ExecutionPolicy(
         retry_policy=None if retry is None else retry.policy,
         timeout_policy=limits,
         max_reclaim_count=100 if max_reclaims is None else max_reclaims,
     )
+
+
+def _limit(setting: str, given: float | timedelta | None) -> float | None:
+    """A time limit in seconds; raises `ValidationError` with the name of the task's setting."""
+    if given is None:
+        return None
+    limit = milliseconds(given, field=setting) / 1000
+    if limit < 0:
+        raise invalid_input(setting, given, "must not be negative")
+    return limit
 
 
 def _payload_parameters(

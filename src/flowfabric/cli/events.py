@@ -30,7 +30,7 @@ app = typer.Typer(help="Events: what happens, as it happens.", no_args_is_help=T
 AnyEvent = CompletionEvent | LeaseEvent | OperatorEvent
 
 
-class FamilyName(StrEnum):
+class OutboxChoice(StrEnum):
     """Which outbox to follow."""
 
     COMPLETION = "completion"
@@ -45,7 +45,9 @@ def events() -> None:
 
 @app.command()
 def tail(
-    family: Annotated[FamilyName, typer.Argument(help="What to follow.")] = FamilyName.COMPLETION,
+    family: Annotated[
+        OutboxChoice, typer.Argument(help="What to follow.")
+    ] = OutboxChoice.COMPLETION,
     cursor: Annotated[
         str, typer.Option(help="Where an earlier tail ended, or `start`; from now if left out.")
     ] = "",
@@ -67,7 +69,7 @@ def tail(
 
 async def _tail(
     engine: Engine,
-    family: FamilyName,
+    family: OutboxChoice,
     cursor: bytes,
     wanted: EventFilter,
     limit: int | None,
@@ -97,14 +99,14 @@ async def _tail(
 
 
 async def _subscribed(
-    engine: Engine, family: FamilyName, cursor: bytes, wanted: EventFilter
+    engine: Engine, family: OutboxChoice, cursor: bytes, wanted: EventFilter
 ) -> Subscription[CompletionEvent] | Subscription[LeaseEvent] | Subscription[OperatorEvent]:
     match family:
-        case FamilyName.COMPLETION:
+        case OutboxChoice.COMPLETION:
             return await engine.subscribe_completions(cursor, wanted)
-        case FamilyName.LEASE:
+        case OutboxChoice.LEASE:
             return await engine.subscribe_lease_history(cursor, wanted)
-        case FamilyName.OPERATOR:
+        case OutboxChoice.OPERATOR:
             return await engine.subscribe_operator_events(cursor, wanted)
 
 

@@ -30,7 +30,7 @@ from flowfabric.client.identity import who
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.revoke_lease import Revoked
+from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked
 from flowfabric.errors import FlowFabricError, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.states import BlockingReason, EligibilityState
@@ -149,7 +149,7 @@ def revoke(
     )
     said = (
         f"revoked from {answer.worker_instance_id}: {wanted}"
-        if isinstance(answer, Revoked)
+        if isinstance(answer, LeaseRevoked)
         else f"nothing to revoke ({answer.reason.value}): {wanted}"
     )
     _say(answer, said, as_json)

@@ -21,7 +21,7 @@ from flowfabric.cli.output import (
 )
 from flowfabric.cli.submit import parse_tags
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.events.read_history import Occurrence
+from flowfabric.engine.events.read_history import HistoryEntry
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.list_attempts import Attempt
 from flowfabric.engine.executions.search_executions import Search
@@ -166,7 +166,7 @@ async def _describe(
     return found, attempts, await engine.get_execution_result(wanted)
 
 
-async def _history(engine: Engine, wanted: ExecutionId) -> list[Occurrence]:
+async def _history(engine: Engine, wanted: ExecutionId) -> list[HistoryEntry]:
     occurrences = await engine.read_history(wanted)
     if not occurrences and await engine.read_execution_state(wanted) is None:
         raise NotFound("execution", wanted)

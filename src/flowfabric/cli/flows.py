@@ -30,7 +30,7 @@ from flowfabric.cli.pictures import Picture, dot, mermaid
 from flowfabric.client.every_member import every_member
 from flowfabric.client.identity import who
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
+from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import NotFound
@@ -140,7 +140,7 @@ def cancel(
     answer = ask(database_url, lambda engine: _cancel(engine, flow_id, policy, reason, yes))
     if as_json:
         print_json(answer)
-    elif isinstance(answer, AlreadyTerminal):
+    elif isinstance(answer, FlowAlreadyCancelled):
         console.print(f"already cancelled: {flow_id}")
     else:
         members = counted(len(answer.member_execution_ids), "member")
@@ -149,7 +149,7 @@ def cancel(
 
 async def _cancel(
     engine: Engine, flow_id: UUID, policy: CancellationPolicy, reason: str, yes: bool
-) -> FlowCancelled | AlreadyTerminal:
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     found = await engine.describe_flow(flow_id)
     if found is None:
         raise NotFound("flow", flow_id)

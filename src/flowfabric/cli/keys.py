@@ -13,9 +13,8 @@ from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration
 from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
 from flowfabric.client.identity import who
-from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import Noop
-from flowfabric.engine.keys.seed_waitpoint_hmac_secret import AlreadySeeded, Seeded
-from flowfabric.policy import milliseconds
+from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyUnchanged
+from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded
 
 app = typer.Typer(help="Keys that sign grants and waitpoint tokens.", no_args_is_help=True)
 
@@ -50,13 +49,13 @@ def seed(kid: Kid = "k1", database_url: DatabaseUrl = None, as_json: AsJson = Fa
     secret = given or secrets.token_hex(32)
     answer = ask(database_url, lambda engine: engine.seed_waitpoint_hmac_secret(kid, secret))
     if as_json:
-        print_json({"kid": kid, "seeded": isinstance(answer, Seeded)})
-    elif isinstance(answer, Seeded):
+        print_json({"kid": kid, "seeded": isinstance(answer, KeySeeded)})
+    elif isinstance(answer, KeySeeded):
         console.print(f"seeded {escape(kid)}")
     else:
         differs = "" if answer.same_secret or given is None else " with another secret"
         console.print(f"there was a key {escape(kid)} before{differs}; nothing changed")
-    if given is not None and isinstance(answer, AlreadySeeded) and not answer.same_secret:
+    if given is not None and isinstance(answer, KeyAlreadySeeded) and not answer.same_secret:
         raise typer.Exit(1)
 
 
@@ -74,19 +73,19 @@ def rotate(
     """Sign with a new key, from FF_WAITPOINT_HMAC_SECRET (hex) or made at random."""
     name = f"k-{secrets.token_hex(4)}" if kid is None else kid
     secret = os.environ.get(SECRET_ENV) or secrets.token_hex(32)
-    grace_ms = milliseconds(duration(grace, field="--grace"), field="--grace")
+    length = duration(grace, field="--grace")
     [answer] = ask(
         database_url,
-        lambda engine: engine.rotate_waitpoint_hmac_secret_all(name, secret, grace_ms, actor=who()),
+        lambda engine: engine.rotate_waitpoint_hmac_secret_all(name, secret, length, actor=who()),
     )
     if as_json:
         print_json(answer.result)
-    elif isinstance(answer.result, Noop):
+    elif isinstance(answer.result, KeyUnchanged):
         console.print(f"{escape(answer.result.kid)} signs already; nothing changed")
     else:
         before = answer.result.previous_kid
         was = ""
         if before:
-            end = f"verifies for {grace} more" if grace_ms else "verifies no more"
+            end = f"verifies for {grace} more" if length else "verifies no more"
             was = f"; {escape(before)} {end}"
         console.print(f"{escape(answer.result.new_kid)} signs from now on{was}")

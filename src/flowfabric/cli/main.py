@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -27,6 +26,7 @@ from flowfabric.cli import (
 )
 from flowfabric.cli.output import complain
 from flowfabric.errors import FlowFabricError
+from flowfabric.version import __version__
 
 app = typer.Typer(
     name="ff",
@@ -54,7 +54,7 @@ app.command("doctor")(doctor.doctor)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"flowfabric {version('flowfabric')}")
+        typer.echo(f"flowfabric {__version__}")
         raise typer.Exit
 
 

@@ -18,7 +18,7 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.client.identity import who
-from flowfabric.engine.workers.heartbeat_worker import NotRegistered
+from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.errors import NotFound
 
 app = typer.Typer(help="Worker processes: who lives, who came and went.")
@@ -104,7 +104,7 @@ def dead(
         database_url,
         lambda engine: engine.mark_worker_dead(worker, reason=why, namespace=namespace),
     )
-    if isinstance(answer, NotRegistered):
+    if isinstance(answer, WorkerNotRegistered):
         raise NotFound("worker", worker)
     if as_json:
         print_json({"worker_instance_id": worker, "marked": True})

@@ -5,15 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from flowfabric.engine.executions.list_expired_leases import AfterLease, ExpiredLeasePage
-from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import Noop, Rotated
+from flowfabric.engine.executions.list_expired_leases import ExpiredLeaseCursor, ExpiredLeasePage
+from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, Revoked
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.workers.list_workers import WorkerPage
 from flowfabric.ids import ExecutionId
-from flowfabric.policy import milliseconds
 from flowfabric.states import LaneState
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ class Admin:
 
     async def revoke_lease(
         self, execution_id: ExecutionId | str, reason: str, *, worker_instance_id: str = ""
-    ) -> Revoked | AlreadySatisfied:
+    ) -> LeaseRevoked | LeaseNotRevoked:
         """Take an execution away from whoever holds it; another worker may claim it at once."""
         return await self._engine.revoke_lease(
             self._client.parse(execution_id),
@@ -83,7 +82,7 @@ class Admin:
         return await self._engine.list_workers(self._client.namespace, after=after, limit=limit)
 
     async def expired_leases(
-        self, *, after: AfterLease | None = None, limit: int = 1000
+        self, *, after: ExpiredLeaseCursor | None = None, limit: int = 1000
     ) -> ExpiredLeasePage:
         """Leases of this client's namespace that ran out and were not taken back yet."""
         return await self._engine.list_expired_leases(
@@ -92,10 +91,10 @@ class Admin:
 
     async def rotate_secret(
         self, kid: str, secret_hex: str, *, grace: float | timedelta = timedelta(hours=24)
-    ) -> Rotated | Noop:
+    ) -> KeyRotated | KeyUnchanged:
         """Sign grants and tokens with a new key; the old one verifies for `grace` more."""
         [answer] = await self._engine.rotate_waitpoint_hmac_secret_all(
-            kid, secret_hex, milliseconds(grace, field="grace"), actor=self.actor
+            kid, secret_hex, grace, actor=self.actor
         )
         return answer.result
 

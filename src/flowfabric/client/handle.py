@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from flowfabric.engine.events.read_history import Occurrence
+from flowfabric.engine.events.read_history import HistoryEntry
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.list_attempts import Attempt
-from flowfabric.engine.executions.read_outcomes import Outcome
+from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.errors import (
     ExecutionCancelled,
     ExecutionExpired,
@@ -103,7 +103,7 @@ class Handle(Generic[R]):
         """Why it does not run, or how it ended, and what would change that."""
         return await self._client.engine.explain_execution(self.execution_id)
 
-    async def history(self) -> list[Occurrence]:
+    async def history(self) -> list[HistoryEntry]:
         """Everything that happened to it, in order: leases, ends, and what operators did."""
         return await self._client.engine.read_history(self.execution_id)
 
@@ -116,7 +116,7 @@ class Handle(Generic[R]):
             await self.state()
             self._certain = True
 
-    def _read(self, outcome: Outcome) -> R:
+    def _read(self, outcome: ExecutionOutcome) -> R:
         match outcome.public_state:
             case PublicState.COMPLETED:
                 return self._read_result(outcome.result, outcome.payload_encoding)

@@ -10,7 +10,7 @@ from typing import Final
 from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.executions.read_outcomes import Outcome
+from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId
 
@@ -28,12 +28,14 @@ class Waits:
         self._waiter = Waiter(
             engine.pool, listener, [TOPIC], name="client", poll=_POLL_LISTENING, gather=_GATHER
         )
-        self._waiting: defaultdict[ExecutionId, set[asyncio.Future[Outcome]]] = defaultdict(set)
+        self._waiting: defaultdict[ExecutionId, set[asyncio.Future[ExecutionOutcome]]] = (
+            defaultdict(set)
+        )
         self._task: asyncio.Task[None] | None = None
 
-    async def outcome(self, execution_id: ExecutionId) -> Outcome:
+    async def outcome(self, execution_id: ExecutionId) -> ExecutionOutcome:
         """How the execution ended, as soon as it has."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ExecutionOutcome] = asyncio.get_running_loop().create_future()
         self._waiting[execution_id].add(future)
         self._waiter.wake()
         if self._task is None or self._task.done():

@@ -1,1 +1,224 @@
-"""What the engine does: the spine that moves executions, and the rooms around it."""
+"""`Engine`, and every type that calling it takes or answers with.
+
+The packages below hold one operation per module; programs import from here.
+"""
+
+from flowfabric.config import DatabaseConfig, PartitionConfig
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.events.completion_events import CompletionEvent
+from flowfabric.engine.events.filters import EventFilter
+from flowfabric.engine.events.lease_events import LeaseEvent
+from flowfabric.engine.events.operator_events import OperatorEvent
+from flowfabric.engine.events.read_history import HistoryEntry
+from flowfabric.engine.events.subscribe import Subscription
+from flowfabric.engine.executions.describe_execution import (
+    CurrentAttempt,
+    CurrentLease,
+    ExecutionSnapshot,
+)
+from flowfabric.engine.executions.explanation import Explanation, ExplanationReason, ReasonCode
+from flowfabric.engine.executions.list_attempts import Attempt
+from flowfabric.engine.executions.list_executions import ExecutionPage
+from flowfabric.engine.executions.list_expired_leases import (
+    ExpiredLease,
+    ExpiredLeaseCursor,
+    ExpiredLeasePage,
+)
+from flowfabric.engine.executions.read_execution_context import ExecutionContext
+from flowfabric.engine.executions.read_execution_info import ExecutionInfo, StateVector
+from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+from flowfabric.engine.executions.search_executions import FoundExecution, Search, SearchPage
+from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember, MemberAdded
+from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
+from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
+from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot, MemberCounts
+from flowfabric.engine.flows.edge import EdgeSnapshot
+from flowfabric.engine.flows.list_flow_members import FlowMember, MemberPage
+from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus, FlowSummary
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.submission import FlowSubmitted
+from flowfabric.engine.grants.grant import ClaimGrant, ReclaimGrant
+from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
+from flowfabric.engine.grants.reclaim_execution import GrantNotFound
+from flowfabric.engine.grants.reclaimable import NotReclaimable, ReclaimCapExceeded
+from flowfabric.engine.grants.verify_grant import VerifiedGrant
+from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
+from flowfabric.engine.joins.evaluate_flow_eligibility import FlowEligibility
+from flowfabric.engine.joins.promote_blocked_to_eligible import MemberPromoted
+from flowfabric.engine.joins.read_join import Join
+from flowfabric.engine.joins.read_upstream_results import UpstreamResult
+from flowfabric.engine.joins.read_window import ChildWindow
+from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
+from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
+from flowfabric.engine.keys.list_waitpoint_hmac_kids import KidList, VerifyingKid
+from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import (
+    KeyRotated,
+    KeyUnchanged,
+    PartitionRotation,
+)
+from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded
+from flowfabric.engine.lanes.count_by_lane import LaneCount
+from flowfabric.engine.lanes.list_lanes import LanePage
+from flowfabric.engine.lanes.set_lane_state import LaneChanged
+from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
+from flowfabric.engine.lifecycle.cancel import Cancellation, Cancelled
+from flowfabric.engine.lifecycle.change_priority import PriorityChanged
+from flowfabric.engine.lifecycle.claim import Claimant
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
+from flowfabric.engine.lifecycle.complete import Completed, Completion
+from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
+from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind
+from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
+    LeaseMarkedExpired,
+    LeaseNotExpired,
+    NotExpiredReason,
+)
+from flowfabric.engine.lifecycle.release import Released
+from flowfabric.engine.lifecycle.replay_execution import Replayed
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
+from flowfabric.engine.lifecycle.sql.lease import Claimed
+from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
+from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
+from flowfabric.engine.workers.list_worker_events import WorkerEvent
+from flowfabric.engine.workers.list_workers import WorkerEntry, WorkerPage
+from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
+from flowfabric.engine.workers.register_worker import WorkerRefreshed, WorkerRegistered
+from flowfabric.ids import ExecutionId, PartitionKey
+from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
+from flowfabric.policy import (
+    ExecutionPolicy,
+    ExponentialBackoff,
+    FixedBackoff,
+    RetryPolicy,
+    TimeoutPolicy,
+)
+from flowfabric.states import CancellationPolicy
+
+__all__ = [
+    "AllOf",
+    "AlreadyMember",
+    "AnyOf",
+    "Attempt",
+    "Blocked",
+    "Cancellation",
+    "CancellationPolicy",
+    "Cancelled",
+    "ChildWait",
+    "ChildWindow",
+    "ClaimGrant",
+    "Claimant",
+    "Claimed",
+    "ClaimedById",
+    "Completed",
+    "Completion",
+    "CompletionEvent",
+    "Created",
+    "CurrentAttempt",
+    "CurrentLease",
+    "DatabaseConfig",
+    "DelayRequest",
+    "Delayed",
+    "Duplicate",
+    "EdgeAlreadyApplied",
+    "EdgeApplied",
+    "EdgeGroupSnapshot",
+    "EdgeSnapshot",
+    "EdgeStaged",
+    "Engine",
+    "EventFilter",
+    "ExecutionContext",
+    "ExecutionId",
+    "ExecutionInfo",
+    "ExecutionOutcome",
+    "ExecutionPage",
+    "ExecutionPolicy",
+    "ExecutionSnapshot",
+    "ExpiredLease",
+    "ExpiredLeaseCursor",
+    "ExpiredLeasePage",
+    "Explanation",
+    "ExplanationReason",
+    "ExponentialBackoff",
+    "Failure",
+    "FixedBackoff",
+    "FlowAlreadyCancelled",
+    "FlowCancelAccepted",
+    "FlowCreated",
+    "FlowEligibility",
+    "FlowExists",
+    "FlowMember",
+    "FlowPage",
+    "FlowSnapshot",
+    "FlowStatus",
+    "FlowSubmitted",
+    "FlowSummary",
+    "FoundExecution",
+    "GrantNotFound",
+    "GrantedClaim",
+    "HistoryEntry",
+    "Join",
+    "JoinPolicy",
+    "JoinPolicySet",
+    "KeyAlreadySeeded",
+    "KeyRotated",
+    "KeySeeded",
+    "KeyUnchanged",
+    "KidList",
+    "LaneChanged",
+    "LaneCount",
+    "LanePage",
+    "Lease",
+    "LeaseEvent",
+    "LeaseHandle",
+    "LeaseHandleKind",
+    "LeaseMarkedExpired",
+    "LeaseNotExpired",
+    "LeaseNotRevoked",
+    "LeaseRevoked",
+    "MemberAdded",
+    "MemberCounts",
+    "MemberPage",
+    "MemberPromoted",
+    "NewEdge",
+    "NewExecution",
+    "NewFlow",
+    "NotExpiredReason",
+    "NotReclaimable",
+    "NotRevokedReason",
+    "NothingToWaitFor",
+    "OperatorEvent",
+    "PartitionConfig",
+    "PartitionKey",
+    "PartitionRotation",
+    "PriorityChanged",
+    "Quorum",
+    "ReasonCode",
+    "ReclaimCapExceeded",
+    "ReclaimGrant",
+    "Released",
+    "Replayed",
+    "RetryPolicy",
+    "RetryScheduled",
+    "Search",
+    "SearchPage",
+    "StateVector",
+    "Subscription",
+    "TerminalFailed",
+    "TimeoutPolicy",
+    "Trim",
+    "Unblocked",
+    "UpstreamResult",
+    "VerifiedGrant",
+    "VerifyingKid",
+    "WaitingChildren",
+    "WorkerEntry",
+    "WorkerEvent",
+    "WorkerMarkedDead",
+    "WorkerNotRegistered",
+    "WorkerPage",
+    "WorkerRefreshed",
+    "WorkerRegistered",
+]

@@ -12,7 +12,6 @@ from flowfabric.errors.base import (
     TransportError,
     Unavailable,
     ValidationError,
-    WorkerAtCapacity,
     invalid_input,
 )
 from flowfabric.errors.flows import (
@@ -56,6 +55,7 @@ from flowfabric.errors.outcomes import (
     NonDeterministicReplay,
     OutcomeError,
     ResultTimeout,
+    RetryLater,
 )
 from flowfabric.errors.state import (
     Conflict,
@@ -127,6 +127,7 @@ __all__ = [
     "ResultTimeout",
     "RetryClass",
     "RetryExhausted",
+    "RetryLater",
     "RotationConflict",
     "SelfReferencingEdge",
     "StaleGraphRevision",
@@ -138,6 +139,5 @@ __all__ = [
     "Unavailable",
     "UseClaimResumed",
     "ValidationError",
-    "WorkerAtCapacity",
     "invalid_input",
 ]

@@ -49,15 +49,6 @@ class TransportError(FlowFabricError):
     retry_class = RetryClass.RETRYABLE
 
 
-class WorkerAtCapacity(FlowFabricError):
-    """No slot is free; nothing was claimed."""
-
-    kind = "worker_at_capacity"
-    code = "worker_at_capacity"
-    http_status = 429
-    retry_class = RetryClass.RETRYABLE
-
-
 class EngineError(FlowFabricError):
     """A refusal by the engine: typed, precise, and nothing was written."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from flowfabric.errors.base import FlowFabricError, RetryClass
+from flowfabric.errors.base import FlowFabricError, RetryClass, invalid_input
 
 if TYPE_CHECKING:
     from flowfabric.ids import ExecutionId
@@ -112,6 +113,38 @@ class Fail(FlowFabricError):
         self.reason, self.category, self.may_retry = reason, category, retryable
 
 
+class RetryLater(FlowFabricError):
+    """Raised by a handler: end this attempt and try again, if the task's policy allows it.
+
+    `raise RetryLater(after=30)` waits 30 seconds, a bare `raise RetryLater()` as the policy says.
+    The attempt counts against the policy's `max_retries`. Raises `ValidationError` for an `after`
+    that is no duration.
+    """
+
+    kind = "handler"
+    code = "retry"
+
+    def __init__(
+        self,
+        reason: str = "the handler asked to be tried again",
+        *,
+        after: float | timedelta | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after = None if after is None else _seconds(after)
+
+
+def _seconds(after: object) -> float:
+    seconds = after.total_seconds() if isinstance(after, timedelta) else after
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise invalid_input("after", after, "must be a number of seconds or a timedelta")
+    if not -_CENTURY <= seconds <= _CENTURY:
+        raise invalid_input("after", after, "must be a number of seconds within a century")
+    return float(seconds)
+
+
+_CENTURY: Final = 100 * 365 * 24 * 60 * 60
 HANDLER_ERROR: Final = "handler_error"
 HANDLER_PANIC: Final = "handler_panic"
 PAYLOAD_DECODE: Final = "extractor_payload_decode"

@@ -11,7 +11,7 @@ from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
 from flowfabric.states import PublicState
 
 if TYPE_CHECKING:
-    from flowfabric.engine.executions.read_outcomes import Outcome
+    from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
     from flowfabric.policy import ExecutionPolicy
 
 R = TypeVar("R")
@@ -95,7 +95,7 @@ class ChildBatch(Generic[R]):
             policy=call.task.policy,
         )
 
-    def value(self, outcome: Outcome) -> R:
+    def value(self, outcome: ExecutionOutcome) -> R:
         """What a child returned; raises `ChildFailed`."""
         if outcome.public_state is not PublicState.COMPLETED:
             raise child_failed(outcome)
@@ -103,7 +103,7 @@ class ChildBatch(Generic[R]):
         return task.read_result(outcome.result, outcome.payload_encoding)
 
 
-def child_failed(outcome: Outcome) -> ChildFailed:
+def child_failed(outcome: ExecutionOutcome) -> ChildFailed:
     """The error for a child that ended without a result."""
     return ChildFailed(
         outcome.execution_id,

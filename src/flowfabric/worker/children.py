@@ -27,9 +27,9 @@ from flowfabric.worker.child_batch import Child, ChildBatch, ChildCall, child_fa
 
 if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
-    from flowfabric.engine.executions.read_outcomes import Outcome
+    from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
     from flowfabric.engine.joins.read_join import Join
-    from flowfabric.engine.joins.read_window import Window
+    from flowfabric.engine.joins.read_window import ChildWindow
     from flowfabric.worker.running_attempt import RunningAttempt
 
 R = TypeVar("R")
@@ -146,7 +146,9 @@ class Children:
                 self._running.joined = True
             return found
 
-    async def _in_turn(self, batch: ChildBatch[R], concurrency: int, *, until_lost: bool) -> Window:
+    async def _in_turn(
+        self, batch: ChildBatch[R], concurrency: int, *, until_lost: bool
+    ) -> ChildWindow:
         """The children once all have ended, or `until_lost` one was; a few at a time.
 
         Whenever some have ended the attempt goes on, starts as many others, and is put down again.
@@ -190,7 +192,7 @@ class Children:
             join = await repeated(lambda: self._engine.read_join(batch.group))
         return join
 
-    async def _ends(self, children: Iterable[ExecutionId]) -> list[Outcome]:
+    async def _ends(self, children: Iterable[ExecutionId]) -> list[ExecutionOutcome]:
         """How these ended, in this order; one that was replayed and runs is waited for."""
         wanted = list(children)
         found = await repeated(lambda: self._engine.read_outcomes(wanted))

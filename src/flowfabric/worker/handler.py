@@ -10,12 +10,20 @@ import msgspec
 
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import HANDLER_ERROR, HANDLER_PANIC, ChildFailed, Fail, FlowFabricError
-from flowfabric.policy import Retry
+from flowfabric.errors import (
+    HANDLER_ERROR,
+    HANDLER_PANIC,
+    ChildFailed,
+    Fail,
+    FlowFabricError,
+    RetryLater,
+)
 from flowfabric.states import FailureClass
 from flowfabric.worker.context import Ctx
 
 _CHAIN: Final = 8
+_NOT_RAISABLE: Final = "exceptions must derive from BaseException"
+"""What Python says of a handler that raises a value, such as the policy `Retry`."""
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +56,13 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
             failure_class=_explicit_class(error),
             detail=_trace(error) if error.__cause__ else None,
         )
-    if isinstance(error, Retry):
+    if isinstance(error, RetryLater):
         return Failure(
             lease=lease,
             reason=_text(error.reason),
             category="retry",
             failure_class=FailureClass.TRANSIENT,
-            retry_after_ms=error.after_ms,
+            retry_after=error.after,
         )
     hopeless = handler is None or (
         isinstance(error, handler.no_retry_on)
@@ -82,6 +90,8 @@ def _chain(error: BaseException) -> str:
     link: BaseException | None = error
     while link is not None and len(parts) < _CHAIN:
         parts.append(_text(link) or type(link).__name__)
+        if parts[-1] == _NOT_RAISABLE and isinstance(link, TypeError):
+            parts.append("a handler raises RetryLater to be tried again; Retry is a task's policy")
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return ": ".join(parts)
 

@@ -24,7 +24,7 @@ BATCH: Final = 500
 Outcome: TypeAlias = Completion | Failure | DelayRequest | Cancellation | Lease
 """How an attempt ends; a bare lease is handed back."""
 
-Entry: TypeAlias = tuple[RunningAttempt, Outcome, "asyncio.Future[Any] | None"]
+_Entry: TypeAlias = tuple[RunningAttempt, Outcome, "asyncio.Future[Any] | None"]
 
 
 class OutcomeRecorder:
@@ -32,7 +32,7 @@ class OutcomeRecorder:
 
     def __init__(self, engine: Engine, held_leases: HeldLeases) -> None:
         self._held_leases = held_leases
-        self._waiting: list[Entry] = []
+        self._waiting: list[_Entry] = []
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -89,7 +89,7 @@ class OutcomeRecorder:
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
             if not self._waiting:
                 self._filled.clear()
-            by_kind: dict[type, list[Entry]] = {}
+            by_kind: dict[type, list[_Entry]] = {}
             for entry in batch:
                 by_kind.setdefault(type(entry[1]), []).append(entry)
             for kind, entries in by_kind.items():
@@ -115,7 +115,7 @@ class OutcomeRecorder:
                 self._carried.set()
 
     async def _record(
-        self, way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], entries: list[Entry]
+        self, way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], entries: list[_Entry]
     ) -> None:
         """Try until the engine has answered: every way is safe to repeat with the same lease."""
         pause, repeats = 0.05, False
@@ -137,7 +137,7 @@ class OutcomeRecorder:
     async def _isolate(
         self,
         way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]],
-        entries: list[Entry],
+        entries: list[_Entry],
         error: Exception,
     ) -> None:
         """One bad outcome must not hold up its neighbours: halve until it stands alone."""
@@ -149,7 +149,7 @@ class OutcomeRecorder:
         await self._record(way, entries[:middle])
         await self._record(way, entries[middle:])
 
-    def _settle(self, entry: Entry, answer: Any) -> None:
+    def _settle(self, entry: _Entry, answer: Any) -> None:
         running, _, future = entry
         self._held_leases.discard(running)
         self.recorded += 1
@@ -160,7 +160,7 @@ class OutcomeRecorder:
             execution_id = running.claimed.lease.execution_id
             log.log(level, "outcome of %s was not recorded: %s", execution_id, answer)
 
-    def _dropped(self, entry: Entry) -> bool:
+    def _dropped(self, entry: _Entry) -> bool:
         """An outcome whose lease is certainly gone is no longer worth a try."""
         if not entry[0].lost:
             return False

@@ -18,7 +18,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
+from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, heartbeat_worker
 from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
@@ -147,7 +147,7 @@ class Renewer:
     async def _heartbeat(self, conn: Connection) -> None:
         settings = self._settings
         answer = await heartbeat_worker(conn, self._instance, namespace=settings.namespace)
-        if isinstance(answer, NotRegistered):
+        if isinstance(answer, WorkerNotRegistered):
             await register(conn, settings, self._instance, self._kinds)
 
     async def _sign_off(self, conn: Connection | None) -> None:

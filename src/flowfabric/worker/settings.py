@@ -35,16 +35,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reconcile: bool = True
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigError("worker", "concurrency", f"{self.concurrency} is not at least 1")
-        if self.sync_workers < 1:
-            raise ConfigError("worker", "sync_workers", f"{self.sync_workers} is not at least 1")
-        if self.transactions < 1:
-            raise ConfigError("worker", "transactions", f"{self.transactions} is not at least 1")
-        if self.lease_ttl < 1:
+        for field in ("concurrency", "sync_workers", "transactions"):
+            _check_count(field, getattr(self, field), at_least=1)
+        _check_count("prefetch", self.prefetch, at_least=0)
+        if not self.lease_ttl >= 1:
             raise ConfigError("worker", "lease_ttl", f"{self.lease_ttl} is not at least 1 second")
-        if self.drain < 0 or self.prefetch < 0:
-            raise ConfigError("worker", "drain", "and prefetch must not be negative")
+        if not self.drain >= 0:
+            raise ConfigError("worker", "drain", f"{self.drain} must not be negative")
         try:
             self.claimant(kinds=None, instance=self.worker_instance_id or "any")
         except ValidationError as error:
@@ -67,3 +64,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             return self.worker_instance_id
         host = "".join(c if c.isalnum() else "-" for c in socket.gethostname()) or "host"
         return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def _check_count(field: str, given: object, *, at_least: int) -> None:
+    if type(given) is not int:
+        raise ConfigError("worker", field, f"{given!r} is not a whole number")
+    if given < at_least:
+        raise ConfigError("worker", field, f"{given} is not at least {at_least}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.events.families import Event
+from flowfabric.engine.events.outbox import Event
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.lifecycle.claim import Claimed, claim
 from flowfabric.engine.lifecycle.complete import Completion, complete

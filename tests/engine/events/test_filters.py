@@ -6,8 +6,8 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.cursor import decode_cursor, encode_cursor
-from flowfabric.engine.events.families import Entry, Event
 from flowfabric.engine.events.filters import EventFilter
+from flowfabric.engine.events.outbox import Entry, Event
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.events.subscribe_completions import subscribe_completions
 from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history

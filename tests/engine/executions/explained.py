@@ -5,7 +5,7 @@ from typing import Any
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.explain_execution import explain_execution
-from flowfabric.engine.executions.explanation import Reason, Why
+from flowfabric.engine.executions.explanation import ExplanationReason, ReasonCode
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.ids import ExecutionId
 
@@ -21,12 +21,12 @@ async def worker(db: Connection, worker_instance_id: str = "w-1", **fields: Any)
     await register_worker(db, **(defaults | fields))
 
 
-async def whys(db: Connection, execution_id: ExecutionId) -> list[Why]:
+async def whys(db: Connection, execution_id: ExecutionId) -> list[ReasonCode]:
     """What is told, the decisive reason first."""
     return [reason.why for reason in (await explain_execution(db, execution_id)).reasons]
 
 
-async def only(db: Connection, execution_id: ExecutionId) -> Reason:
+async def only(db: Connection, execution_id: ExecutionId) -> ExplanationReason:
     """The only reason that is told."""
     [reason] = (await explain_execution(db, execution_id)).reasons
     return reason

@@ -227,7 +227,7 @@ async def test_times_that_are_not_yet_are_left_out(db: Connection) -> None:
 
 
 async def test_the_first_claim_is_the_start_for_ever(db: Connection, clock: Clock) -> None:
-    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay_ms=0)))
+    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay=0)))
     started = str(await clock.now_ms())
     await clock.advance(5)
     await fail(db, [Failure(lease=lease, reason="boom")])

@@ -8,7 +8,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.explain_execution import explain_execution
-from flowfabric.engine.executions.explanation import Reason, Why
+from flowfabric.engine.executions.explanation import ExplanationReason, ReasonCode
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
 from flowfabric.engine.lifecycle.claim import Claimant, claim
@@ -67,8 +67,8 @@ async def test_an_explanation_says_where_the_execution_stands(
 async def test_there_is_no_worker(db: Connection) -> None:
     execution_id = await given.created(db)
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.NO_WORKER,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.NO_WORKER,
         message="no live worker on lane 'default' in namespace 'default'",
         remedy="start one: ff worker MODULE:APP --lane default",
     )
@@ -81,7 +81,7 @@ async def test_the_workers_are_on_other_lanes(db: Connection) -> None:
 
     reason = await only(db, execution_id)
 
-    assert reason.why is Why.NO_WORKER
+    assert reason.why is ReasonCode.NO_WORKER
     assert reason.message == (
         "no live worker on lane 'default' in namespace 'default' (2 on other lanes)"
     )
@@ -99,7 +99,7 @@ async def test_a_worker_of_another_namespace_or_a_silent_one_is_none(
 
     told = await explain_execution(db, execution_id)
 
-    assert [reason.why for reason in told.reasons] == [Why.NO_WORKER]
+    assert [reason.why for reason in told.reasons] == [ReasonCode.NO_WORKER]
     assert (told.live_workers, told.able_workers) == (0, 0)
 
 
@@ -108,8 +108,8 @@ async def test_no_worker_knows_the_kind(db: Connection) -> None:
     await worker(db, "w-1", kinds=["job"])
     await worker(db, "w-2", kinds=["job", "print"])
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.NO_WORKER_FOR_KIND,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.NO_WORKER_FOR_KIND,
         message="2 live workers on lane 'default' in namespace 'default', "
         "none with a task of kind 'send'",
         remedy="deploy the code that registers this kind",
@@ -120,15 +120,15 @@ async def test_a_worker_that_names_no_kinds_knows_them_all(db: Connection) -> No
     execution_id = await given.created(db, execution_kind="send")
     await worker(db, kinds=[])
 
-    assert await whys(db, execution_id) == [Why.ABOUT_TO_START]
+    assert await whys(db, execution_id) == [ReasonCode.ABOUT_TO_START]
 
 
 async def test_no_worker_offers_a_capability(db: Connection) -> None:
     execution_id = await given.created(db, required_capabilities=("gpu", "arm", "big"))
     await worker(db, capabilities=["arm"])
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.NO_CAPABLE_WORKER,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.NO_CAPABLE_WORKER,
         message="it requires 'arm', 'big', 'gpu': 1 live worker on lane 'default' "
         "in namespace 'default', none offers 'big', 'gpu'",
         remedy="start a worker there that offers 'arm', 'big', 'gpu'",
@@ -142,7 +142,7 @@ async def test_every_capability_is_offered_but_not_by_one_worker(db: Connection)
 
     reason = await only(db, execution_id)
 
-    assert reason.why is Why.NO_CAPABLE_WORKER
+    assert reason.why is ReasonCode.NO_CAPABLE_WORKER
     assert reason.message == (
         "it requires 'arm', 'gpu': 2 live workers on lane 'default' in namespace 'default', "
         "none offers all of that at once"
@@ -157,8 +157,8 @@ async def test_its_lane_rests_since_somebody_said_so(
     await worker(db)
     await set_lane_state(db, "default", state, actor="alice", reason="a deployment")
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.LANE_NOT_ACTIVE,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.LANE_NOT_ACTIVE,
         message=f"lane 'default' is {state} by alice since {at(await clock.now())}: a deployment",
         remedy="make it active again: ff lanes resume default",
     )
@@ -168,7 +168,7 @@ async def test_its_lane_rests_and_there_is_no_worker_either(db: Connection) -> N
     execution_id = await given.created(db)
     await set_lane_state(db, "default", "paused")
 
-    assert await whys(db, execution_id) == [Why.LANE_NOT_ACTIVE, Why.NO_WORKER]
+    assert await whys(db, execution_id) == [ReasonCode.LANE_NOT_ACTIVE, ReasonCode.NO_WORKER]
 
 
 async def test_it_is_promised_to_a_worker(db: Connection, clock: Clock) -> None:
@@ -177,8 +177,8 @@ async def test_it_is_promised_to_a_worker(db: Connection, clock: Clock) -> None:
     await granted(db, execution_id)
     until = await clock.now() + timedelta(minutes=1)
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.PROMISED,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.PROMISED,
         message=f"promised to worker 'chosen' by a claim grant until {at(until)}",
         remedy="that worker claims it, or the grant runs out",
         clears_at=until,
@@ -193,7 +193,7 @@ async def test_a_grant_that_ran_out_or_is_for_a_reclaim_promises_nothing(
     await worker(db)
     await granted(db, execution_id, **grant)
 
-    assert await whys(db, execution_id) == [Why.ABOUT_TO_START]
+    assert await whys(db, execution_id) == [ReasonCode.ABOUT_TO_START]
 
 
 async def test_others_like_it_are_claimed_before_it(db: Connection, clock: Clock) -> None:
@@ -207,8 +207,8 @@ async def test_others_like_it_are_claimed_before_it(db: Connection, clock: Clock
     await given.created(db, priority=9, delay=60)
     await worker(db, concurrency=8)
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.BEHIND_OTHERS,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.BEHIND_OTHERS,
         message="2 like it are claimed before it (priority 4); "
         "1 live worker with 0 of 8 slots in use",
         remedy="more workers or slots, or a higher priority: ff executions priority",
@@ -246,8 +246,8 @@ async def test_every_worker_that_could_take_it_is_busy(db: Connection) -> None:
     await claim(db, given.OTHER, ttl=30)
     execution_id = await given.created(db)
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.WORKERS_BUSY,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.WORKERS_BUSY,
         message="next in its queue; 2 live workers with 2 of 2 slots in use",
         remedy="it starts when a slot is free; more workers or slots make that sooner",
     )
@@ -259,8 +259,8 @@ async def test_nothing_stands_in_its_way(db: Connection, clock: Clock) -> None:
     execution_id = await given.created(db)
     await clock.advance(45)
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.ABOUT_TO_START,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.ABOUT_TO_START,
         message="next in its queue for 45 s; 1 live worker with 1 of 2 slots in use",
         remedy="nothing stands in its way; if it stays so, look at the workers' logs",
     )
@@ -276,7 +276,7 @@ async def test_what_a_namesake_in_another_namespace_holds_is_none_of_its_slots(
     await claim(db, acme, ttl=30)
     execution_id = await given.created(db)
 
-    assert await whys(db, execution_id) == [Why.ABOUT_TO_START]
+    assert await whys(db, execution_id) == [ReasonCode.ABOUT_TO_START]
 
 
 async def test_a_deadline_is_told_beside_the_reason(db: Connection, clock: Clock) -> None:
@@ -285,9 +285,9 @@ async def test_a_deadline_is_told_beside_the_reason(db: Connection, clock: Clock
 
     no_worker, deadline = (await explain_execution(db, execution_id)).reasons
 
-    assert no_worker.why is Why.NO_WORKER
-    assert deadline == Reason(
-        why=Why.DEADLINE,
+    assert no_worker.why is ReasonCode.NO_WORKER
+    assert deadline == ExplanationReason(
+        why=ReasonCode.DEADLINE,
         message=f"it expires at {at(until)} unless it has ended by then",
         remedy="nothing extends a deadline; a replay after it grants the same time again",
         clears_at=until,
@@ -301,9 +301,9 @@ async def test_every_obstacle_is_told_in_the_order_in_which_it_is_met(db: Connec
     await granted(db, execution_id)
 
     assert await whys(db, execution_id) == [
-        Why.BLOCKED,
-        Why.LANE_NOT_ACTIVE,
-        Why.PROMISED,
-        Why.NO_WORKER,
-        Why.DEADLINE,
+        ReasonCode.BLOCKED,
+        ReasonCode.LANE_NOT_ACTIVE,
+        ReasonCode.PROMISED,
+        ReasonCode.NO_WORKER,
+        ReasonCode.DEADLINE,
     ]

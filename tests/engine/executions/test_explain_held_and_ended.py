@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.explain_execution import explain_execution
-from flowfabric.engine.executions.explanation import Reason, Why
+from flowfabric.engine.executions.explanation import ExplanationReason, ReasonCode
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
@@ -30,8 +30,8 @@ async def test_a_worker_runs_it(db: Connection, clock: Clock) -> None:
     began = await clock.now()
     await clock.advance(5)
 
-    assert await only(db, lease.execution_id) == Reason(
-        why=Why.HELD,
+    assert await only(db, lease.execution_id) == ExplanationReason(
+        why=ReasonCode.HELD,
         message=f"runs on worker 'w-1' until {at(began + timedelta(seconds=30))} "
         f"or its next renewal, attempt 0 since {at(began)}",
         remedy=RUNNING,
@@ -42,7 +42,7 @@ async def test_how_far_it_is_and_when_its_attempt_ends_is_told(
     db: Connection, clock: Clock
 ) -> None:
     await worker(db)
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=90_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=90))
     lease = await given.claimed(db, ttl=30, policy=policy)
     await progress(db, lease, percent=42, message="halfway")
     ends = await clock.now() + timedelta(seconds=90)
@@ -56,8 +56,8 @@ async def test_its_holder_is_not_registered(db: Connection, clock: Clock) -> Non
     lease = await given.claimed(db, ttl=30)
     began = await clock.now()
 
-    assert await only(db, lease.execution_id) == Reason(
-        why=Why.HOLDER_SILENT,
+    assert await only(db, lease.execution_id) == ExplanationReason(
+        why=ReasonCode.HOLDER_SILENT,
         message="held by worker 'w-1', which is not registered as alive, "
         f"attempt 0 since {at(began)}",
         remedy="it is claimable again when the lease runs out, or after ff executions revoke",
@@ -73,7 +73,7 @@ async def test_its_holder_went_silent_or_has_a_namesake_elsewhere(
     lease = await given.claimed(db, ttl=30)
     await clock.advance(5)
 
-    assert await whys(db, lease.execution_id) == [Why.HOLDER_SILENT]
+    assert await whys(db, lease.execution_id) == [ReasonCode.HOLDER_SILENT]
 
 
 async def test_its_holder_let_the_lease_run_out(db: Connection, clock: Clock) -> None:
@@ -82,8 +82,8 @@ async def test_its_holder_let_the_lease_run_out(db: Connection, clock: Clock) ->
     began = await clock.now()
     await clock.advance(30)
 
-    assert await only(db, lease.execution_id) == Reason(
-        why=Why.LEASE_LAPSED,
+    assert await only(db, lease.execution_id) == ExplanationReason(
+        why=ReasonCode.LEASE_LAPSED,
         message=f"worker 'w-1' let its lease run out at {at(began + timedelta(seconds=30))}, "
         f"attempt 0 since {at(began)}",
         remedy="the next sweep makes it claimable again: is a worker running? ff workers",
@@ -94,7 +94,7 @@ async def test_a_deadline_is_told_beside_who_runs_it(db: Connection) -> None:
     await worker(db)
     lease = await given.claimed(db, deadline=60)
 
-    assert await whys(db, lease.execution_id) == [Why.HELD, Why.DEADLINE]
+    assert await whys(db, lease.execution_id) == [ReasonCode.HELD, ReasonCode.DEADLINE]
 
 
 ENDS = {
@@ -112,8 +112,8 @@ async def test_how_it_ended_is_told(db: Connection, clock: Clock, state: str) ->
     ended = await clock.now()
     await clock.advance(5)
 
-    assert await only(db, execution_id) == Reason(
-        why=Why(state),
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode(state),
         message=ENDS[state].format(at(ended)),
         remedy=f"run it again (10 replays left): ff executions replay '{execution_id}'",
     )
@@ -129,7 +129,7 @@ async def test_what_has_ended_stands_there_since_its_end_and_has_no_deadline(
     told = await explain_execution(db, execution_id)
 
     assert told.since == ended
-    assert [reason.why for reason in told.reasons] == [Why.COMPLETED]
+    assert [reason.why for reason in told.reasons] == [ReasonCode.COMPLETED]
 
 
 async def test_whoever_cancelled_it_is_named(db: Connection, clock: Clock) -> None:
@@ -177,7 +177,7 @@ async def test_a_deadline_that_ended_a_running_attempt_is_told(
 
 
 async def test_an_attempt_that_took_too_long_is_told(db: Connection, clock: Clock) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=5000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=5))
     lease = await given.claimed(db, policy=policy)
     await clock.advance(5)
     await expire_attempts(db, limit=10)

@@ -6,7 +6,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.explain_execution import explain_execution
-from flowfabric.engine.executions.explanation import Reason, Why
+from flowfabric.engine.executions.explanation import ExplanationReason, ReasonCode
 from flowfabric.engine.lifecycle.block_execution import (
     block_execution_for_admission,
     unblock_execution,
@@ -18,7 +18,7 @@ from tests import given
 from tests.engine.executions.explained import at, only, whys, worker
 
 
-async def first(db: Connection, execution_id: ExecutionId) -> Reason:
+async def first(db: Connection, execution_id: ExecutionId) -> ExplanationReason:
     """The decisive reason."""
     return (await explain_execution(db, execution_id)).reasons[0]
 
@@ -40,8 +40,8 @@ async def test_it_is_delayed(db: Connection, clock: Clock, delay: float, span: s
     until = await clock.now() + timedelta(seconds=delay)
     await worker(db)
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.NOT_DUE,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.NOT_DUE,
         message=f"it is delayed until {at(until)}",
         remedy=f"it becomes claimable by itself in {span}",
         clears_at=until,
@@ -55,7 +55,7 @@ async def test_it_waits_for_its_retry_after_a_failure(db: Connection, clock: Clo
 
     reason = await first(db, lease.execution_id)
 
-    assert (reason.why, reason.clears_at) == (Why.NOT_DUE, until)
+    assert (reason.why, reason.clears_at) == (ReasonCode.NOT_DUE, until)
     assert reason.message == f"attempt 0 failed (flaky: boom); retry 1 waits until {at(until)}"
 
 
@@ -74,8 +74,8 @@ async def test_it_is_due_and_nobody_has_let_it_go(db: Connection, clock: Clock) 
     due = await clock.now() + timedelta(seconds=60)
     await clock.advance(60)
 
-    assert await first(db, execution_id) == Reason(
-        why=Why.DUE,
+    assert await first(db, execution_id) == ExplanationReason(
+        why=ReasonCode.DUE,
         message=f"it is delayed; it was due at {at(due)} and no sweep has let it go yet",
         remedy="a running worker sweeps every second: is one running? ff workers",
     )
@@ -84,7 +84,7 @@ async def test_it_is_due_and_nobody_has_let_it_go(db: Connection, clock: Clock) 
 async def test_what_is_not_due_lacks_a_worker_too(db: Connection) -> None:
     execution_id = await given.created(db, delay=60)
 
-    assert await whys(db, execution_id) == [Why.NOT_DUE, Why.NO_WORKER]
+    assert await whys(db, execution_id) == [ReasonCode.NOT_DUE, ReasonCode.NO_WORKER]
 
 
 HELD_BACK = {
@@ -107,8 +107,8 @@ async def test_it_is_held_back(db: Connection, reason: str) -> None:
     await block_execution_for_admission(db, execution_id, reason, actor="alice")
     message, remedy = HELD_BACK[reason]
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.BLOCKED, message=message, remedy=remedy.format(execution_id)
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.BLOCKED, message=message, remedy=remedy.format(execution_id)
     )
 
 
@@ -140,8 +140,8 @@ async def test_it_depends_on_others(db: Connection) -> None:
         " blocking_reason = 'waiting_for_children', blocking_detail = '2 of 3'"
     )
 
-    assert await only(db, execution_id) == Reason(
-        why=Why.WAITS_FOR_UPSTREAMS,
+    assert await only(db, execution_id) == ExplanationReason(
+        why=ReasonCode.WAITS_FOR_UPSTREAMS,
         message="held for dependencies, and none is applied yet",
         remedy="apply its edges, or promote it",
     )
@@ -167,7 +167,7 @@ async def test_it_is_suspended(db: Connection, reason: str, what: str) -> None:
 
     reason_told = await only(db, execution_id)
 
-    assert reason_told.why is Why.SUSPENDED
+    assert reason_told.why is ReasonCode.SUSPENDED
     assert reason_told.message.startswith("suspended, waiting for ")
     assert reason_told.message.endswith(f" {what}: order 7")
     assert reason_told.remedy == f"deliver what it waits for ({what}), or cancel it"

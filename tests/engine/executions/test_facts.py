@@ -40,7 +40,7 @@ async def both(db: Connection, execution_id: ExecutionId) -> tuple[int, int]:
 async def test_attempts_are_counted_as_they_begin_and_the_index_points_at_the_next(
     db: Connection,
 ) -> None:
-    policy = given.retrying(backoff=FixedBackoff(delay_ms=0))
+    policy = given.retrying(backoff=FixedBackoff(delay=0))
     execution_id = await given.created(db, policy=policy)
     assert await both(db, execution_id) == (0, 0)
 

@@ -12,7 +12,7 @@ from flowfabric.states import AttemptOutcome, AttemptType
 from flowfabric.testing import Clock
 from tests import given
 
-AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay_ms=0))
+AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay=0))
 
 
 async def test_what_was_never_tried_has_no_attempts(db: Connection) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.list_executions import Page, list_executions
+from flowfabric.engine.executions.list_executions import ExecutionPage, list_executions
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, PartitionKey
@@ -27,7 +27,9 @@ async def test_ids_come_in_the_order_of_their_uuid(db: Connection) -> None:
 
     page = await list_executions(db, SEVEN)
 
-    assert page == Page(executions=[numbered(1), numbered(2), numbered(3)], next_cursor=None)
+    assert page == ExecutionPage(
+        executions=[numbered(1), numbered(2), numbered(3)], next_cursor=None
+    )
 
 
 async def test_pages_follow_one_another_without_gap_or_overlap(db: Connection) -> None:
@@ -85,7 +87,9 @@ async def test_no_more_than_a_thousand_are_listed_at_once(db: Connection) -> Non
 async def test_a_page_of_nothing_is_empty(db: Connection) -> None:
     await filled(db, 1)
 
-    assert await list_executions(db, SEVEN, limit=0) == Page(executions=[], next_cursor=None)
+    assert await list_executions(db, SEVEN, limit=0) == ExecutionPage(
+        executions=[], next_cursor=None
+    )
 
 
 async def test_what_cannot_be_listed_is_refused(db: Connection) -> None:

@@ -9,14 +9,14 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.list_expired_leases import (
-    AfterLease,
     ExpiredLease,
+    ExpiredLeaseCursor,
     list_expired_leases,
 )
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.revoke_lease import Revoked, revoke_lease
+from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked, revoke_lease
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
@@ -134,8 +134,8 @@ async def test_a_full_page_has_a_cursor_and_the_last_one_has_none(
     full = await list_expired_leases(db, limit=7)
 
     last = full.leases[-1]
-    assert full.cursor == AfterLease(
-        expires_at_ms=await clock.now_ms(), execution_id=last.execution_id
+    assert full.cursor == ExpiredLeaseCursor(
+        expires_at=await clock.now(), execution_id=last.execution_id
     )
     rest = await list_expired_leases(db, after=full.cursor, limit=7)
     assert (rest.leases, rest.cursor) == ([], None)
@@ -162,7 +162,7 @@ async def test_its_id_is_the_one_that_a_revocation_takes(db: Connection, clock: 
         db, expired.execution_id, reason="gone", expected_lease_id=expired.lease_id
     )
 
-    assert isinstance(answer, Revoked)
+    assert isinstance(answer, LeaseRevoked)
     assert answer.lease_id == expired.lease_id
 
 

@@ -12,14 +12,14 @@ from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
-from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied, Applied
+from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
 from flowfabric.engine.joins.cancel_siblings import cancel_siblings
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions
 from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, TerminalFailed, fail
-from flowfabric.engine.lifecycle.lease import HandleKind, Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId, member_group_id, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy
@@ -133,7 +133,7 @@ class Graph:
         )
         return edge_id
 
-    async def apply(self, arrow: str) -> Applied | AlreadyApplied:
+    async def apply(self, arrow: str) -> EdgeApplied | EdgeAlreadyApplied:
         return await self.engine.apply_dependency_to_child(self.flow_id, self.edge_ids[arrow])
 
     async def link(self, *arrows: str, ref: str | None = None) -> int:
@@ -142,7 +142,7 @@ class Graph:
         for arrow in arrows:
             await self.stage(arrow, ref=ref)
             applied = await self.apply(arrow)
-            assert isinstance(applied, Applied)
+            assert isinstance(applied, EdgeApplied)
             left = applied.unsatisfied_count
         return left
 
@@ -158,7 +158,7 @@ class Graph:
             taker = LeaseRequest(worker_id="w", worker_instance_id="w-1", lease_ttl=ttl)
             async with self.engine.pool.connection() as conn:
                 taken = await claim_by_id(
-                    conn, self[name], taker, lease_epoch=epoch, kind=HandleKind.FRESH
+                    conn, self[name], taker, lease_epoch=epoch, kind=LeaseHandleKind.FRESH
                 )
             self.leases[name] = taken.lease
         return [self.leases[name] for name in names]

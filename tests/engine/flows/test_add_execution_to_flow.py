@@ -8,8 +8,8 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.add_execution_to_flow import (
-    Added,
     AlreadyMember,
+    MemberAdded,
     add_execution_to_flow,
 )
 from flowfabric.errors import (
@@ -47,8 +47,8 @@ async def test_it_is_a_member_and_the_graph_has_one_more_revision(
     ]
 
     assert answers == [
-        Added(execution_id=first, new_node_count=1),
-        Added(execution_id=second, new_node_count=2),
+        MemberAdded(execution_id=first, new_node_count=1),
+        MemberAdded(execution_id=second, new_node_count=2),
     ]
     row = await flow.flow()
     assert (row["node_count"], row["edge_count"], row["graph_revision"]) == (2, 0, 2)
@@ -163,7 +163,7 @@ async def test_it_may_stand_anywhere(db: Connection, ff_engine: Engine, state: s
 
     added = await ff_engine.add_execution_to_flow(flow.flow_id, execution_id)
 
-    assert added == Added(execution_id=execution_id, new_node_count=1)
+    assert added == MemberAdded(execution_id=execution_id, new_node_count=1)
     assert await given.vector(db, execution_id) == before
 
 
@@ -188,7 +188,7 @@ async def test_two_at_once_are_both_added(
     ids = [await given.created(db, execution_id=minted(flow.flow_id)) for _ in range(2)]
     first, second = await another(), await another()
 
-    async def add_second() -> Added | AlreadyMember:
+    async def add_second() -> MemberAdded | AlreadyMember:
         async with second.transaction():
             return await add_execution_to_flow(second, flow.flow_id, ids[1])
 
@@ -196,8 +196,8 @@ async def test_two_at_once_are_both_added(
         one = await add_execution_to_flow(first, flow.flow_id, ids[0])
         adding = await given.blocked(db, second, add_second())
 
-    assert one == Added(execution_id=ids[0], new_node_count=1)
-    assert await adding == Added(execution_id=ids[1], new_node_count=2)
+    assert one == MemberAdded(execution_id=ids[0], new_node_count=1)
+    assert await adding == MemberAdded(execution_id=ids[1], new_node_count=2)
 
 
 async def test_the_same_one_twice_at_once_is_added_once(
@@ -207,7 +207,7 @@ async def test_the_same_one_twice_at_once_is_added_once(
     execution_id = await given.created(db, execution_id=minted(flow.flow_id))
     first, second = await another(), await another()
 
-    async def add_second() -> Added | AlreadyMember:
+    async def add_second() -> MemberAdded | AlreadyMember:
         async with second.transaction():
             return await add_execution_to_flow(second, flow.flow_id, execution_id)
 

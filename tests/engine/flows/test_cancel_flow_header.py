@@ -1,5 +1,6 @@
 """A flow is cancelled: its graph is closed, and whoever is to end is listed and parked."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -9,8 +10,8 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import (
-    AlreadyTerminal,
-    FlowCancelled,
+    FlowAlreadyCancelled,
+    FlowCancelAccepted,
     cancel_flow_header,
 )
 from flowfabric.engine.lifecycle.block_execution import (
@@ -85,7 +86,7 @@ async def test_who_is_to_end_depends_on_the_policy(
 
     header = await ff_engine.cancel_flow_header(flow.flow_id, reason="enough", policy=policy)
 
-    assert isinstance(header, FlowCancelled)
+    assert isinstance(header, FlowCancelAccepted)
     assert header.cancellation_policy == policy
     assert flow.named(header.member_execution_ids) == list(TARGETS[policy])
     assert header.member_execution_ids == sorted(header.member_execution_ids)
@@ -111,7 +112,7 @@ async def test_the_flow_says_when_why_and_how(
     await clock.advance(5)
 
     await ff_engine.cancel_flow_header(
-        flow.flow_id, reason="enough", policy="cancel_pending", grace_ms=7000, requester="ann"
+        flow.flow_id, reason="enough", policy="cancel_pending", grace=7, requester="ann"
     )
 
     now = await clock.now_ms()
@@ -204,7 +205,7 @@ async def test_nobody_to_end_is_no_backlog(db: Connection, ff_engine: Engine, po
 
         header = await ff_engine.cancel_flow_header(flow.flow_id, policy=policy)
 
-        assert isinstance(header, FlowCancelled)
+        assert isinstance(header, FlowCancelAccepted)
         assert header.member_execution_ids == []
         assert (await flow.flow())["public_flow_state"] == "cancelled"
     assert await db.fetchval("SELECT count(*) FROM ff.cancel_backlog") == 0
@@ -227,7 +228,7 @@ async def test_a_second_cancel_changes_nothing(
         flow.flow_id, reason="second", policy="cancel_all", requester="bob"
     )
 
-    assert again == AlreadyTerminal(
+    assert again == FlowAlreadyCancelled(
         flow_id=flow.flow_id,
         stored_cancellation_policy=CancellationPolicy.CANCEL_PENDING,
         stored_cancel_reason="first",
@@ -244,7 +245,7 @@ async def test_once_nobody_is_owed_it_names_all_members(db: Connection, ff_engin
 
     again = await ff_engine.cancel_flow_header(flow.flow_id)
 
-    assert isinstance(again, AlreadyTerminal)
+    assert isinstance(again, FlowAlreadyCancelled)
     assert again.member_execution_ids == sorted(flow.ids.values())
     assert await given.everything(db) == before
 
@@ -273,16 +274,16 @@ async def test_there_must_be_such_a_flow(db: Connection, ff_engine: Engine) -> N
         ({"policy": "flow_only"}, "invalid_input"),
         ({"policy": "CANCEL_ALL"}, "invalid_input"),
         ({"policy": ""}, "invalid_input"),
-        ({"grace_ms": -1}, "invalid_grace_ms"),
-        ({"grace_ms": 2**53}, "invalid_grace_ms"),
-        ({"grace_ms": 1.5}, "invalid_grace_ms"),
-        ({"grace_ms": True}, "invalid_grace_ms"),
-        ({"grace_ms": "5"}, "invalid_grace_ms"),
+        ({"grace": -1}, "invalid_grace_ms"),
+        ({"grace": 2**53}, "invalid_grace_ms"),
+        ({"grace": float("nan")}, "invalid_grace_ms"),
+        ({"grace": True}, "invalid_grace_ms"),
+        ({"grace": "5"}, "invalid_grace_ms"),
         ({"requester": ""}, "invalid_input"),
         ({"requester": "a\x00"}, "invalid_input"),
         ({"reason": "a\x00"}, "invalid_input"),
         ({"reason": "x" * 16_385}, "invalid_input"),
-        ({"policy": "?", "grace_ms": -1}, "invalid_input"),
+        ({"policy": "?", "grace": -1}, "invalid_input"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_before_any_sql(
@@ -294,16 +295,16 @@ async def test_what_cannot_be_meant_is_refused_before_any_sql(
     assert error.value.code == code
 
 
-@pytest.mark.parametrize("grace_ms", [0, 2**53 - 1])
+@pytest.mark.parametrize("grace", [timedelta(0), timedelta(milliseconds=2**53 - 1)])
 async def test_any_grace_up_to_that_can_be_stored(
-    db: Connection, ff_engine: Engine, clock: Clock, grace_ms: int
+    db: Connection, ff_engine: Engine, clock: Clock, grace: timedelta
 ) -> None:
     flow = await submitted(ff_engine, "a")
 
-    await ff_engine.cancel_flow_header(flow.flow_id, grace_ms=grace_ms)
+    await ff_engine.cancel_flow_header(flow.flow_id, grace=grace)
 
     until = await db.fetchval("SELECT grace_until_ms FROM ff.cancel_backlog")
-    assert until == await clock.now_ms() + grace_ms
+    assert until == await clock.now_ms() + grace // timedelta(milliseconds=1)
 
 
 async def test_a_small_flow_ends_in_the_transaction_that_cancels_it(
@@ -314,7 +315,7 @@ async def test_a_small_flow_ends_in_the_transaction_that_cancels_it(
 
     answer = await ff_engine.cancel_flow_header(flow.flow_id, reason="enough", end_at_once=1000)
 
-    assert isinstance(answer, FlowCancelled)
+    assert isinstance(answer, FlowCancelAccepted)
     assert flow.named(answer.member_execution_ids) == list(TARGETS["cancel_all"])
     assert answer.owed == 0
     assert {await flow.state(name) for name in TARGETS["cancel_all"]} == {"cancelled"}
@@ -330,7 +331,7 @@ async def test_what_is_too_large_to_end_at_once_is_owed(ff_engine: Engine) -> No
 
     answer = await ff_engine.cancel_flow_header(flow.flow_id, end_at_once=2)
 
-    assert isinstance(answer, FlowCancelled)
+    assert isinstance(answer, FlowCancelAccepted)
     assert answer.owed == 3
     assert await flow.count("cancel_backlog_member") == 3
 
@@ -343,7 +344,7 @@ async def test_where_what_runs_goes_on_nobody_ends_at_once(ff_engine: Engine) ->
         flow.flow_id, policy="cancel_pending", end_at_once=1000
     )
 
-    assert isinstance(answer, FlowCancelled)
+    assert isinstance(answer, FlowCancelAccepted)
     assert answer.owed == 1
     assert await flow.state("a") == "active"
     await flow.complete("a")
@@ -355,5 +356,5 @@ async def test_a_repeated_cancel_names_at_most_a_thousand(ff_engine: Engine) -> 
 
     again = await ff_engine.cancel_flow_header(flow.flow_id)
 
-    assert isinstance(again, AlreadyTerminal)
+    assert isinstance(again, FlowAlreadyCancelled)
     assert len(again.member_execution_ids) == 1000

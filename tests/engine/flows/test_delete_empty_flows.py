@@ -4,7 +4,7 @@ from uuid import uuid4
 
 from flowfabric.db.rows import Connection, positional
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows.add_execution_to_flow import Added, add_execution_to_flow
+from flowfabric.engine.flows.add_execution_to_flow import MemberAdded, add_execution_to_flow
 from flowfabric.engine.flows.delete_empty_flows import DELETE_EMPTY_FLOWS, delete_empty_flows
 from flowfabric.testing import Clock
 from tests import given
@@ -64,7 +64,7 @@ async def test_one_that_is_given_a_member_meanwhile_is_passed_over(
         added = await add_execution_to_flow(builder, flow.flow_id, new)
         assert await delete_empty_flows(db, 10) == 0
 
-    assert isinstance(added, Added)
+    assert isinstance(added, MemberAdded)
     assert await delete_empty_flows(db, 10) == 0
     assert await flow.count("flow_core") == 1
 

@@ -16,10 +16,10 @@ from tests.engine.controls import Another
 from tests.engine.flows.graphs import Graph, minted, submitted
 
 
-async def headed(engine: Engine, arrows: str = "a>b c", grace_ms: int = 30_000) -> Graph:
+async def headed(engine: Engine, arrows: str = "a>b c", grace: float = 30) -> Graph:
     """A flow that is cancelled; nobody has ended yet."""
     flow = await submitted(engine, arrows)
-    await engine.cancel_flow_header(flow.flow_id, reason="enough", grace_ms=grace_ms)
+    await engine.cancel_flow_header(flow.flow_id, reason="enough", grace=grace)
     return flow
 
 
@@ -179,7 +179,7 @@ async def test_acks_at_once_leave_no_header_behind(
 async def test_it_waits_until_the_grace_is_over(
     db: Connection, ff_engine: Engine, clock: Clock
 ) -> None:
-    flow = await headed(ff_engine, grace_ms=7000)
+    flow = await headed(ff_engine, grace=7)
     await clock.advance(6.999)
     assert not await cancel_backlog_due(db)
     assert await reconciled(db) == 0
@@ -197,7 +197,7 @@ async def test_it_waits_until_the_grace_is_over(
 async def test_at_most_so_many_flows_the_longest_overdue_first(
     db: Connection, ff_engine: Engine, clock: Clock
 ) -> None:
-    flows = [await headed(ff_engine, "a", grace_ms=grace) for grace in (3000, 1000, 2000)]
+    flows = [await headed(ff_engine, "a", grace=grace) for grace in (3, 1, 2)]
     await clock.advance(5)
 
     assert await reconciled(db, limit=2) == 2
@@ -209,7 +209,7 @@ async def test_at_most_so_many_flows_the_longest_overdue_first(
 async def test_a_flow_that_another_reconciles_is_passed_over(
     db: Connection, ff_engine: Engine, another: Another
 ) -> None:
-    flows = [await headed(ff_engine, "a", grace_ms=0) for _ in range(2)]
+    flows = [await headed(ff_engine, "a", grace=0) for _ in range(2)]
     first = await another()
     async with first.transaction():
         assert await reconcile_cancels(first, limit=1) == 1
@@ -220,7 +220,7 @@ async def test_a_flow_that_another_reconciles_is_passed_over(
 
 
 async def test_a_backlog_that_owes_nobody_is_removed(db: Connection, ff_engine: Engine) -> None:
-    flow = await headed(ff_engine, "a", grace_ms=0)
+    flow = await headed(ff_engine, "a", grace=0)
     await cancel_execution(db, flow["a"], reason="by hand")
     await db.execute("DELETE FROM ff.cancel_backlog_member")
 
@@ -230,7 +230,7 @@ async def test_a_backlog_that_owes_nobody_is_removed(db: Connection, ff_engine: 
 
 
 async def test_a_large_flow_takes_several_turns(db: Connection, ff_engine: Engine) -> None:
-    flow = await headed(ff_engine, " ".join(f"m{number}" for number in range(700)), grace_ms=0)
+    flow = await headed(ff_engine, " ".join(f"m{number}" for number in range(700)), grace=0)
 
     assert [await reconciled(db) for _ in range(3)] == [1, 1, 0]
 
@@ -241,7 +241,7 @@ async def test_a_large_flow_takes_several_turns(db: Connection, ff_engine: Engin
 async def test_the_sweep_finishes_what_was_left(
     ff_engine: Engine, clock: Clock, ff_sweep: Callable[[], Awaitable[int]]
 ) -> None:
-    flow = await headed(ff_engine, grace_ms=1000)
+    flow = await headed(ff_engine, grace=1)
     await clock.advance(1)
 
     await ff_sweep()

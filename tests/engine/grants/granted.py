@@ -13,7 +13,7 @@ from flowfabric.engine.grants.issue_claim_grant import issue_claim_grant
 from flowfabric.engine.grants.issue_reclaim_grant import issue_reclaim_grant
 from flowfabric.engine.grants.reclaim_execution import reclaim_execution
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
@@ -25,7 +25,7 @@ TERMS: dict[str, Any] = {
     "worker_id": "w",
     "worker_instance_id": "w-1",
     "worker_capabilities": [],
-    "grant_ttl_ms": 10_000,
+    "grant_ttl": 10,
 }
 BAD_TERMS: list[tuple[dict[str, Any], str]] = [
     ({"worker_capabilities": ["a,b"], "worker_id": ""}, "worker:comma_in_token"),
@@ -36,9 +36,11 @@ BAD_TERMS: list[tuple[dict[str, Any], str]] = [
     ({"worker_instance_id": "x\x00"}, "worker_instance_id"),
     ({"lane_id": ""}, "lane_id"),
     ({"lane_id": "größe"}, "lane_id"),
-    ({"grant_ttl_ms": 0}, "grant_ttl_ms"),
-    ({"grant_ttl_ms": -1}, "grant_ttl_ms"),
-    ({"grant_ttl_ms": 60_001}, "grant_ttl_ms"),
+    ({"grant_ttl": 0}, "grant_ttl"),
+    ({"grant_ttl": -1}, "grant_ttl"),
+    ({"grant_ttl": 60.001}, "grant_ttl"),
+    ({"grant_ttl": True}, "grant_ttl"),
+    ({"grant_ttl": "10"}, "grant_ttl"),
 ]
 BAD_GROUNDS: list[tuple[dict[str, Any], str]] = [
     ({"capability_hash": ""}, "capability_hash"),
@@ -81,7 +83,7 @@ async def lost(db: Connection, clock: Clock, **fields: Any) -> Lease:
     return lease
 
 
-async def claim_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedByName:
+async def claim_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedById:
     """`claim_execution` by process w-1 of worker w, in a transaction of its own."""
     fields: dict[str, Any] = {
         "worker_id": "w",

@@ -12,7 +12,7 @@ from flowfabric.engine.grants.claim_execution import claim_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.fail import Failure, fail
-from flowfabric.engine.lifecycle.lease import Handle, HandleKind, Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
 from flowfabric.errors import (
@@ -35,7 +35,7 @@ from tests.engine.grants.granted import claim_granted, claim_it, unchanged
 
 Another = Callable[[], Awaitable[Connection]]
 ACTIVE = "active/not_applicable/none/none/running_attempt → active"
-AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay_ms=0))
+AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay=0))
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ async def test_what_was_granted_is_leased_and_the_grant_is_used_up(
         payload_encoding="raw",
         tags={"a.b": "c"},
         deadline=60,
-        policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=2500)),
+        policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=2.5)),
     )
     await claim_granted(db, execution_id)
     lease_id = uuid4()
@@ -92,7 +92,7 @@ async def test_what_was_granted_is_leased_and_the_grant_is_used_up(
     assert await given.attempts(db, execution_id) == []
     assert task.lease == Lease(execution_id, 0, 1, lease_id)
     assert task.lease_expires_at.timestamp() * 1000 == now + 30_000
-    assert (task.kind, task.attempt_type) == (HandleKind.FRESH, AttemptType.INITIAL)
+    assert (task.kind, task.attempt_type) == (LeaseHandleKind.FRESH, AttemptType.INITIAL)
     assert (task.input_payload, task.payload_encoding) == (b"in", "raw")
     assert (task.tags, task.execution_kind, task.lane_id) == ({"a.b": "c"}, "job", "default")
     assert (task.attempt_timeout, task.deadline) == (2.5, 55.0)
@@ -103,10 +103,10 @@ async def test_the_handle_is_what_a_remote_holder_acts_with(db: Connection) -> N
     await claim_granted(db, execution_id)
 
     task = await claim_it(db, execution_id, lease_ttl=12.5)
-    handle = Handle.decode(task.handle.encode())
+    handle = LeaseHandle.decode(task.handle.encode())
 
     assert handle == task.handle
-    assert (handle.lease, handle.lease_ttl_ms) == (task.lease, 12_500)
+    assert (handle.lease, handle.lease_ttl) == (task.lease, 12.5)
     assert (handle.lane_id, handle.worker_instance_id) == ("default", "w-1")
     assert handle.attempt_id == attempt_id(execution_id, 0)
     [answer] = await complete(db, [Completion(handle.lease)])
@@ -156,7 +156,7 @@ async def test_a_replay_makes_its_attempt_again_and_counts_no_other(
 async def test_the_time_of_the_attempt_may_be_given(
     db: Connection, clock: Clock, timeout: Any
 ) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=60_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=60))
     execution_id = await given.created(db, policy=policy)
     await claim_granted(db, execution_id)
 
@@ -256,7 +256,7 @@ async def test_a_grant_is_good_for_its_own_worker_only(db: Connection, clock: Cl
 
 async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: Clock) -> None:
     execution_id = await given.created(db)
-    await claim_granted(db, execution_id, grant_ttl_ms=5000)
+    await claim_granted(db, execution_id, grant_ttl=5)
     await clock.advance(5)
 
     await refused(db, execution_id, ClaimGrantExpired)
@@ -264,7 +264,7 @@ async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: 
 
 async def test_in_its_last_millisecond_a_grant_counts(db: Connection, clock: Clock) -> None:
     execution_id = await given.created(db)
-    await claim_granted(db, execution_id, grant_ttl_ms=5000)
+    await claim_granted(db, execution_id, grant_ttl=5)
     await clock.advance(4.999)
 
     await claim_it(db, execution_id)
@@ -274,7 +274,7 @@ async def test_a_later_grant_takes_the_place_of_one_that_ran_out(
     db: Connection, clock: Clock
 ) -> None:
     execution_id = await given.created(db)
-    await claim_granted(db, execution_id, grant_ttl_ms=1)
+    await claim_granted(db, execution_id, grant_ttl=0.001)
     await clock.advance(0.001)
     await claim_granted(db, execution_id, worker_id="x")
 

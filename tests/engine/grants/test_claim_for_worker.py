@@ -1,6 +1,7 @@
 """The best claimable execution is promised to one worker."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.errors import Unavailable, ValidationError
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.grants import granted
@@ -46,16 +48,13 @@ async def test_what_is_granted_is_stored_and_the_execution_is_not_touched(
     before = await given.row(db, execution_id)
     await clock.advance(5)
 
-    grant = await ask(db, worker_capabilities=["ssd", "gpu", "gpu"], grant_ttl_ms=60_000)
+    grant = await ask(db, worker_capabilities=["ssd", "gpu", "gpu"], grant_ttl=60)
 
     now = await clock.now_ms()
     assert grant is not None
     assert grant.execution_id == execution_id
     assert grant.partition_key == f"{{fp:{execution_id.partition_key}}}"
-    assert (grant.expires_at_ms, grant.expires_at.timestamp()) == (
-        now + 60_000,
-        (now + 60_000) / 1000,
-    )
+    assert grant.expires_at == instant(now + 60_000)
     assert await granted.grants(db) == [
         {
             "partition_key": execution_id.partition_key,
@@ -131,7 +130,7 @@ async def test_what_is_promised_is_not_promised_again_before_its_instant_has_com
     db: Connection, clock: Clock, key: None
 ) -> None:
     execution_id = await given.created(db)
-    assert await asked(db, grant_ttl_ms=5000) == execution_id
+    assert await asked(db, grant_ttl=5) == execution_id
     await clock.advance(4.999)
 
     for worker in ("w", "x"):
@@ -184,13 +183,13 @@ async def test_the_terms_must_make_sense(db: Connection, terms: dict[str, Any], 
             await ask(db, **terms)
 
 
-@pytest.mark.parametrize("grant_ttl_ms", [1, 60_000])
+@pytest.mark.parametrize("grant_ttl", [0.001, 60, timedelta(minutes=1)])
 async def test_a_grant_lasts_from_a_millisecond_to_a_minute(
-    db: Connection, key: None, grant_ttl_ms: int
+    db: Connection, key: None, grant_ttl: float | timedelta
 ) -> None:
     await given.created(db)
 
-    assert await ask(db, grant_ttl_ms=grant_ttl_ms) is not None
+    assert await ask(db, grant_ttl=grant_ttl) is not None
 
 
 async def test_without_a_key_nothing_can_be_granted(db: Connection) -> None:
@@ -238,7 +237,7 @@ async def test_a_plain_claim_leaves_what_is_promised_to_another_worker(
     db: Connection, clock: Clock, key: None
 ) -> None:
     promised, free = await given.created(db, priority=9), await given.created(db)
-    assert await asked(db, grant_ttl_ms=5000) == promised
+    assert await asked(db, grant_ttl=5) == promised
 
     [task] = await claim(db, STRANGER, ttl=30, limit=10)
     assert task.lease.execution_id == free

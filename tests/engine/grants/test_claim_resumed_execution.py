@@ -8,10 +8,10 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
-from flowfabric.engine.lifecycle.lease import HandleKind, Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
@@ -41,7 +41,7 @@ async def key(db: Connection, clock: Clock) -> None:
     await granted.keyed(db)
 
 
-async def resume_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedByName:
+async def resume_it(db: Connection, execution_id: ExecutionId, **more: Any) -> ClaimedById:
     fields: dict[str, Any] = {"worker_id": "w", "worker_instance_id": "w-2", "lease_ttl": 30}
     async with db.transaction():
         return await claim_resumed_execution(db, execution_id, **fields | more)
@@ -110,7 +110,7 @@ async def test_the_same_attempt_goes_on_under_a_new_epoch(
     }
     assert task.lease == Lease(lease.execution_id, 0, epoch + 1, lease_id)
     assert task.lease.attempt_id == lease.attempt_id
-    assert (task.kind, task.attempt_type) == (HandleKind.RESUMED, AttemptType.INITIAL)
+    assert (task.kind, task.attempt_type) == (LeaseHandleKind.RESUMED, AttemptType.INITIAL)
     assert task.lease_expires_at.timestamp() * 1000 == now + 30_000
     assert await granted.grants(db) == []
     events = [event for event, _ in await given.lease_events(db, lease.execution_id)]
@@ -119,7 +119,7 @@ async def test_the_same_attempt_goes_on_under_a_new_epoch(
 
 async def test_the_time_that_is_left_may_be_given(db: Connection, clock: Clock) -> None:
     lease = await given.claimed(
-        db, policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=60_000))
+        db, policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=60))
     )
     await release(db, [lease])
     await claim_granted(db, lease.execution_id)
@@ -169,7 +169,7 @@ async def test_what_was_never_interrupted_is_claimed_not_resumed(db: Connection)
 async def test_it_needs_a_grant_of_its_own_that_runs(db: Connection, clock: Clock) -> None:
     lease = await interrupted(db, clock, "released")
     await refused(db, lease.execution_id, InvalidClaimGrant)
-    await claim_granted(db, lease.execution_id, grant_ttl_ms=5000)
+    await claim_granted(db, lease.execution_id, grant_ttl=5)
     await refused(db, lease.execution_id, InvalidClaimGrant, worker_id="x")
     await clock.advance(5)
     await refused(db, lease.execution_id, ClaimGrantExpired)
@@ -177,7 +177,7 @@ async def test_it_needs_a_grant_of_its_own_that_runs(db: Connection, clock: Cloc
 
 async def test_in_its_last_millisecond_a_grant_counts(db: Connection, clock: Clock) -> None:
     lease = await interrupted(db, clock, "released")
-    await claim_granted(db, lease.execution_id, grant_ttl_ms=5000)
+    await claim_granted(db, lease.execution_id, grant_ttl=5)
     await clock.advance(4.999)
 
     await resume_it(db, lease.execution_id)

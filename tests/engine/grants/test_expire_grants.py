@@ -22,7 +22,7 @@ async def key(db: Connection, clock: Clock) -> None:
 
 async def test_a_grant_is_kept_for_a_minute_after_it_ran_out(db: Connection, clock: Clock) -> None:
     execution_id = await given.created(db)
-    await granted.claim_granted(db, execution_id, grant_ttl_ms=5000)
+    await granted.claim_granted(db, execution_id, grant_ttl=5)
     await clock.advance(65)
     async with unchanged(db):
         assert await expire_grants(db, limit=10) == 0
@@ -41,9 +41,9 @@ async def test_a_grant_is_kept_for_a_minute_after_it_ran_out(db: Connection, clo
 
 async def test_grants_that_run_are_left_alone(db: Connection, clock: Clock) -> None:
     old, new = await given.created(db), await given.created(db)
-    await granted.claim_granted(db, old, grant_ttl_ms=1)
+    await granted.claim_granted(db, old, grant_ttl=0.001)
     await clock.advance(61)
-    await granted.claim_granted(db, new, grant_ttl_ms=1)
+    await granted.claim_granted(db, new, grant_ttl=0.001)
 
     assert await expire_grants(db, limit=10) == 1
 

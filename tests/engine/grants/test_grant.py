@@ -73,7 +73,6 @@ def test_a_grant_says_what_its_key_says() -> None:
         "execution_id": EXECUTION,
         "partition_key": "{fp:7}",
         "expires_at": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC),
-        "expires_at_ms": 1_700_000_000_000,
     }
     claim, reclaim = made(GrantKind.CLAIM), made(GrantKind.RECLAIM)
 
@@ -166,7 +165,6 @@ def test_a_malformed_key_that_is_shown_is_not() -> None:
         partition_key="{fp:7}",
         grant_key="whatever",
         expires_at=datetime.fromtimestamp(0, UTC),
-        expires_at_ms=0,
     )
 
     assert "whatever" not in repr(grant)

@@ -22,6 +22,7 @@ from flowfabric.errors import (
     ValidationError,
 )
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine import controls
@@ -55,7 +56,7 @@ async def test_what_waits_is_granted_and_not_touched(
     grant = await granted.claim_granted(db, execution_id, **GROUNDS)
 
     now = await clock.now_ms()
-    assert (grant.execution_id, grant.expires_at_ms) == (execution_id, now + 10_000)
+    assert (grant.execution_id, grant.expires_at) == (execution_id, instant(now + 10_000))
     [stored] = await granted.grants(db)
     assert stored == stored | {
         "grant_id": grant_id(grant.grant_key),

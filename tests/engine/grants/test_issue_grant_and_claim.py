@@ -26,7 +26,7 @@ ACTIVE = "active/not_applicable/none/none/running_attempt → active"
 
 
 async def take_it(db: Connection, execution_id: ExecutionId, **more: Any) -> GrantedClaim:
-    fields: dict[str, Any] = {"lane_id": "default", "lease_duration_ms": 30_000}
+    fields: dict[str, Any] = {"lane_id": "default", "lease_ttl": 30}
     async with db.transaction():
         return await issue_grant_and_claim(db, execution_id, **fields | more)
 
@@ -73,11 +73,9 @@ async def test_an_interrupted_attempt_goes_on(db: Connection) -> None:
     assert (await given.row(db, execution_id))["total_attempt_count"] == 1
 
 
-@pytest.mark.parametrize("lease_duration_ms", [0, -1])
-async def test_the_lease_must_last(db: Connection, lease_duration_ms: int) -> None:
-    error = await refused(
-        db, ExecutionId.mint(), ValidationError, lease_duration_ms=lease_duration_ms
-    )
+@pytest.mark.parametrize("lease_ttl", [0, -1, True, "30"])
+async def test_the_lease_must_last(db: Connection, lease_ttl: Any) -> None:
+    error = await refused(db, ExecutionId.mint(), ValidationError, lease_ttl=lease_ttl)
 
     assert error.code == "invalid_input"
 
@@ -114,7 +112,7 @@ async def test_a_promise_to_a_worker_is_kept_until_it_has_run_out(
 ) -> None:
     await granted.keyed(db)
     execution_id = await given.created(db)
-    await granted.claim_granted(db, execution_id, grant_ttl_ms=5000)
+    await granted.claim_granted(db, execution_id, grant_ttl=5)
     await clock.advance(4.999)
     await refused(db, execution_id, GrantAlreadyExists)
     await clock.advance(0.001)

@@ -18,6 +18,7 @@ from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
 from flowfabric.errors import GrantAlreadyExists, NotFound, Unavailable, ValidationError
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.testing import Clock
 from tests import given
@@ -77,7 +78,7 @@ async def test_a_lost_lease_may_be_reclaimed_and_the_execution_is_not_touched(
     grant = await reclaim_granted(db, execution_id, **GROUNDS)
 
     now = await clock.now_ms()
-    assert (grant.execution_id, grant.expires_at_ms) == (execution_id, now + 10_000)
+    assert (grant.execution_id, grant.expires_at) == (execution_id, instant(now + 10_000))
     assert (grant.lane_id, grant.partition_key) == (
         "default",
         f"{{fp:{execution_id.partition_key}}}",

@@ -12,10 +12,10 @@ from flowfabric.engine.grants.reclaim_execution import GrantNotFound
 from flowfabric.engine.grants.reclaimable import NotReclaimable, ReclaimCapExceeded
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
-from flowfabric.engine.lifecycle.lease import HandleKind, Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.errors import NotFound, StaleLease, ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
@@ -57,7 +57,7 @@ async def test_a_new_attempt_takes_the_place_of_the_lost_one(
     task = await reclaim_it(db, lease.execution_id, lease_id=lease_id)
 
     now = await clock.now_ms()
-    assert isinstance(task, ClaimedByName)
+    assert isinstance(task, ClaimedById)
     assert await given.standing(db, lease.execution_id) == ACTIVE
     stored = await given.row(db, lease.execution_id)
     assert stored == stored | {
@@ -77,7 +77,7 @@ async def test_a_new_attempt_takes_the_place_of_the_lost_one(
         "last_mutation_at_ms": now,
     }
     assert task.lease == Lease(lease.execution_id, 1, lease.lease_epoch + 2, lease_id)
-    assert (task.kind, task.attempt_type) == (HandleKind.RECLAIMED, AttemptType.RECLAIM)
+    assert (task.kind, task.attempt_type) == (LeaseHandleKind.RECLAIMED, AttemptType.RECLAIM)
     assert task.handle.attempt_id == attempt_id(lease.execution_id, 1)
     assert (task.input_payload, task.total_attempt_count) == (b"in", 2)
     assert await granted.grants(db) == []
@@ -189,7 +189,7 @@ async def test_a_reclaimed_attempt_that_is_lost_goes_on_as_one(
 async def test_the_time_of_the_attempt_counts_anew(
     db: Connection, clock: Clock, timeout: Any
 ) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=90_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=90))
     lease = await granted.lost(db, clock, policy=policy)
     await reclaim_granted(db, lease.execution_id)
 
@@ -246,23 +246,23 @@ async def test_a_grant_is_good_for_its_own_worker_only(
 
 async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: Clock) -> None:
     lease = await granted.lost(db, clock)
-    await reclaim_granted(db, lease.execution_id, grant_ttl_ms=5000)
+    await reclaim_granted(db, lease.execution_id, grant_ttl=5)
     await clock.advance(5)
     assert isinstance(await unchanging(db, lease.execution_id), GrantNotFound)
     await clock.advance(-0.001)
 
-    assert isinstance(await reclaim_it(db, lease.execution_id), ClaimedByName)
+    assert isinstance(await reclaim_it(db, lease.execution_id), ClaimedById)
 
 
 async def test_the_newest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
     lease = await granted.lost(db, clock)
-    await reclaim_granted(db, lease.execution_id, grant_ttl_ms=1)
+    await reclaim_granted(db, lease.execution_id, grant_ttl=0.001)
     await clock.advance(0.001)
     await reclaim_granted(db, lease.execution_id, worker_id="x")
 
     with pytest.raises(ValidationError):
         await unchanging(db, lease.execution_id)
-    assert isinstance(await reclaim_it(db, lease.execution_id, worker_id="x"), ClaimedByName)
+    assert isinstance(await reclaim_it(db, lease.execution_id, worker_id="x"), ClaimedById)
     assert await granted.grants(db) == []
 
 
@@ -395,7 +395,7 @@ async def test_the_last_reclaim_that_is_allowed_is_made(
 
     task = await reclaim_it(db, lease.execution_id, max_reclaim_count=argument)
 
-    assert isinstance(task, ClaimedByName)
+    assert isinstance(task, ClaimedById)
     assert (await given.row(db, lease.execution_id))["lease_reclaim_count"] == cap
 
 

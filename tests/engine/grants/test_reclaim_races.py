@@ -13,7 +13,7 @@ from flowfabric.engine.grants.issue_reclaim_grant import issue_reclaim_grant
 from flowfabric.engine.grants.reclaim_execution import GrantNotFound, reclaim_execution
 from flowfabric.engine.grants.reclaimable import NotReclaimable
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lease import Lease
@@ -71,7 +71,7 @@ async def test_a_holder_that_comes_second_has_lost_the_execution(
     first, second = await another(), await another()
     async with first.transaction():
         task = await reclaim_execution(first, promised.execution_id, **RECLAIM)
-        assert isinstance(task, ClaimedByName)
+        assert isinstance(task, ClaimedById)
         # By its own clock the holder is in time.
         await clock.advance(-2)
         call: Any = (
@@ -125,7 +125,7 @@ async def test_a_sweep_that_comes_first_leaves_it_reclaimable(
         assert await expire_leases(first, limit=10) == 1
         waiting = await given.blocked(db, second, reclaim_it(second, promised.execution_id))
 
-    assert isinstance(await waiting, ClaimedByName)
+    assert isinstance(await waiting, ClaimedById)
     assert [event for event, _ in await given.lease_events(db, promised.execution_id)] == [
         "acquired",
         "expired",
@@ -203,7 +203,7 @@ async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
 
     answers = await asyncio.gather(*(reclaim(number) for number in range(8)))
 
-    [held] = [answer for answer in answers if isinstance(answer, ClaimedByName)]
+    [held] = [answer for answer in answers if isinstance(answer, ClaimedById)]
     stored = await given.row(db, execution_id)
     assert (stored["lease_id"], stored["lease_reclaim_count"]) == (held.lease.lease_id, 1)
     assert [event for event, _ in await given.lease_events(db, execution_id)] == [

@@ -11,6 +11,7 @@ from flowfabric.engine.grants.verify_grant import VerifiedGrant, verify_grant
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.errors import InvalidGrant
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import epoch_ms, instant
 from flowfabric.states import GrantKind
 from flowfabric.testing import Clock
 from tests import given
@@ -38,7 +39,7 @@ def altered(grant: ClaimGrant, **parts: Any) -> ClaimGrant:
     return msgspec.structs.replace(
         grant,
         execution_id=key.execution_id,
-        expires_at_ms=key.expires_at_ms,
+        expires_at=instant(key.expires_at_ms),
         grant_key=key.text,
     )
 
@@ -70,7 +71,7 @@ async def test_a_reclaim_grant_is_verified_as_one(db: Connection, clock: Clock) 
     "change",
     [
         {"grant_key": "pg:nonsense"},
-        {"expires_at_ms": 1},
+        {"expires_at": instant(1)},
         {"execution_id": ExecutionId.mint()},
     ],
     ids=["unreadable", "another time", "another execution"],
@@ -82,7 +83,7 @@ async def test_a_key_that_cannot_be_is_malformed(db: Connection, change: dict[st
 
 
 async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: Clock) -> None:
-    grant = await granted.claim_granted(db, await given.created(db), grant_ttl_ms=5000)
+    grant = await granted.claim_granted(db, await given.created(db), grant_ttl=5)
     await clock.advance(4.999)
     await verify_grant(db, grant)
     await clock.advance(0.001)
@@ -93,7 +94,7 @@ async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: 
 async def test_that_it_is_over_is_said_before_anything_about_its_key(
     db: Connection, clock: Clock
 ) -> None:
-    grant = await granted.claim_granted(db, await given.created(db), grant_ttl_ms=5000)
+    grant = await granted.claim_granted(db, await given.created(db), grant_ttl=5)
     await clock.advance(5)
 
     assert await fault(db, altered(grant, kid="k9")) == "grant_expired"
@@ -105,13 +106,13 @@ async def test_a_key_that_nobody_knows_does_not_verify(db: Connection) -> None:
     assert await fault(db, altered(grant, kid="k9")) == "grant_unknown_kid"
 
 
-@pytest.mark.parametrize("grace_ms", [0, 4000])
+@pytest.mark.parametrize("grace", [0, 4])
 async def test_what_a_retired_key_signed_counts_to_the_last_millisecond_of_its_grace(
-    db: Connection, clock: Clock, grace_ms: int
+    db: Connection, clock: Clock, grace: float
 ) -> None:
     grant = await granted.claim_granted(db, await given.created(db))
-    await rotate(db, "k2", "aa", grace_ms=grace_ms)
-    await clock.advance(grace_ms / 1000)
+    await rotate(db, "k2", "aa", grace=grace)
+    await clock.advance(grace)
     await verify_grant(db, grant)
     await clock.advance(0.001)
 
@@ -134,7 +135,7 @@ async def test_a_key_that_was_never_given_out_is_unknown(
     grant = await granted.claim_granted(db, await given.created(db))
     parts = {
         "signature": "0" * 64,
-        "expires_at_ms": grant.expires_at_ms + 1,
+        "expires_at_ms": epoch_ms(grant.expires_at) + 1,
         "execution_id": ExecutionId(grant.execution_id.partition_key, ExecutionId.mint().uuid),
     }
 

@@ -8,8 +8,8 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.apply_dependency_to_child import (
-    AlreadyApplied,
-    Applied,
+    EdgeAlreadyApplied,
+    EdgeApplied,
     apply_dependency_to_child,
 )
 from flowfabric.engine.lifecycle.block_execution import (
@@ -46,7 +46,7 @@ async def test_the_downstream_waits_for_the_upstream(
 
     answer = await flow.apply("a>d")
 
-    assert answer == Applied(edge_id=edge_id, unsatisfied_count=1)
+    assert answer == EdgeApplied(edge_id=edge_id, unsatisfied_count=1)
     assert await given.vector(db, flow["d"]) == (
         "runnable",
         "blocked_by_dependencies",
@@ -75,7 +75,11 @@ async def test_each_edge_adds_to_what_is_open(ff_engine: Engine) -> None:
 
     answers = [await flow.apply(arrow) for arrow in ("c>d", "a>d", "b>d")]
 
-    assert [isinstance(each, Applied) and each.unsatisfied_count for each in answers] == [1, 2, 3]
+    assert [isinstance(each, EdgeApplied) and each.unsatisfied_count for each in answers] == [
+        1,
+        2,
+        3,
+    ]
     assert await flow.group("d") == "0/0/0/3 pending"
 
 
@@ -87,7 +91,7 @@ async def test_the_same_again_changes_nothing(
     before = await given.everything(db)
     await clock.advance(5)
 
-    assert await flow.apply("a>d") == AlreadyApplied(edge_id=flow.edge_ids["a>d"])
+    assert await flow.apply("a>d") == EdgeAlreadyApplied(edge_id=flow.edge_ids["a>d"])
 
     assert await given.everything(db) == before
 
@@ -124,7 +128,7 @@ async def test_endpoints_that_are_given_must_be_those_of_the_edge(
         flow.flow_id, edge_id, upstream=flow["a"], downstream=flow["d"]
     )
 
-    assert answer == Applied(edge_id=edge_id, unsatisfied_count=1)
+    assert answer == EdgeApplied(edge_id=edge_id, unsatisfied_count=1)
 
 
 async def test_wrong_endpoints_are_refused_of_an_applied_edge_too(
@@ -147,7 +151,7 @@ async def test_a_cancelled_flow_is_not_gated_any_more(db: Connection, ff_engine:
     error = await refused(db, flow, flow.edge_ids["b>d"])
     assert (error.code, error.http_status) == ("flow_already_terminal", 409)
 
-    assert await flow.apply("a>d") == AlreadyApplied(edge_id=flow.edge_ids["a>d"])
+    assert await flow.apply("a>d") == EdgeAlreadyApplied(edge_id=flow.edge_ids["a>d"])
 
 
 @pytest.mark.parametrize("letter", list("SFCEK"))
@@ -368,14 +372,14 @@ async def test_an_edge_that_waits_for_an_end_hears_of_it(
     [lease] = await flow.claim("a")
     builder, worker = await another(), await another()
 
-    async def apply() -> Applied | AlreadyApplied:
+    async def apply() -> EdgeApplied | EdgeAlreadyApplied:
         async with builder.transaction():
             return await apply_dependency_to_child(builder, flow.flow_id, flow.edge_ids["a>d"])
 
     async with worker.transaction():
         await complete(worker, [Completion(lease)])
         applying = await given.blocked(db, builder, apply())
-    assert await applying == Applied(edge_id=flow.edge_ids["a>d"], unsatisfied_count=0)
+    assert await applying == EdgeApplied(edge_id=flow.edge_ids["a>d"], unsatisfied_count=0)
 
     assert await flow.group("d") == "1/0/0/0 satisfied"
     await flow.carry_all()

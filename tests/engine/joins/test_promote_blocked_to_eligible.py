@@ -8,7 +8,7 @@ from flowfabric.engine.flows.cancel_flow_header import cancel_flow_header
 from flowfabric.engine.joins.apply_dependency_to_child import apply_dependency_to_child
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions
 from flowfabric.engine.joins.promote_blocked_to_eligible import (
-    Promoted,
+    MemberPromoted,
     promote_blocked_to_eligible,
 )
 from flowfabric.errors import (
@@ -42,7 +42,7 @@ async def test_one_that_was_held_and_has_no_edge_can_be_claimed(
 ) -> None:
     held = await given.created(db, hold=True)
 
-    assert await ff_engine.promote_blocked_to_eligible(held) == Promoted(execution_id=held)
+    assert await ff_engine.promote_blocked_to_eligible(held) == MemberPromoted(execution_id=held)
 
     assert await given.standing(db, held) == (
         "runnable/eligible_now/waiting_for_worker/none/pending_first_attempt → waiting"
@@ -204,7 +204,7 @@ async def test_one_that_its_cancelled_flow_has_only_listed_is_refused_too(
 # Beside others.
 
 
-async def promoted(conn: Connection, execution_id: ExecutionId) -> Promoted:
+async def promoted(conn: Connection, execution_id: ExecutionId) -> MemberPromoted:
     async with conn.transaction():
         return await promote_blocked_to_eligible(conn, execution_id)
 

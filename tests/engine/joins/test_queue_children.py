@@ -90,7 +90,7 @@ async def test_a_success_leaves_children_alone(ff_engine: Engine, db: Connection
 async def test_an_attempt_that_is_tried_again_leaves_children_alone(
     ff_engine: Engine, db: Connection
 ) -> None:
-    at_once = given.retrying(3, backoff=FixedBackoff(delay_ms=0))
+    at_once = given.retrying(3, backoff=FixedBackoff(delay=0))
     family = await parents.parent(ff_engine, db, policy=at_once)
     await family.spawn("ab")
 

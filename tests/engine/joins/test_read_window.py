@@ -5,7 +5,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.joins.read_window import Window
+from flowfabric.engine.joins.read_window import ChildWindow
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.errors import (
     FlowAlreadyTerminal,
@@ -55,7 +55,7 @@ async def window(family: Family, names: str) -> str:
 async def test_who_was_not_spawned_is_not_there(ff_engine: Engine, db: Connection) -> None:
     family = await parent(ff_engine, db)
 
-    assert await ff_engine.read_window(family.lease, waits(family, "abc")) == Window()
+    assert await ff_engine.read_window(family.lease, waits(family, "abc")) == ChildWindow()
     await spawned(family, "ab", of="abc")
 
     assert await window(family, "abc") == "ab running"

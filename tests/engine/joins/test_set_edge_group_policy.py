@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.joins.set_edge_group_policy import PolicySet, set_edge_group_policy
+from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet, set_edge_group_policy
 from flowfabric.errors import (
     EngineError,
     ExecutionNotInFlow,
@@ -50,7 +50,7 @@ async def test_the_policy_is_stored_and_nothing_else_changes(
         flow.flow_id, flow["d"], policy, expected_n=expected_n
     )
 
-    assert answer == PolicySet(downstream=flow["d"])
+    assert answer == JoinPolicySet(downstream=flow["d"])
     assert await stored(flow, "d") == (*kind_of(policy), expected_n)
     assert await flow.group("d") == "0/0/0/0 pending"
     assert await flow.revision() == 2
@@ -67,7 +67,7 @@ async def test_the_same_again_changes_nothing(db: Connection, ff_engine: Engine)
 
         again = await ff_engine.set_edge_group_policy(*call, expected_n=expected_n)
 
-        assert again == PolicySet(downstream=flow["d"], repeated=True)
+        assert again == JoinPolicySet(downstream=flow["d"], repeated=True)
         assert await given.everything(db) == before
 
 
@@ -91,7 +91,7 @@ async def test_another_policy_takes_its_place_until_there_is_an_edge(
         flow.flow_id, flow["d"], policy, expected_n=expected_n
     )
 
-    assert answer == PolicySet(downstream=flow["d"])
+    assert answer == JoinPolicySet(downstream=flow["d"])
     assert await stored(flow, "d") == (*kind_of(policy), expected_n)
 
 
@@ -126,7 +126,7 @@ async def test_edges_that_lead_away_fix_nothing(ff_engine: Engine) -> None:
 
     answer = await ff_engine.set_edge_group_policy(flow.flow_id, flow["a"], AnyOf())
 
-    assert answer == PolicySet(downstream=flow["a"])
+    assert answer == JoinPolicySet(downstream=flow["a"])
 
 
 async def test_each_check_comes_before_the_next(db: Connection, ff_engine: Engine) -> None:

@@ -184,7 +184,7 @@ async def test_the_same_wait_again_tells_how_it_stands(ff_engine: Engine, db: Co
 async def test_a_later_attempt_finds_the_children_of_an_earlier_one(
     ff_engine: Engine, db: Connection
 ) -> None:
-    at_once = given.retrying(3, backoff=FixedBackoff(delay_ms=0))
+    at_once = given.retrying(3, backoff=FixedBackoff(delay=0))
     family = await parents.parent(ff_engine, db, policy=at_once)
     await family.spawn("ab")
     [_] = await ff_engine.fail([parents.failing(family.lease)])

@@ -9,7 +9,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins import stage_dependency_edge as staging
-from flowfabric.engine.joins.stage_dependency_edge import Staged, stage_dependency_edge
+from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged, stage_dependency_edge
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
@@ -68,7 +68,7 @@ async def test_a_staged_edge_is_part_of_the_graph_and_gates_nothing(
         data_passing_ref="$.x",
     )
 
-    assert staged == Staged(edge_id=edge_id, new_graph_revision=4)
+    assert staged == EdgeStaged(edge_id=edge_id, new_graph_revision=4)
     row = await flow.flow()
     assert (row["node_count"], row["edge_count"], row["graph_revision"]) == (3, 1, 4)
     now = await clock.now_ms()
@@ -318,7 +318,7 @@ async def test_of_two_at_once_one_is_stale(
     flow = await empty(ff_engine, "a", "b", "c")
     first, second = await another(), await another()
 
-    async def stage(conn: Connection, up: str, down: str) -> Staged:
+    async def stage(conn: Connection, up: str, down: str) -> EdgeStaged:
         async with conn.transaction():
             return await stage_dependency_edge(
                 conn, flow.flow_id, new_uuid(), flow[up], flow[down], expected_graph_revision=3

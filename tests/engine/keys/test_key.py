@@ -56,7 +56,7 @@ async def test_a_retired_key_verifies_to_the_last_millisecond_of_its_grace(
     db: Connection, clock: Clock
 ) -> None:
     await seed_waitpoint_hmac_secret(db, "k1", A)
-    await rotate(db, "k2", B, grace_ms=1000)
+    await rotate(db, "k2", B, grace=1)
 
     assert await active_key(db) == Key("k2", bytes.fromhex(B))
     assert await verifying_key(db, "k1") == Key("k1", bytes.fromhex(A))

@@ -27,8 +27,8 @@ async def test_the_key_that_signs_is_named(db: Connection) -> None:
 async def test_retired_keys_are_listed_until_their_grace_ends(db: Connection, clock: Clock) -> None:
     await seed_waitpoint_hmac_secret(db, "k1", A)
     now = await clock.now()
-    await rotate(db, "k2", B, grace_ms=2000)
-    await rotate(db, "k3", C, grace_ms=1000)
+    await rotate(db, "k2", B, grace=2)
+    await rotate(db, "k3", C, grace=1)
     first = VerifyingKid(kid="k2", expires_at=now + timedelta(seconds=1))
     second = VerifyingKid(kid="k1", expires_at=now + timedelta(seconds=2))
     before = await given.everything(db)

@@ -7,8 +7,8 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.keys.key import Key, active_key
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import (
-    AlreadySeeded,
-    Seeded,
+    KeyAlreadySeeded,
+    KeySeeded,
     seed_waitpoint_hmac_secret,
 )
 from flowfabric.errors import ValidationError
@@ -21,7 +21,7 @@ A, B = "a1" * 32, "b2" * 32
 
 
 async def test_the_first_seed_is_stored_and_signs(db: Connection, clock: Clock) -> None:
-    assert await seed_waitpoint_hmac_secret(db, "k1", A) == Seeded(kid="k1")
+    assert await seed_waitpoint_hmac_secret(db, "k1", A) == KeySeeded(kid="k1")
 
     assert await active_key(db) == Key("k1", bytes.fromhex(A))
     [row] = await db.fetch("SELECT * FROM ff.waitpoint_hmac")
@@ -43,18 +43,18 @@ async def test_a_second_seed_says_whether_it_is_the_same_and_writes_nothing(
 
     answer = await seed_waitpoint_hmac_secret(db, "k1", secret)
 
-    assert answer == AlreadySeeded(kid="k1", same_secret=same)
+    assert answer == KeyAlreadySeeded(kid="k1", same_secret=same)
     assert await given.everything(db) == before
 
 
 async def test_a_key_that_was_rotated_away_is_still_seeded(db: Connection, clock: Clock) -> None:
     await seed_waitpoint_hmac_secret(db, "k1", A)
-    await rotate(db, "k2", B, grace_ms=1000)
+    await rotate(db, "k2", B, grace=1)
     before = await given.everything(db)
 
     for _ in range(2):
         answer = await seed_waitpoint_hmac_secret(db, "k1", A)
-        assert answer == AlreadySeeded(kid="k1", same_secret=True)
+        assert answer == KeyAlreadySeeded(kid="k1", same_secret=True)
         await clock.advance(2)
 
     assert await given.everything(db) == before
@@ -101,10 +101,10 @@ async def test_of_two_boots_at_once_one_seeds_and_the_other_hears_of_it(
 ) -> None:
     first, second = await another(), await another()
     async with first.transaction():
-        assert await seed_waitpoint_hmac_secret(first, "k1", A) == Seeded(kid="k1")
+        assert await seed_waitpoint_hmac_secret(first, "k1", A) == KeySeeded(kid="k1")
         waiting = await given.blocked(db, second, seed_waitpoint_hmac_secret(second, "k1", A))
 
-    assert await waiting == AlreadySeeded(kid="k1", same_secret=True)
+    assert await waiting == KeyAlreadySeeded(kid="k1", same_secret=True)
 
 
 async def test_of_two_boots_with_different_keys_one_is_refused(

@@ -174,7 +174,7 @@ async def test_the_same_key_again_is_a_duplicate(db: Connection, state: str) -> 
 async def test_a_key_whose_window_is_over_is_new_work(
     db: Connection, clock: Clock, state: str
 ) -> None:
-    short = ExecutionPolicy(dedup_window_ms=5000)
+    short = ExecutionPolicy(dedup_window=5)
     await given.created(db, idempotency_key="order-7", policy=short)
     await clock.advance(5)
     await set_lane_state(db, "default", state)

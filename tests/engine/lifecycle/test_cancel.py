@@ -67,7 +67,7 @@ async def test_a_reason_is_made_storable(db: Connection) -> None:
 
 
 async def test_a_cancelled_retry_leaves_the_earlier_attempt_as_it_was(db: Connection) -> None:
-    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay_ms=0)))
+    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay=0)))
     await fail(db, [Failure(lease=lease, reason="boom")])
     [retry] = await claim(db, given.WORKER, ttl=30)
 

@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.lifecycle.change_priority import Changed, change_priority
+from flowfabric.engine.lifecycle.change_priority import PriorityChanged, change_priority
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.errors import ExecutionNotEligible, NotFound, ValidationError
 from flowfabric.ids import ExecutionId
@@ -33,7 +33,7 @@ async def test_what_is_raised_is_claimed_first(db: Connection, clock: Clock) -> 
 
     answer = await change_priority(db, second, 7)
 
-    assert answer == Changed(execution_id=second, priority=7)
+    assert answer == PriorityChanged(execution_id=second, priority=7)
     stored = await given.row(db, second)
     assert (stored["priority"], stored["last_mutation_at_ms"]) == (7, await clock.now_ms())
     [task] = await claim(db, given.WORKER, ttl=30)

@@ -19,7 +19,7 @@ from flowfabric.testing import Clock
 from tests import given
 
 ACTIVE = "active/not_applicable/none/none/running_attempt → active"
-AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay_ms=0))
+AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay=0))
 
 
 async def test_a_claimed_execution_is_active_and_leased(db: Connection, clock: Clock) -> None:
@@ -56,7 +56,7 @@ async def test_a_claimed_execution_is_active_and_leased(db: Connection, clock: C
 
 
 async def test_a_claim_answers_what_is_needed_to_run(db: Connection, clock: Clock) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=2500))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=2.5))
     execution_id = await given.created(
         db,
         input_payload=b"in",
@@ -252,7 +252,7 @@ async def test_started_at_is_the_first_claim_for_ever(db: Connection, clock: Clo
 
 
 async def test_the_attempts_time_counts_from_each_claim(db: Connection, clock: Clock) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=60_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=60))
     lease = await given.claimed(db, policy=policy)
     stored = await given.row(db, lease.execution_id)
     assert stored["attempt_timeout_at_ms"] == await clock.now_ms() + 60_000

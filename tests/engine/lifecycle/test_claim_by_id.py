@@ -9,7 +9,7 @@ from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
 from flowfabric.db.waiter import register
 from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
-from flowfabric.engine.lifecycle.lease import HandleKind
+from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.errors import LeaseConflict
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
@@ -42,13 +42,13 @@ async def test_what_somebody_moved_since_is_left_alone(db: Connection, state: st
                 execution_id,
                 TAKER,
                 lease_epoch=epoch + (state == "waiting"),
-                kind=HandleKind.FRESH,
+                kind=LeaseHandleKind.FRESH,
             )
 
 
 async def test_what_does_not_exist_cannot_be_taken(db: Connection) -> None:
     with pytest.raises(LeaseConflict):
-        await claim_by_id(db, ExecutionId.mint(), TAKER, lease_epoch=0, kind=HandleKind.FRESH)
+        await claim_by_id(db, ExecutionId.mint(), TAKER, lease_epoch=0, kind=LeaseHandleKind.FRESH)
 
 
 async def test_every_grant_of_it_is_used_up_and_no_other(db: Connection, clock: Clock) -> None:
@@ -59,7 +59,7 @@ async def test_every_grant_of_it_is_used_up_and_no_other(db: Connection, clock: 
     await clock.advance(10)
     await granted.claim_granted(db, execution_id)
 
-    await claim_by_id(db, execution_id, TAKER, lease_epoch=0, kind=HandleKind.FRESH)
+    await claim_by_id(db, execution_id, TAKER, lease_epoch=0, kind=LeaseHandleKind.FRESH)
 
     assert [grant["execution_id"] for grant in await granted.grants(db)] == [other.uuid]
 
@@ -67,7 +67,7 @@ async def test_every_grant_of_it_is_used_up_and_no_other(db: Connection, clock: 
 async def test_the_event_tells_who_holds_what(db: Connection, clock: Clock) -> None:
     execution_id = await given.created(db, tags={"cairn.instance_id": "i-1"})
 
-    task = await claim_by_id(db, execution_id, TAKER, lease_epoch=0, kind=HandleKind.FRESH)
+    task = await claim_by_id(db, execution_id, TAKER, lease_epoch=0, kind=LeaseHandleKind.FRESH)
 
     [event] = await given.lease_history(db, execution_id)
     assert event == event | {
@@ -91,7 +91,7 @@ async def test_whoever_follows_leases_is_woken(
     listener, ear = await another(), Ear(db)
     await listener.add_listener(CHANNEL, ear.hear)
 
-    await claim_by_id(db, execution_id, TAKER, lease_epoch=0, kind=HandleKind.FRESH)
+    await claim_by_id(db, execution_id, TAKER, lease_epoch=0, kind=LeaseHandleKind.FRESH)
 
     assert await ear.heard() == ["lease"]
     await listener.remove_listener(CHANNEL, ear.hear)

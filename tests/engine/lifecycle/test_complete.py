@@ -108,7 +108,7 @@ async def test_a_result_may_be_nothing_or_empty_or_binary(db: Connection) -> Non
 async def test_the_last_attempts_result_counts_and_earlier_failures_are_forgotten(
     db: Connection,
 ) -> None:
-    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay_ms=0)))
+    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay=0)))
     await fail(db, [Failure(lease=lease, reason="boom")])
     [retry] = await claim(db, given.WORKER, ttl=30)
 

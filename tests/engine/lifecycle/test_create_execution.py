@@ -136,7 +136,7 @@ async def test_a_deadline_comes_from_the_argument_before_the_policy(
     db: Connection, clock: Clock
 ) -> None:
     now = await clock.now_ms()
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(execution_deadline_ms=9000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(execution_deadline=9))
 
     expected = {
         await given.created(db): None,

@@ -77,7 +77,7 @@ async def test_a_key_is_free_again_exactly_when_its_window_ends(
 
 
 async def test_the_policy_says_how_long_a_key_lives(db: Connection, clock: Clock) -> None:
-    policy = ExecutionPolicy(dedup_window_ms=5000)
+    policy = ExecutionPolicy(dedup_window=5)
     first = await given.created(db, idempotency_key="order-7", policy=policy)
     await clock.advance(4.999)
     [inside] = await create_execution(db, [given.new(idempotency_key="order-7", policy=policy)])

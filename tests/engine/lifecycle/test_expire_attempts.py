@@ -24,7 +24,7 @@ Another = Callable[[], Awaitable[Connection]]
 def limited(max_retries: int | None = None, **fields: object) -> ExecutionPolicy:
     """Ten seconds an attempt."""
     return ExecutionPolicy(
-        timeout_policy=TimeoutPolicy(attempt_timeout_ms=10_000),
+        timeout_policy=TimeoutPolicy(attempt_timeout=10),
         retry_policy=None
         if max_retries is None
         else RetryPolicy(max_retries=max_retries, **fields),  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ async def test_without_retries_left_the_execution_expires(
 
 
 async def test_a_retry_without_delay_is_claimable_at_once(db: Connection, clock: Clock) -> None:
-    policy = limited(1, backoff=FixedBackoff(delay_ms=0))
+    policy = limited(1, backoff=FixedBackoff(delay=0))
     lease = await given.claimed(db, ttl=60, policy=policy)
     await clock.advance(10)
 

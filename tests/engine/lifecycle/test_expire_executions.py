@@ -87,7 +87,7 @@ async def test_every_way_of_waiting_ends_at_the_deadline(
         lease = await given.claimed(db, deadline=60, policy=given.retrying())
         execution_id = lease.execution_id
         if way == "retry":
-            await fail(db, [Failure(lease=lease, reason="boom", retry_after_ms=3_600_000)])
+            await fail(db, [Failure(lease=lease, reason="boom", retry_after=3600)])
         else:
             await release(db, [lease])
     told = await given.lease_events(db, execution_id)
@@ -104,7 +104,7 @@ async def test_every_way_of_waiting_ends_at_the_deadline(
 
 
 async def test_the_policys_deadline_counts_from_the_creation(db: Connection, clock: Clock) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(execution_deadline_ms=60_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(execution_deadline=60))
     lease = await given.claimed(db, policy=policy, ttl=3600)
     await clock.advance(30)
     await release(db, [lease])

@@ -36,16 +36,16 @@ async def delays(db: Connection, clock: Clock, policy: ExecutionPolicy, count: i
     [
         ({}, [1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]),
         ({"backoff": FixedBackoff()}, [1000] * 4),
-        ({"backoff": FixedBackoff(delay_ms=250)}, [250] * 4),
+        ({"backoff": FixedBackoff(delay=0.25)}, [250] * 4),
         (
-            {"backoff": ExponentialBackoff(initial_delay_ms=100, multiplier=3, max_delay_ms=2000)},
+            {"backoff": ExponentialBackoff(initial_delay=0.1, multiplier=3, max_delay=2)},
             [100, 300, 900, 2000, 2000],
         ),
         (
-            {"backoff": ExponentialBackoff(initial_delay_ms=7, multiplier=1.5)},
+            {"backoff": ExponentialBackoff(initial_delay=0.007, multiplier=1.5)},
             [7, 10, 15, 23, 35],  # truncated
         ),
-        ({"backoff": ExponentialBackoff(initial_delay_ms=5000, max_delay_ms=100)}, [100, 100]),
+        ({"backoff": ExponentialBackoff(initial_delay=5, max_delay=0.1)}, [100, 100]),
         ({"backoff": ExponentialBackoff(multiplier=1)}, [1000] * 4),
     ],
 )
@@ -61,7 +61,7 @@ async def test_waits_grow_as_the_policy_says(
 async def test_the_wait_is_bounded_however_many_retries_there_were(
     db: Connection, retry_count: int
 ) -> None:
-    growing = ExponentialBackoff(initial_delay_ms=10**12, multiplier=1000, max_delay_ms=10**12)
+    growing = ExponentialBackoff(initial_delay=10**9, multiplier=1000, max_delay=10**9)
     policies = [given.retrying(), given.retrying(backoff=growing)]
 
     waits = [
@@ -101,7 +101,7 @@ async def test_what_a_stored_backoff_leaves_out_has_its_default(
 
 
 async def test_jitter_spreads_waits_between_half_and_whole(db: Connection, clock: Clock) -> None:
-    policy = given.retrying(backoff=ExponentialBackoff(initial_delay_ms=10_000, jitter=True))
+    policy = given.retrying(backoff=ExponentialBackoff(initial_delay=10, jitter=True))
     await create_execution(db, [given.new(policy=policy) for _ in range(200)])
     tasks = await claim(db, given.WORKER, ttl=30, limit=200)
 
@@ -193,7 +193,7 @@ async def test_only_listed_categories_are_tried_again(
 async def test_the_policy_of_the_creation_is_the_policy_of_every_attempt(
     db: Connection, clock: Clock
 ) -> None:
-    policy = given.retrying(1, backoff=FixedBackoff(delay_ms=5))
+    policy = given.retrying(1, backoff=FixedBackoff(delay=0.005))
     execution_id = await given.created(db, policy=policy, idempotency_key="k")
     await create_execution(db, [given.new(policy=given.retrying(9), idempotency_key="k")])
     [task] = await claim(db, given.WORKER, ttl=30)

@@ -31,7 +31,7 @@ from tests.engine.lifecycle.fenced import OPERATIONS, Operation, each, each_lett
 
 Another = Callable[[], Awaitable[Connection]]
 BATCHES = [op for name, op in OPERATIONS.items() if name != "progress"]
-AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay_ms=0))
+AT_ONCE = given.retrying(9, backoff=FixedBackoff(delay=0))
 
 
 def altered(lease: Lease, **fields: object) -> Lease:

@@ -27,7 +27,7 @@ WRONG = {
 async def test_a_lease_that_is_wrong_in_one_part_writes_nothing(
     db: Connection, operation: Operation, wrong: dict[str, object]
 ) -> None:
-    policy = given.retrying(9, backoff=FixedBackoff(delay_ms=0))
+    policy = given.retrying(9, backoff=FixedBackoff(delay=0))
     first = await given.claimed(db, policy=policy)
     await fail(db, [Failure(lease=first, reason="again")])
     [held] = await claim(db, given.WORKER, ttl=30)

@@ -25,11 +25,11 @@ from tests.engine.lifecycle.fenced import OPERATIONS
 
 POLICIES = [
     None,
-    given.retrying(2, backoff=FixedBackoff(delay_ms=0)),
+    given.retrying(2, backoff=FixedBackoff(delay=0)),
     given.retrying(1),
     ExecutionPolicy(max_reclaim_count=1),
     ExecutionPolicy(
-        timeout_policy=TimeoutPolicy(attempt_timeout_ms=20_000),
+        timeout_policy=TimeoutPolicy(attempt_timeout=20),
         retry_policy=RetryPolicy(max_retries=1),
     ),
 ]

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowfabric.engine.lifecycle.lease import Handle, HandleKind, Lease, fence_columns
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind, fence_columns
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
+from flowfabric.stored_policy import MAX_MS
 
-HANDLE = Handle(
+HANDLE = LeaseHandle(
     lease=Lease(
         ExecutionId.parse("{fp:7}:550e8400-e29b-41d4-a716-446655440000"),
         0,
@@ -23,7 +24,7 @@ HANDLE = Handle(
         UUID("22222222-2222-2222-2222-222222222222"),
     ),
     attempt_id=UUID("11111111-1111-1111-1111-111111111111"),
-    lease_ttl_ms=30_000,
+    lease_ttl=30,
     lane_id="default",
     worker_instance_id="w-1",
 )
@@ -32,12 +33,12 @@ BYTES = HANDLE.encode()
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 handles = st.builds(
-    Handle,
+    LeaseHandle,
     lease=st.builds(
         Lease, st.builds(ExecutionId, st.integers(0, 255), st.uuids()), u32, u64, st.uuids()
     ),
     attempt_id=st.uuids(),
-    lease_ttl_ms=u64,
+    lease_ttl=st.integers(0, MAX_MS).map(lambda ms: ms / 1000),
     lane_id=st.text(max_size=64),
     worker_instance_id=st.text(max_size=64),
 )
@@ -45,7 +46,7 @@ handles = st.builds(
 
 def fault(data: bytes) -> str:
     with pytest.raises(ValidationError) as error:
-        Handle.decode(data)
+        LeaseHandle.decode(data)
     return error.value.code
 
 
@@ -58,8 +59,8 @@ def test_a_handle_is_written_as_in_the_vector() -> None:
 
 
 @given(handles)
-def test_a_handle_reads_back_as_it_was_written(handle: Handle) -> None:
-    assert Handle.decode(handle.encode()) == handle
+def test_a_handle_reads_back_as_it_was_written(handle: LeaseHandle) -> None:
+    assert LeaseHandle.decode(handle.encode()) == handle
 
 
 @pytest.mark.parametrize("length", range(len(BYTES)))
@@ -114,7 +115,7 @@ def test_a_handle_into_a_partition_that_does_not_exist_is_corrupt() -> None:
 @given(st.one_of(st.binary(max_size=200), st.binary(max_size=200).map(lambda end: BYTES[:3] + end)))
 def test_any_bytes_are_a_handle_or_refused(data: bytes) -> None:
     try:
-        told = Handle.decode(data).encode()
+        told = LeaseHandle.decode(data).encode()
     except ValidationError as error:
         told = error.code.encode()
 
@@ -129,7 +130,7 @@ def test_a_lease_knows_the_name_of_its_attempt() -> None:
 
 
 def test_a_lease_becomes_a_handle() -> None:
-    handle = HANDLE.lease.handle(lease_ttl_ms=30_000, lane_id="default", worker_instance_id="w-1")
+    handle = HANDLE.lease.handle(lease_ttl=30, lane_id="default", worker_instance_id="w-1")
 
     assert handle.attempt_id == HANDLE.lease.attempt_id
     assert len(handle.encode()) == 168
@@ -137,7 +138,7 @@ def test_a_lease_becomes_a_handle() -> None:
 
 
 def test_a_handle_is_of_one_of_four_kinds() -> None:
-    assert list(HandleKind) == ["fresh", "resumed", "suspended", "reclaimed"]
+    assert list(LeaseHandleKind) == ["fresh", "resumed", "suspended", "reclaimed"]
 
 
 def test_leases_become_parallel_arrays() -> None:

@@ -8,10 +8,10 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
-    AlreadySatisfied,
     Lapsing,
-    MarkedExpired,
-    NotDue,
+    LeaseMarkedExpired,
+    LeaseNotExpired,
+    NotExpiredReason,
     mark_lease_expired_if_due,
     not_due,
 )
@@ -41,7 +41,7 @@ async def test_a_lease_that_ran_out_goes_back_as_a_sweep_would_take_it(
 
     answer = await mark_lease_expired_if_due(db, marked.execution_id)
 
-    assert answer == MarkedExpired(
+    assert answer == LeaseMarkedExpired(
         execution_id=marked.execution_id, public_state=PublicState.WAITING
     )
     assert await given.standing(db, marked.execution_id) == BACK
@@ -76,7 +76,9 @@ async def test_at_the_cap_of_its_policy_it_ends(db: Connection, clock: Clock) ->
 
     answer = await mark_lease_expired_if_due(db, lease.execution_id)
 
-    assert answer == MarkedExpired(execution_id=lease.execution_id, public_state=PublicState.FAILED)
+    assert answer == LeaseMarkedExpired(
+        execution_id=lease.execution_id, public_state=PublicState.FAILED
+    )
     assert await given.standing(db, lease.execution_id) == FAILED
     stored = await given.row(db, lease.execution_id)
     assert (stored["failure_reason"], stored["failure_category"]) == (
@@ -100,8 +102,8 @@ async def test_a_cap_that_is_given_counts_instead_of_the_policys(
 async def test_an_execution_that_does_not_exist_is_no_error(db: Connection) -> None:
     execution_id = ExecutionId.mint()
 
-    assert await mark_lease_expired_if_due(db, execution_id) == AlreadySatisfied(
-        execution_id=execution_id, reason=NotDue.EXECUTION_NOT_FOUND
+    assert await mark_lease_expired_if_due(db, execution_id) == LeaseNotExpired(
+        execution_id=execution_id, reason=NotExpiredReason.EXECUTION_NOT_FOUND
     )
 
 
@@ -113,8 +115,8 @@ async def test_what_is_not_active_has_no_lease(db: Connection, clock: Clock, sta
     async with unchanged(db):
         answer = await mark_lease_expired_if_due(db, execution_id)
 
-    assert isinstance(answer, AlreadySatisfied)
-    assert answer.reason is NotDue.NOT_ACTIVE
+    assert isinstance(answer, LeaseNotExpired)
+    assert answer.reason is NotExpiredReason.NOT_ACTIVE
 
 
 async def test_a_lease_in_its_last_millisecond_is_left_alone(db: Connection, clock: Clock) -> None:
@@ -124,8 +126,8 @@ async def test_a_lease_in_its_last_millisecond_is_left_alone(db: Connection, clo
     async with unchanged(db):
         answer = await mark_lease_expired_if_due(db, lease.execution_id)
 
-    assert isinstance(answer, AlreadySatisfied)
-    assert answer.reason is NotDue.NOT_YET_EXPIRED
+    assert isinstance(answer, LeaseNotExpired)
+    assert answer.reason is NotExpiredReason.NOT_YET_EXPIRED
 
 
 async def test_a_second_call_finds_nothing_to_take_back(db: Connection, clock: Clock) -> None:
@@ -135,14 +137,14 @@ async def test_a_second_call_finds_nothing_to_take_back(db: Connection, clock: C
     async with unchanged(db):
         answer = await mark_lease_expired_if_due(db, lease.execution_id)
 
-    assert isinstance(answer, AlreadySatisfied)
-    assert answer.reason is NotDue.NOT_ACTIVE
+    assert isinstance(answer, LeaseNotExpired)
+    assert answer.reason is NotExpiredReason.NOT_ACTIVE
 
 
 def test_an_active_execution_that_nobody_owns_is_told_apart() -> None:
     """The schema does not let it come about."""
-    assert not_due(Lapsing("active", "unowned", True, False, False)) is NotDue.UNOWNED
-    assert [reason.value for reason in NotDue] == [
+    assert not_due(Lapsing("active", "unowned", True, False, False)) is NotExpiredReason.UNOWNED
+    assert [reason.value for reason in NotExpiredReason] == [
         "execution_not_found",
         "not_active",
         "unowned",
@@ -162,5 +164,5 @@ async def test_a_renewal_that_holds_the_row_saves_the_lease(
         waiting = await given.blocked(db, second, call)
 
     answer = await waiting
-    assert isinstance(answer, AlreadySatisfied)
-    assert answer.reason is NotDue.NOT_YET_EXPIRED
+    assert isinstance(answer, LeaseNotExpired)
+    assert answer.reason is NotExpiredReason.NOT_YET_EXPIRED

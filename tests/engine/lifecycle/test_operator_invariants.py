@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.block_execution import (
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.replay_execution import replay_execution
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, revoke_lease
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, revoke_lease
 from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention
@@ -70,7 +70,7 @@ class Operated(Walk):
             answer: Any = await CONTROLS[name](self.db, execution_id)
         except FlowFabricError as error:
             answer = error
-        refused = isinstance(answer, FlowFabricError | AlreadySatisfied)
+        refused = isinstance(answer, FlowFabricError | LeaseNotRevoked)
         if refused or getattr(answer, "repeated", False):
             assert await given.everything(self.db) == before
         else:

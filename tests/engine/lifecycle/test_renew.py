@@ -75,7 +75,7 @@ async def test_a_lease_that_ran_out_cannot_be_brought_back(db: Connection, clock
 
 
 async def test_a_renewal_does_not_move_the_attempts_timeout(db: Connection, clock: Clock) -> None:
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=60_000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=60))
     lease = await given.claimed(db, policy=policy)
     timeout = await clock.now_ms() + 60_000
     await clock.advance(5)

@@ -85,7 +85,7 @@ async def test_a_retry_again_answers_the_stored_moment(db: Connection, clock: Cl
     await clock.advance(0.5)
     before = await given.everything(db)
 
-    [again] = await fail(db, [Failure(lease=lease, reason="boom", retry_after_ms=99_000)])
+    [again] = await fail(db, [Failure(lease=lease, reason="boom", retry_after=99)])
 
     assert isinstance(first, RetryScheduled)
     assert first.delay_until is not None
@@ -95,7 +95,7 @@ async def test_a_retry_again_answers_the_stored_moment(db: Connection, clock: Cl
 
 
 async def test_a_retry_that_is_due_at_once_is_answered_again(db: Connection) -> None:
-    policy = given.retrying(backoff=FixedBackoff(delay_ms=0))
+    policy = given.retrying(backoff=FixedBackoff(delay=0))
     lease = await given.claimed(db, policy=policy)
     [first] = await fail(db, [Failure(lease=lease, reason="boom")])
 
@@ -124,7 +124,7 @@ async def test_a_retry_that_was_promoted_is_answered_again(db: Connection, clock
 
 
 async def test_a_retry_that_runs_already_is_somebody_elses(db: Connection) -> None:
-    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay_ms=0)))
+    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay=0)))
     await fail(db, [Failure(lease=lease, reason="boom")])
     await claim(db, given.OTHER, ttl=30)
     before = await given.everything(db)

@@ -165,7 +165,7 @@ async def test_its_last_attempt_is_made_again_under_the_same_index(db: Connectio
 
 
 async def test_earlier_attempts_stay_in_the_ledger(db: Connection, clock: Clock) -> None:
-    policy = given.retrying(1, backoff=FixedBackoff(delay_ms=0))
+    policy = given.retrying(1, backoff=FixedBackoff(delay=0))
     lease = await given.claimed(db, policy=policy)
     await fail(db, [Failure(lease=lease, reason="first")])
     [task] = await claim(db, given.WORKER, ttl=30)
@@ -180,7 +180,7 @@ async def test_earlier_attempts_stay_in_the_ledger(db: Connection, clock: Clock)
 
 
 async def test_it_has_all_its_retries_again(db: Connection) -> None:
-    policy = given.retrying(1, backoff=FixedBackoff(delay_ms=0))
+    policy = given.retrying(1, backoff=FixedBackoff(delay=0))
     lease = await given.claimed(db, policy=policy)
     await fail(db, [Failure(lease=lease, reason="first")])
     [task] = await claim(db, given.WORKER, ttl=30)

@@ -13,7 +13,12 @@ from flowfabric.engine.executions.describe_execution import describe_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied, Kept, Revoked, revoke_lease
+from flowfabric.engine.lifecycle.revoke_lease import (
+    LeaseNotRevoked,
+    LeaseRevoked,
+    NotRevokedReason,
+    revoke_lease,
+)
 from flowfabric.errors import ExecutionNotActive, NotFound, StaleLease, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
@@ -44,7 +49,7 @@ async def test_what_is_held_is_claimable_again(db: Connection, clock: Clock) -> 
 
     answer = await revoke_lease(db, lease.execution_id, reason="stuck")
 
-    assert answer == Revoked(
+    assert answer == LeaseRevoked(
         execution_id=lease.execution_id,
         lease_id=lease.lease_id,
         lease_epoch=lease.lease_epoch + 1,
@@ -170,7 +175,9 @@ async def test_what_nobody_holds_is_left_as_it_is(db: Connection, clock: Clock, 
 
     answer = await revoke_lease(db, execution_id, reason="no")
 
-    assert answer == AlreadySatisfied(execution_id=execution_id, reason=Kept.NO_ACTIVE_LEASE)
+    assert answer == LeaseNotRevoked(
+        execution_id=execution_id, reason=NotRevokedReason.NO_ACTIVE_LEASE
+    )
     assert await given.everything(db) == before
 
 
@@ -183,7 +190,9 @@ async def test_a_second_call_finds_nothing_to_revoke(db: Connection) -> None:
         db, lease.execution_id, reason="stuck", expected_lease_id=lease.lease_id
     )
 
-    assert again == AlreadySatisfied(execution_id=lease.execution_id, reason=Kept.NO_ACTIVE_LEASE)
+    assert again == LeaseNotRevoked(
+        execution_id=lease.execution_id, reason=NotRevokedReason.NO_ACTIVE_LEASE
+    )
     assert await given.everything(db) == before
 
 
@@ -199,29 +208,32 @@ def meant(lease: Any, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"worker_instance_id": "w-2"}, Kept.DIFFERENT_WORKER_INSTANCE_ID),
-        ({"expected_lease_id": UUID(int=1)}, Kept.LEASE_ID_MISMATCH),
-        ({"expected_lease_epoch": 9}, Kept.EPOCH_MOVED),
+        ({"worker_instance_id": "w-2"}, NotRevokedReason.DIFFERENT_WORKER_INSTANCE_ID),
+        ({"expected_lease_id": UUID(int=1)}, NotRevokedReason.LEASE_ID_MISMATCH),
+        ({"expected_lease_epoch": 9}, NotRevokedReason.EPOCH_MOVED),
         (
             {
                 "worker_instance_id": "w-2",
                 "expected_lease_id": UUID(int=1),
                 "expected_lease_epoch": 9,
             },
-            Kept.DIFFERENT_WORKER_INSTANCE_ID,
+            NotRevokedReason.DIFFERENT_WORKER_INSTANCE_ID,
         ),
-        ({"expected_lease_id": UUID(int=1), "expected_lease_epoch": 9}, Kept.LEASE_ID_MISMATCH),
+        (
+            {"expected_lease_id": UUID(int=1), "expected_lease_epoch": 9},
+            NotRevokedReason.LEASE_ID_MISMATCH,
+        ),
     ],
 )
 async def test_a_lease_that_was_not_meant_stays_and_the_first_difference_is_told(
-    db: Connection, changes: dict[str, Any], reason: Kept
+    db: Connection, changes: dict[str, Any], reason: NotRevokedReason
 ) -> None:
     lease = await given.claimed(db)
     before = await given.everything(db)
 
     answer = await revoke_lease(db, lease.execution_id, reason="no", **meant(lease, **changes))
 
-    assert answer == AlreadySatisfied(execution_id=lease.execution_id, reason=reason)
+    assert answer == LeaseNotRevoked(execution_id=lease.execution_id, reason=reason)
     assert await given.everything(db) == before
 
 
@@ -230,7 +242,7 @@ async def test_the_lease_that_was_meant_is_revoked(db: Connection) -> None:
 
     answer = await revoke_lease(db, lease.execution_id, reason="stuck", **meant(lease))
 
-    assert isinstance(answer, Revoked)
+    assert isinstance(answer, LeaseRevoked)
 
 
 async def test_its_id_may_be_written_as_text(db: Connection) -> None:
@@ -240,7 +252,7 @@ async def test_its_id_may_be_written_as_text(db: Connection) -> None:
         db, lease.execution_id, reason="stuck", expected_lease_id=str(lease.lease_id).upper()
     )
 
-    assert isinstance(answer, Revoked)
+    assert isinstance(answer, LeaseRevoked)
 
 
 async def test_its_id_may_be_written_as_execution_attempt_and_epoch(db: Connection) -> None:
@@ -249,7 +261,7 @@ async def test_its_id_may_be_written_as_execution_attempt_and_epoch(db: Connecti
 
     answer = await revoke_lease(db, lease.execution_id, reason="stuck", expected_lease_id=alias)
 
-    assert isinstance(answer, Revoked)
+    assert isinstance(answer, LeaseRevoked)
     assert answer.lease_id == lease.lease_id
 
 
@@ -267,8 +279,8 @@ async def test_another_attempt_or_epoch_in_its_id_is_another_lease(
         expected_lease_id=f"pg:{lease.execution_id.uuid}:{numbers}",
     )
 
-    assert answer == AlreadySatisfied(
-        execution_id=lease.execution_id, reason=Kept.LEASE_ID_MISMATCH
+    assert answer == LeaseNotRevoked(
+        execution_id=lease.execution_id, reason=NotRevokedReason.LEASE_ID_MISMATCH
     )
     assert await given.everything(db) == before
 
@@ -283,7 +295,7 @@ async def test_the_id_is_the_one_that_a_description_shows(db: Connection) -> Non
         db, lease.execution_id, reason="stuck", expected_lease_id=shown.current_lease.lease_id
     )
 
-    assert isinstance(answer, Revoked)
+    assert isinstance(answer, LeaseRevoked)
     assert answer.lease_id == shown.current_lease.lease_id
 
 
@@ -325,7 +337,7 @@ async def test_a_lease_that_lapsed_and_was_not_taken_back_yet_is_revoked(
 
     answer = await revoke_lease(db, lease.execution_id, reason="gone")
 
-    assert isinstance(answer, Revoked)
+    assert isinstance(answer, LeaseRevoked)
     assert await given.lease_events(db, lease.execution_id) == EVENTS
 
 
@@ -336,7 +348,7 @@ async def test_of_two_revocations_at_once_one_revokes(db: Connection, ff_engine:
         *[ff_engine.revoke_lease(lease.execution_id, reason=f"{n}") for n in range(2)]
     )
 
-    assert {type(answer) for answer in answers} == {Revoked, AlreadySatisfied}
+    assert {type(answer) for answer in answers} == {LeaseRevoked, LeaseNotRevoked}
     assert await given.lease_events(db, lease.execution_id) == EVENTS
     assert len(await actions(db, lease.execution_id)) == 1
 
@@ -350,8 +362,8 @@ async def test_a_revocation_that_waited_for_a_completion_finds_no_lease(
         [done] = await complete(holder, [Completion(lease, b"done")])
         revoking = await waiting(db, ff_engine.revoke_lease(lease.execution_id, reason="stuck"))
 
-    assert await revoking == AlreadySatisfied(
-        execution_id=lease.execution_id, reason=Kept.NO_ACTIVE_LEASE
+    assert await revoking == LeaseNotRevoked(
+        execution_id=lease.execution_id, reason=NotRevokedReason.NO_ACTIVE_LEASE
     )
     assert done == Completed(execution_id=lease.execution_id)
     assert await given.completion_events(db, lease.execution_id) == ["success"]
@@ -383,7 +395,7 @@ async def test_a_revocation_that_waited_for_a_renewal_revokes(
         revoking = await waiting(db, ff_engine.revoke_lease(lease.execution_id, reason="stuck"))
 
     assert renewed is None
-    assert isinstance(await revoking, Revoked)
+    assert isinstance(await revoking, LeaseRevoked)
     assert await given.standing(db, lease.execution_id) == INTERRUPTED
 
 

@@ -207,14 +207,14 @@ async def test_a_promotion_of_nothing_rings_nobody(
     assert await ear.heard() == []
 
 
-AT_ONCE = given.retrying(backoff=FixedBackoff(delay_ms=0))
+AT_ONCE = given.retrying(backoff=FixedBackoff(delay=0))
 
 
 async def test_what_makes_work_claimable_rings_its_lane(
     db: Connection, ear: Ear, clock: Clock
 ) -> None:
     slow = ExecutionPolicy(
-        timeout_policy=TimeoutPolicy(attempt_timeout_ms=1), retry_policy=AT_ONCE.retry_policy
+        timeout_policy=TimeoutPolicy(attempt_timeout=0.001), retry_policy=AT_ONCE.retry_policy
     )
     one = await given.claimed(db)
     two = await given.claimed(db, policy=AT_ONCE)
@@ -239,7 +239,7 @@ async def test_what_ends_an_execution_rings_for_those_who_wait_for_ends(
     one, two, three = [await given.claimed(db) for _ in range(3)]
     four = await given.claimed(db)
     await given.claimed(
-        db, ttl=600, policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=1))
+        db, ttl=600, policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=0.001))
     )
     await given.claimed(db, ttl=1, policy=ExecutionPolicy(max_reclaim_count=0))
     await given.created(db, deadline=1, lane_id="elsewhere")

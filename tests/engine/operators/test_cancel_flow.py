@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
+from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
@@ -30,7 +30,7 @@ async def test_whoever_was_to_end_has_ended(db: Connection, ff_engine: Engine, p
 
     answer = await ff_engine.cancel_flow(flow.flow_id, reason="enough", policy=policy)
 
-    assert isinstance(answer, FlowCancelled)
+    assert isinstance(answer, FlowCancelAccepted)
     assert flow.named(answer.member_execution_ids) == list(TARGETS[policy])
     for name in ALL:
         row = await flow.row(name)
@@ -125,7 +125,7 @@ async def test_a_member_of_such_a_flow_is_still_retried(ff_engine: Engine) -> No
     [lease] = await flow.claim("a")
     await ff_engine.cancel_flow(flow.flow_id, policy="cancel_flow_only")
 
-    await ff_engine.fail([Failure(lease=lease, reason="boom", retry_after_ms=0)])
+    await ff_engine.fail([Failure(lease=lease, reason="boom", retry_after=0)])
 
     assert await flow.states() == "a:w"
 
@@ -135,7 +135,7 @@ async def test_a_member_of_such_a_flow_is_still_retried(ff_engine: Engine) -> No
 GIVE_UP: dict[str, Callable[[Engine, Lease], Awaitable[object]]] = {
     "fail": lambda engine, lease: engine.fail([Failure(lease=lease, reason="boom")]),
     "fail at once": lambda engine, lease: engine.fail(
-        [Failure(lease=lease, reason="boom", retry_after_ms=0)]
+        [Failure(lease=lease, reason="boom", retry_after=0)]
     ),
     "release": lambda engine, lease: engine.release([lease]),
     "delay": lambda engine, lease: engine.delay([DelayRequest(lease=lease, delay=5)]),
@@ -247,7 +247,7 @@ async def test_who_does_not_wait_leaves_it_to_the_reconciler(
 
     answer = await ff_engine.cancel_flow(flow.flow_id, wait=None)
 
-    assert isinstance(answer, FlowCancelled)
+    assert isinstance(answer, FlowCancelAccepted)
     assert await flow.states() == "a:w b:w c:a"
     await clock.advance(29)
     await ff_sweep()
@@ -279,7 +279,7 @@ async def test_whoever_cancels_again_finishes_what_was_left(ff_engine: Engine) -
 
     answer = await ff_engine.cancel_flow(flow.flow_id, reason="second")
 
-    assert isinstance(answer, AlreadyTerminal)
+    assert isinstance(answer, FlowAlreadyCancelled)
     assert answer.member_execution_ids == sorted(flow.ids.values())
     assert await flow.states() == "a:c b:c c:c"
     assert (await flow.row("a"))["cancellation_reason"] == "first"

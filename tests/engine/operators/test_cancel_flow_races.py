@@ -9,7 +9,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.add_execution_to_flow import add_execution_to_flow
 from flowfabric.engine.flows.cancel_flow_header import (
-    FlowCancelled,
+    FlowCancelAccepted,
     cancel_flow_header,
 )
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
@@ -41,8 +41,8 @@ async def test_of_two_cancels_at_once_one_is_told(
         second = await waiting(db, ff_engine.cancel_flow(flow.flow_id, reason="2"))
     answer = await second
 
-    assert isinstance(header, FlowCancelled)
-    assert not isinstance(answer, FlowCancelled)
+    assert isinstance(header, FlowCancelAccepted)
+    assert not isinstance(answer, FlowCancelAccepted)
     assert answer.stored_cancel_reason == "1"
     assert await flow.count("operator_event") == 1
     assert await flow.states() == "a:c b:c"
@@ -89,7 +89,7 @@ async def test_one_that_completes_while_the_header_waits_has_completed(
         cancelling = await waiting(db, ff_engine.cancel_flow(flow.flow_id))
     answer = await cancelling
 
-    assert isinstance(answer, FlowCancelled)
+    assert isinstance(answer, FlowCancelAccepted)
     assert flow.named(answer.member_execution_ids) == ["b"]
     assert await flow.states() == "a:ok b:c"
     await flow.carry_all()
@@ -158,7 +158,7 @@ async def test_one_that_fails_just_before_the_pending_ones_are_cancelled_does_no
     [lease] = await flow.claim("a")
     worker = await another()
     async with worker.transaction():
-        await fail(worker, [Failure(lease=lease, reason="boom", retry_after_ms=0)])
+        await fail(worker, [Failure(lease=lease, reason="boom", retry_after=0)])
         cancelling = await done_or_waiting(
             db, ff_engine.cancel_flow(flow.flow_id, policy="cancel_pending")
         )
@@ -175,7 +175,7 @@ async def test_one_that_fails_while_all_are_cancelled_does_not_run_again(
     """The failure waits for the header, and goes on once the flow is cancelled."""
     flow = await submitted(ff_engine, "a b", fields={"a": {"policy": given.retrying(3)}})
     [lease] = await flow.claim("a")
-    failure = Failure(lease=lease, reason="boom", retry_after_ms=0)
+    failure = Failure(lease=lease, reason="boom", retry_after=0)
     worker, operator = await another(), await another()
     async with operator.transaction(isolation="serializable"):
         await cancel_flow_header(operator, flow.flow_id)
@@ -294,7 +294,7 @@ async def test_one_call_is_enough_however_busy_the_flow_is(
             answer = await ff_engine.cancel_flow(flow.flow_id)
         finally:
             await shift.stop()
-        assert isinstance(answer, FlowCancelled)
+        assert isinstance(answer, FlowCancelAccepted)
         await flow.carry_all()
 
 

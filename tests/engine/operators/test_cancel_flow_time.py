@@ -7,7 +7,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.flows.cancel_flow_header import FlowCancelled
+from flowfabric.engine.flows.cancel_flow_header import FlowCancelAccepted
 from flowfabric.engine.lifecycle.claim import claim
 from tests import given
 from tests.engine.flows.graphs import submitted
@@ -39,7 +39,7 @@ async def test_a_flow_is_cancelled_within_moments(
         answer = await ff_engine.cancel_flow(flow.flow_id)
 
         took.append(time.perf_counter() - began)
-        assert isinstance(answer, FlowCancelled)
+        assert isinstance(answer, FlowCancelAccepted)
         assert len(answer.member_execution_ids) == size
         assert await flow.derived() == "cancelled"
         assert await flow.count("cancel_backlog_member") == 0

@@ -86,7 +86,7 @@ async def rows_of(db: Connection, execution_id: ExecutionId) -> dict[str, int]:
 
 async def remembered(db: Connection, **fields: Any) -> ExecutionId:
     """An execution that left something in every table, and has ended."""
-    fields["policy"] = given.retrying(1, backoff=FixedBackoff(delay_ms=0))
+    fields["policy"] = given.retrying(1, backoff=FixedBackoff(delay=0))
     execution_id = await given.created(
         db, tags={"shop.tenant": "t", "shop.order": "7"}, idempotency_key="order-7", **fields
     )

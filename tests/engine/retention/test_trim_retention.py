@@ -290,7 +290,7 @@ async def test_a_key_that_was_forgotten_is_free_again(db: Connection, clock: Clo
 
 
 async def test_a_key_that_stands_for_a_later_execution_stays(db: Connection, clock: Clock) -> None:
-    short = ExecutionPolicy(dedup_window_ms=5000)
+    short = ExecutionPolicy(dedup_window=5)
     await cancelled(db, idempotency_key="order-7", policy=short)
     await clock.advance(5)
     later = await given.created(db, idempotency_key="order-7")

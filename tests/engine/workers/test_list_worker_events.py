@@ -9,12 +9,12 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.workers.expire_workers import expire_workers
-from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
+from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, heartbeat_worker
 from flowfabric.engine.workers.list_worker_events import WorkerEvent, list_worker_events
 from flowfabric.engine.workers.list_workers import list_workers
 from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
 from flowfabric.engine.workers.prune_worker_events import KEPT, prune_worker_events
-from flowfabric.engine.workers.register_worker import Registered, register_worker
+from flowfabric.engine.workers.register_worker import WorkerRegistered, register_worker
 from flowfabric.errors import Unavailable, ValidationError
 from flowfabric.ids import worker_partition
 from flowfabric.states import WorkerEventKind
@@ -126,7 +126,7 @@ async def test_a_registration_after_its_time_was_over_names_the_new_worker(
     await register(db)
     await clock.advance(30)
 
-    assert await register(db, worker_id="other") == Registered()
+    assert await register(db, worker_id="other") == WorkerRegistered()
 
     assert [event.worker_id for event in await list_worker_events(db, "default")] == ["other", "w"]
 
@@ -137,9 +137,9 @@ async def test_what_is_refused_is_not_told(db: Connection, clock: Clock) -> None
 
     with pytest.raises(ValidationError):
         await register(db, worker_id="other")
-    assert await heartbeat_worker(db, "w-2") == NotRegistered()
-    assert await mark_worker_dead(db, "w-2", reason="unknown") == NotRegistered()
-    assert await mark_worker_dead(db, "w-1", reason="it", namespace="acme") == NotRegistered()
+    assert await heartbeat_worker(db, "w-2") == WorkerNotRegistered()
+    assert await mark_worker_dead(db, "w-2", reason="unknown") == WorkerNotRegistered()
+    assert await mark_worker_dead(db, "w-1", reason="it", namespace="acme") == WorkerNotRegistered()
     assert await expire_workers(db, limit=10) == 0
 
     assert await given.everything(db) == before

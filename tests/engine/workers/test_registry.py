@@ -7,10 +7,14 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.workers.expire_workers import expire_workers
-from flowfabric.engine.workers.heartbeat_worker import NotRegistered, heartbeat_worker
+from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, heartbeat_worker
 from flowfabric.engine.workers.list_workers import list_workers
-from flowfabric.engine.workers.mark_worker_dead import Marked, mark_worker_dead
-from flowfabric.engine.workers.register_worker import Refreshed, Registered, register_worker
+from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead, mark_worker_dead
+from flowfabric.engine.workers.register_worker import (
+    WorkerRefreshed,
+    WorkerRegistered,
+    register_worker,
+)
 from flowfabric.errors import Unavailable, ValidationError
 from flowfabric.ids import worker_partition
 from flowfabric.instants import instant
@@ -19,7 +23,7 @@ from tests import given
 from tests.engine.controls import Another
 
 
-async def register(db: Connection, **fields: Any) -> Registered | Refreshed:
+async def register(db: Connection, **fields: Any) -> WorkerRegistered | WorkerRefreshed:
     defaults: dict[str, Any] = {
         "worker_id": "w",
         "worker_instance_id": "w-1",
@@ -39,7 +43,7 @@ async def test_a_new_instance_is_registered_and_listed(db: Connection, clock: Cl
         namespace="acme",
     )
 
-    assert answer == Registered()
+    assert answer == WorkerRegistered()
     [worker] = (await list_workers(db, "acme")).workers
     now = await clock.now()
     assert (worker.worker_id, worker.worker_instance_id) == ("w", "w-1")
@@ -59,7 +63,7 @@ async def test_registering_again_refreshes_and_overwrites(db: Connection, clock:
 
     answer = await register(db, lanes=["mail"], capabilities=["gpu"], liveness_ttl=60)
 
-    assert isinstance(answer, Refreshed)
+    assert isinstance(answer, WorkerRefreshed)
     [worker] = (await list_workers(db, "default")).workers
     assert (worker.lanes, worker.capabilities) == (["mail"], ["gpu"])
     assert worker.liveness_ttl == timedelta(seconds=60)
@@ -90,7 +94,7 @@ async def test_an_instance_whose_time_is_over_counts_as_absent(
 
     answer = await register(db, worker_id=worker_id)
 
-    assert answer == Registered()
+    assert answer == WorkerRegistered()
     [worker] = (await list_workers(db, "default")).workers
     assert worker.worker_id == worker_id
     assert worker.registered_at == await clock.now()
@@ -101,7 +105,7 @@ async def test_one_instance_in_two_namespaces_is_two_workers(db: Connection) -> 
 
     answer = await register(db, namespace="other", worker_id="another")
 
-    assert answer == Registered()
+    assert answer == WorkerRegistered()
     assert len((await list_workers(db, "acme")).workers) == 1
     assert len((await list_workers(db, "other")).workers) == 1
 
@@ -113,7 +117,7 @@ async def test_a_heartbeat_lengthens_a_life(db: Connection, clock: Clock) -> Non
     answer = await heartbeat_worker(db, "w-1")
 
     now = await clock.now_ms()
-    assert answer == Refreshed(next_expiry=instant(now + 30_000))
+    assert answer == WorkerRefreshed(next_expiry=instant(now + 30_000))
     await clock.advance(29.999)
     [worker] = (await list_workers(db, "default")).workers
     assert worker.alive
@@ -127,7 +131,7 @@ async def test_a_heartbeat_that_comes_too_late_must_register_again(
     await clock.advance(30)
     before = await given.everything(db)
 
-    assert await heartbeat_worker(db, "w-1") == NotRegistered()
+    assert await heartbeat_worker(db, "w-1") == WorkerNotRegistered()
 
     assert await given.everything(db) == before
 
@@ -135,8 +139,8 @@ async def test_a_heartbeat_that_comes_too_late_must_register_again(
 async def test_a_heartbeat_of_a_stranger_must_register(db: Connection) -> None:
     await register(db, namespace="acme")
 
-    assert await heartbeat_worker(db, "w-1") == NotRegistered()
-    assert await heartbeat_worker(db, "w-2", namespace="acme") == NotRegistered()
+    assert await heartbeat_worker(db, "w-1") == WorkerNotRegistered()
+    assert await heartbeat_worker(db, "w-2", namespace="acme") == WorkerNotRegistered()
 
 
 async def test_a_worker_marked_dead_is_gone_and_its_leases_stay(
@@ -146,12 +150,12 @@ async def test_a_worker_marked_dead_is_gone_and_its_leases_stay(
     await register(db, namespace="acme")
     lease = await given.claimed(db)
 
-    assert await mark_worker_dead(db, "w-1", reason="SIGTERM") == Marked()
+    assert await mark_worker_dead(db, "w-1", reason="SIGTERM") == WorkerMarkedDead()
 
     assert (await list_workers(db, "default")).workers == []
     assert len((await list_workers(db, "acme")).workers) == 1
-    assert await heartbeat_worker(db, "w-1") == NotRegistered()
-    assert await mark_worker_dead(db, "w-1", reason="again") == NotRegistered()
+    assert await heartbeat_worker(db, "w-1") == WorkerNotRegistered()
+    assert await mark_worker_dead(db, "w-1", reason="again") == WorkerNotRegistered()
     assert await given.public_state(db, lease.execution_id) == "active"
 
 

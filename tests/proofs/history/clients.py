@@ -16,7 +16,7 @@ from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
-from flowfabric.engine.lifecycle.revoke_lease import Revoked
+from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotTerminal,
@@ -39,7 +39,7 @@ from tests.proofs.history.spec import MAX_REPLAYS, MAX_RETRIES
 TTL: Final = 3600.0
 """Leases do not run out while a history lasts; they are taken away instead."""
 POLICY: Final = ExecutionPolicy(
-    retry_policy=RetryPolicy(max_retries=MAX_RETRIES, backoff=FixedBackoff(delay_ms=0)),
+    retry_policy=RetryPolicy(max_retries=MAX_RETRIES, backoff=FixedBackoff(delay=0)),
     max_replay_count=MAX_REPLAYS,
 )
 WEIGHTS: Final = {
@@ -216,7 +216,7 @@ def _told(answer: Any) -> Answer:
             return ("released",)
         case Cancelled():
             return ("cancelled", answer.repeated)
-        case Revoked():
+        case LeaseRevoked():
             return ("revoked", answer.lease_epoch)
         case NotFound():
             return ("absent",)

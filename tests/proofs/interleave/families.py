@@ -146,13 +146,13 @@ async def listed(engine: Engine, clock: Clock, scene: Scene) -> None:
 async def closing(engine: Engine, clock: Clock, scene: Scene) -> None:
     """The flow is cancelled and owes its members their ends."""
     await joining(engine, clock, scene)
-    await engine.cancel_flow_header(FLOW_ID, grace_ms=0)
+    await engine.cancel_flow_header(FLOW_ID, grace=0)
 
 
 async def closing_later(engine: Engine, clock: Clock, scene: Scene) -> None:
     """The flow is cancelled but a, which runs, may go on."""
     await joining(engine, clock, scene)
-    await engine.cancel_flow_header(FLOW_ID, policy="cancel_pending", grace_ms=0)
+    await engine.cancel_flow_header(FLOW_ID, policy="cancel_pending", grace=0)
 
 
 async def ended_flow(engine: Engine, clock: Clock, scene: Scene) -> None:

@@ -82,7 +82,7 @@ def cancel_header(policy: CancellationPolicy) -> Operation:
     return Operation(
         f"cancel_flow_header {policy}",
         lambda engine, scene, side: engine.cancel_flow_header(
-            flow(scene), policy=policy, reason=f"side {side}", grace_ms=0
+            flow(scene), policy=policy, reason=f"side {side}", grace=0
         ),
         ("flow",),
     )
@@ -91,7 +91,7 @@ def cancel_header(policy: CancellationPolicy) -> Operation:
 CANCEL_AT_ONCE = Operation(
     "cancel_flow_header at once",
     lambda engine, scene, side: engine.cancel_flow_header(
-        flow(scene), reason=f"side {side}", grace_ms=0, end_at_once=1000
+        flow(scene), reason=f"side {side}", grace=0, end_at_once=1000
     ),
     ("flow",),
 )
@@ -220,7 +220,7 @@ FAMILIES = (
     Operation(
         "cancel_flow_header cancel_all",
         lambda engine, scene, side: engine.cancel_flow_header(
-            flow(scene), policy=CancellationPolicy.CANCEL_ALL, reason=f"side {side}", grace_ms=0
+            flow(scene), policy=CancellationPolicy.CANCEL_ALL, reason=f"side {side}", grace=0
         ),
         ("x", "flow"),
     ),

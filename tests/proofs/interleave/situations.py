@@ -66,7 +66,7 @@ async def lapsed_for_good(engine: Engine, clock: Clock, scene: Scene) -> None:
 async def overdue(engine: Engine, clock: Clock, scene: Scene) -> None:
     """Held, by a lease that is good; but attempt and execution are over their time."""
     policy = ExecutionPolicy(
-        retry_policy=RetryPolicy(), timeout_policy=TimeoutPolicy(attempt_timeout_ms=1000)
+        retry_policy=RetryPolicy(), timeout_policy=TimeoutPolicy(attempt_timeout=1)
     )
     await leased(engine, scene, policy=policy, deadline=1)
     await clock.advance(2)
@@ -74,7 +74,7 @@ async def overdue(engine: Engine, clock: Clock, scene: Scene) -> None:
 
 async def all_over(engine: Engine, clock: Clock, scene: Scene) -> None:
     """Lease, attempt and execution are over their time."""
-    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout_ms=1000))
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=1))
     await leased(engine, scene, ttl=1, policy=policy, deadline=1)
     await clock.advance(2)
 

@@ -16,9 +16,9 @@ from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren
-from flowfabric.engine.workers.register_worker import Refreshed
+from flowfabric.engine.workers.register_worker import WorkerRefreshed
 from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotTerminal,
@@ -205,7 +205,7 @@ OF_EXECUTIONS: Final = (
         call=lambda engine, lease: engine.revoke_lease(
             lease.execution_id, reason="stuck", expected_lease_id=lease.lease_id
         ),
-        right=of(AlreadySatisfied),
+        right=of(LeaseNotRevoked),
         effects=told(OperatorEventType.LEASE_REVOKED),
     ),
     Operation(  # "setting the same value still emits" (executions.md 8.14)
@@ -262,7 +262,7 @@ OF_EXECUTIONS: Final = (
         call=lambda engine, number: engine.register_worker(
             worker_id="w", worker_instance_id=f"w-{number}", lanes=["default"], liveness_ttl=60
         ),
-        right=of(Refreshed),
+        right=of(WorkerRefreshed),
         effects=rows("worker_registry"),
         writes=True,
     ),

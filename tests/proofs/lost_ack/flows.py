@@ -8,11 +8,11 @@ from uuid import UUID
 from flowfabric import Client, Flow
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember
-from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal
+from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled
 from flowfabric.engine.flows.create_flow import FlowExists
 from flowfabric.engine.flows.submission import NewFlow
-from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied
-from flowfabric.engine.joins.set_edge_group_policy import PolicySet
+from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied
+from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
 from flowfabric.errors import (
     DependencyAlreadyExists,
     StaleGraphRevision,
@@ -76,7 +76,7 @@ OF_FLOWS: Final = (
         name="set_edge_group_policy",
         begin=subjects.members,
         call=lambda engine, pair: engine.set_edge_group_policy(pair[0], pair[1], AnyOf()),
-        right=lambda answer, _: isinstance(answer, PolicySet) and answer.repeated,
+        right=lambda answer, _: isinstance(answer, JoinPolicySet) and answer.repeated,
         effects=rows("edge_group"),
     ),
     Operation(  # stale revision, then the edge that was meant (flows.md 4.3)
@@ -90,7 +90,7 @@ OF_FLOWS: Final = (
         name="apply_dependency_to_child",
         begin=subjects.staged,
         call=lambda engine, edge: engine.apply_dependency_to_child(*edge),
-        right=of(AlreadyApplied),
+        right=of(EdgeAlreadyApplied),
         effects="SELECT sum(running_count) FROM ff.edge_group",
     ),
     Operation(
@@ -121,7 +121,7 @@ OF_FLOWS: Final = (
         name="cancel_flow",
         begin=subjects.submitted,
         call=lambda engine, flow: engine.cancel_flow(flow.flow_id, reason="no"),
-        right=of(AlreadyTerminal),
+        right=of(FlowAlreadyCancelled),
         effects=told(OperatorEventType.FLOW_CANCEL_REQUESTED),
     ),
     Operation(  # cut after the header or after the members: the repeat ends what is left
@@ -130,7 +130,7 @@ OF_FLOWS: Final = (
         call=lambda engine, flow: engine.cancel_flow(
             flow.flow_id, reason="no", policy="cancel_pending"
         ),
-        right=of(AlreadyTerminal),
+        right=of(FlowAlreadyCancelled),
         effects=told(OperatorEventType.FLOW_CANCEL_REQUESTED),
         writes=True,
         commits=2,

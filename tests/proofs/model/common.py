@@ -34,19 +34,17 @@ BY_NAME = {sweep.name: sweep for sweep in SWEEPS}
 LANES = ("fast", "slow")
 POLICIES: Sequence[ExecutionPolicy | None] = (
     None,
-    ExecutionPolicy(retry_policy=RetryPolicy(max_retries=2, backoff=FixedBackoff(delay_ms=0))),
+    ExecutionPolicy(retry_policy=RetryPolicy(max_retries=2, backoff=FixedBackoff(delay=0))),
     ExecutionPolicy(
         retry_policy=RetryPolicy(max_retries=2, retryable_categories=("transient",)),
         max_replay_count=1,
     ),
-    ExecutionPolicy(max_reclaim_count=1, dedup_window_ms=8000),
+    ExecutionPolicy(max_reclaim_count=1, dedup_window=8),
     ExecutionPolicy(
-        timeout_policy=TimeoutPolicy(attempt_timeout_ms=12_000),
-        retry_policy=RetryPolicy(max_retries=1, backoff=FixedBackoff(delay_ms=3000)),
+        timeout_policy=TimeoutPolicy(attempt_timeout=12),
+        retry_policy=RetryPolicy(max_retries=1, backoff=FixedBackoff(delay=3)),
     ),
-    ExecutionPolicy(
-        timeout_policy=TimeoutPolicy(attempt_timeout_ms=6000, execution_deadline_ms=30_000)
-    ),
+    ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=6, execution_deadline=30)),
 )
 JOINS: Sequence[JoinPolicy] = (
     AllOf(),

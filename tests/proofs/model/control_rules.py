@@ -98,9 +98,7 @@ class ControlRules(Common):
         named = lane or (known.lane_id if known else LANES[0])
         told = self.both(
             "issue_grant_and_claim",
-            lambda engine: engine.issue_grant_and_claim(
-                meant, lane_id=named, lease_duration_ms=5000
-            ),
+            lambda engine: engine.issue_grant_and_claim(meant, lane_id=named, lease_ttl=5),
             lambda told: controls.issue_grant_and_claim(
                 self.world,
                 meant,

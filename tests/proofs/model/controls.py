@@ -9,15 +9,14 @@ from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.change_priority import Changed
+from flowfabric.engine.lifecycle.change_priority import PriorityChanged
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
-    AlreadySatisfied,
-    MarkedExpired,
-    NotDue,
+    LeaseMarkedExpired,
+    LeaseNotExpired,
+    NotExpiredReason,
 )
 from flowfabric.engine.lifecycle.replay_execution import Replayed
-from flowfabric.engine.lifecycle.revoke_lease import AlreadySatisfied as StillHeld
-from flowfabric.engine.lifecycle.revoke_lease import Kept, Revoked
+from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -93,24 +92,24 @@ def revoke_lease(
     worker_instance_id: str = "",
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
-) -> Revoked | StillHeld:
+) -> LeaseRevoked | LeaseNotRevoked:
     seen = _found(world, execution_id)
     kept = None
     if seen.lifecycle_phase != "active":
-        kept = Kept.NO_ACTIVE_LEASE
+        kept = NotRevokedReason.NO_ACTIVE_LEASE
     elif worker_instance_id not in ("", seen.worker_instance_id):
-        kept = Kept.DIFFERENT_WORKER_INSTANCE_ID
+        kept = NotRevokedReason.DIFFERENT_WORKER_INSTANCE_ID
     elif expected_lease_id not in ("", seen.lease_id):
-        kept = Kept.LEASE_ID_MISMATCH
+        kept = NotRevokedReason.LEASE_ID_MISMATCH
     elif expected_lease_epoch not in (None, seen.lease_epoch):
-        kept = Kept.EPOCH_MOVED
+        kept = NotRevokedReason.EPOCH_MOVED
     if kept is not None:
-        return StillHeld(execution_id=execution_id, reason=kept)
+        return LeaseNotRevoked(execution_id=execution_id, reason=kept)
     held, holder = seen.lease_id, seen.worker_instance_id
     assert held is not None
     assert holder is not None
     world.relinquish(seen, rotates=True, loses=True)
-    return Revoked(
+    return LeaseRevoked(
         execution_id=execution_id,
         lease_id=held,
         lease_epoch=seen.lease_epoch,
@@ -118,13 +117,13 @@ def revoke_lease(
     )
 
 
-def change_priority(world: World, execution_id: ExecutionId, priority: int) -> Changed:
+def change_priority(world: World, execution_id: ExecutionId, priority: int) -> PriorityChanged:
     seen = _found(world, execution_id)
     if seen.eligibility_state != "eligible_now":
         raise ExecutionNotEligible(execution_id, seen.public_state)
     seen.priority = max(0, min(9000, priority))
     world.touch(seen)
-    return Changed(execution_id=execution_id, priority=seen.priority)
+    return PriorityChanged(execution_id=execution_id, priority=seen.priority)
 
 
 def block_execution_for_admission(
@@ -220,15 +219,15 @@ def mark_lease_expired_if_due(world: World, execution_id: ExecutionId) -> Any:
     seen = world.executions.get(execution_id)
     why = None
     if seen is None:
-        why = NotDue.EXECUTION_NOT_FOUND
+        why = NotExpiredReason.EXECUTION_NOT_FOUND
     elif seen.lifecycle_phase != "active":
-        why = NotDue.NOT_ACTIVE
+        why = NotExpiredReason.NOT_ACTIVE
     elif not sweeps.has_lapsed(world, seen):
-        why = NotDue.NOT_YET_EXPIRED
+        why = NotExpiredReason.NOT_YET_EXPIRED
     if why is not None or seen is None:
-        return AlreadySatisfied(execution_id=execution_id, reason=NotDue(why))
+        return LeaseNotExpired(execution_id=execution_id, reason=NotExpiredReason(why))
     sweeps.lapse(world, seen)
-    return MarkedExpired(execution_id=execution_id, public_state=seen.state)
+    return LeaseMarkedExpired(execution_id=execution_id, public_state=seen.state)
 
 
 def set_lane_state(world: World, lane_id: str, state: str) -> LaneChanged:

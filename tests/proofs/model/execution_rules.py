@@ -152,11 +152,11 @@ class ExecutionRules(Common):
         number=which,
         how=some,
         category=st.sampled_from(("transient", "transient", "permanent", "infra_crash", "timeout")),
-        after=st.sampled_from((None, None, 0, 2500)),
+        after=st.sampled_from((None, None, 0, 2.5)),
     )
     def fail(self, number: int, how: int, category: str, after: int | None) -> None:
         lease = self.held(number, how)
-        failure = Failure(lease=lease, reason="boom", category=category, retry_after_ms=after)
+        failure = Failure(lease=lease, reason="boom", category=category, retry_after=after)
         self.both(
             "fail",
             lambda engine: _only(engine.fail([failure])),

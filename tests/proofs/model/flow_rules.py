@@ -194,13 +194,13 @@ class FlowRules(Common):
     @move(
         number=which,
         policy=st.sampled_from(POLICIES_OF_CANCEL),
-        grace_ms=st.sampled_from((0, 4000)),
+        grace=st.sampled_from((0, 4)),
         waits=st.booleans(),
         reason=st.sampled_from(("", "over")),
         then=st.sampled_from((None, "end_parked_members", "dispatch_completions")),
     )
     def cancel_flow(
-        self, number: int, policy: str, grace_ms: int, waits: bool, reason: str, then: str | None
+        self, number: int, policy: str, grace: float, waits: bool, reason: str, then: str | None
     ) -> None:
         flow_id = self.flow(number)
         self.both(
@@ -209,11 +209,11 @@ class FlowRules(Common):
                 flow_id,
                 reason=reason,
                 policy=policy,
-                grace_ms=grace_ms,
+                grace=grace,
                 wait=60 if waits else None,
             ),
             lambda _: flows.cancel_flow(
-                self.world, flow_id, reason=reason, policy=policy, grace_ms=grace_ms, waits=waits
+                self.world, flow_id, reason=reason, policy=policy, grace=grace, waits=waits
             ),
         )
         if then is not None:

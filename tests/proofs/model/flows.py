@@ -6,13 +6,13 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.engine.flows.add_execution_to_flow import Added, AlreadyMember
-from flowfabric.engine.flows.cancel_flow_header import AlreadyTerminal, FlowCancelled
+from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember, MemberAdded
+from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
 from flowfabric.engine.flows.submission import FlowSubmitted, NewFlow
-from flowfabric.engine.joins.apply_dependency_to_child import AlreadyApplied, Applied
-from flowfabric.engine.joins.set_edge_group_policy import PolicySet
-from flowfabric.engine.joins.stage_dependency_edge import Staged
+from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
+from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
+from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
@@ -28,6 +28,7 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.joins import AllOf, JoinPolicy, Quorum
+from flowfabric.policy import milliseconds
 from flowfabric.states import CancellationPolicy
 from tests.proofs.model import dispatch
 from tests.proofs.model.moves import CLOSED, execution
@@ -65,7 +66,7 @@ def _grown(world: World, flow: Flow) -> None:
 
 def add_execution_to_flow(
     world: World, flow_id: UUID, execution_id: ExecutionId
-) -> Added | AlreadyMember:
+) -> MemberAdded | AlreadyMember:
     if execution_id.partition_key != uuid_partition(flow_id):
         raise ValidationError("partition_mismatch", str(execution_id))
     flow = _open(world, flow_id)
@@ -80,7 +81,7 @@ def add_execution_to_flow(
     world.touch(member)
     flow.node_count += 1
     _grown(world, flow)
-    return Added(execution_id=execution_id, new_node_count=flow.node_count)
+    return MemberAdded(execution_id=execution_id, new_node_count=flow.node_count)
 
 
 def _check_member(world: World, flow: Flow, *executions: ExecutionId) -> None:
@@ -99,7 +100,7 @@ def stage_dependency_edge(
     *,
     expected_graph_revision: int,
     data_passing_ref: str | None,
-) -> Staged:
+) -> EdgeStaged:
     if upstream == downstream:
         raise SelfReferencingEdge(upstream)
     flow = _open(world, flow_id)
@@ -125,7 +126,7 @@ def stage_dependency_edge(
         )
     )
     _grown(world, flow)
-    return Staged(edge_id=edge_id, new_graph_revision=flow.revision)
+    return EdgeStaged(edge_id=edge_id, new_graph_revision=flow.revision)
 
 
 def _reached(flow: Flow, start: ExecutionId) -> set[ExecutionId]:
@@ -140,7 +141,7 @@ def _reached(flow: Flow, start: ExecutionId) -> set[ExecutionId]:
 
 def apply_dependency_to_child(
     world: World, flow_id: UUID, edge_id: UUID, *, upstream: ExecutionId | None
-) -> Applied | AlreadyApplied:
+) -> EdgeApplied | EdgeAlreadyApplied:
     flow = world.flows.get(flow_id)
     edge = next((e for e in flow.edges if e.edge_id == edge_id), None) if flow else None
     if flow is None or edge is None:
@@ -148,7 +149,7 @@ def apply_dependency_to_child(
     if upstream not in (None, edge.upstream):
         raise ValidationError("invalid_dependency", "leads elsewhere")
     if edge.applied:
-        return AlreadyApplied(edge_id=edge_id)
+        return EdgeAlreadyApplied(edge_id=edge_id)
     if flow.state != "open":
         raise FlowAlreadyTerminal(flow_id)
     above, below = world.executions[edge.upstream], world.executions[edge.downstream]
@@ -167,7 +168,7 @@ def apply_dependency_to_child(
         decides = group.expected_n is None
         dispatch.act(world, dispatch.resolve(world, [end], only=edge, decides=decides))
     dispatch.act(world, dispatch.judge(flow, group))
-    return Applied(edge_id=edge_id, unsatisfied_count=flow.counts(edge.downstream)[3])
+    return EdgeApplied(edge_id=edge_id, unsatisfied_count=flow.counts(edge.downstream)[3])
 
 
 def _hold(world: World, member: Execution) -> None:
@@ -192,7 +193,7 @@ def set_edge_group_policy(
     policy: JoinPolicy,
     *,
     expected_n: int | None,
-) -> PolicySet:
+) -> JoinPolicySet:
     if expected_n is not None and isinstance(policy, Quorum) and policy.k > expected_n:
         raise invalid_input("k", policy.k, "is more than expected")
     flow = _open(world, flow_id)
@@ -201,10 +202,10 @@ def set_edge_group_policy(
         raise ValidationError("edge_group_policy_already_fixed", str(downstream))
     group = flow.groups.get(downstream)
     if group is not None and (group.policy, group.expected_n) == (policy, expected_n):
-        return PolicySet(downstream=downstream, repeated=True)
+        return JoinPolicySet(downstream=downstream, repeated=True)
     group = flow.groups.setdefault(downstream, Group(downstream=downstream))
     group.policy, group.expected_n = policy, expected_n
-    return PolicySet(downstream=downstream)
+    return JoinPolicySet(downstream=downstream)
 
 
 def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
@@ -244,12 +245,12 @@ def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
 
 
 def cancel_flow(
-    world: World, flow_id: UUID, *, reason: str, policy: str, grace_ms: int, waits: bool
-) -> FlowCancelled | AlreadyTerminal:
+    world: World, flow_id: UUID, *, reason: str, policy: str, grace: float, waits: bool
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The header, and unless it does not wait the ends that it owes."""
     reason = reason or "flow_cancelled"
-    answer = _header(world, flow_id, reason, policy, grace_ms, at_once=waits)
-    if waits and not (isinstance(answer, FlowCancelled) and not answer.owed):
+    answer = _header(world, flow_id, reason, policy, grace, at_once=waits)
+    if waits and not (isinstance(answer, FlowCancelAccepted) and not answer.owed):
         _end_owed(world, world.flows[flow_id])
         if policy != "cancel_all":
             dispatch.dispatch(world)
@@ -257,8 +258,8 @@ def cancel_flow(
 
 
 def _header(
-    world: World, flow_id: UUID, reason: str, policy: str, grace_ms: int, *, at_once: bool
-) -> FlowCancelled | AlreadyTerminal:
+    world: World, flow_id: UUID, reason: str, policy: str, grace: float, *, at_once: bool
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     if policy not in list(CancellationPolicy):
         raise invalid_input("cancellation_policy", policy, "is unknown")
     if flow_id not in world.flows:
@@ -266,7 +267,7 @@ def _header(
     flow = world.flows[flow_id]
     members = world.members(flow_id)
     if flow.state != "open":
-        return AlreadyTerminal(
+        return FlowAlreadyCancelled(
             flow_id=flow_id,
             stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
             stored_cancel_reason=flow.cancel_reason or "",
@@ -289,12 +290,12 @@ def _header(
             world.touch(each)
         if each.lifecycle_phase == "runnable" or policy == "cancel_all":
             targets.append(each.execution_id)
-    flow.owed, flow.owed_after_ms = set(targets), world.now_ms + grace_ms
+    flow.owed, flow.owed_after_ms = set(targets), world.now_ms + milliseconds(grace)
     return _cancelled(flow, targets, owed=len(targets))
 
 
-def _cancelled(flow: Flow, members: list[ExecutionId], *, owed: int) -> FlowCancelled:
-    return FlowCancelled(
+def _cancelled(flow: Flow, members: list[ExecutionId], *, owed: int) -> FlowCancelAccepted:
+    return FlowCancelAccepted(
         flow_id=flow.flow_id,
         cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
         member_execution_ids=members,

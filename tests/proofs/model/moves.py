@@ -67,7 +67,7 @@ def _stands_for(world: World, keys: dict[str, Any], new: NewExecution, made: set
         if kept is not None and kept[1] > world.now_ms:
             return kept[0]
         if not exists:
-            window = DAY_MS if new.policy is None else new.policy.dedup_window_ms
+            window = DAY_MS if new.policy is None else milliseconds(new.policy.dedup_window)
             keys[new.idempotency_key] = (new.execution_id, world.now_ms + window)
     return new.execution_id if exists else None
 
@@ -107,9 +107,9 @@ def _deadline(now: int, new: NewExecution) -> int | None:
     if new.deadline is not None:
         return now + milliseconds(new.deadline)
     timeouts = None if new.policy is None else new.policy.timeout_policy
-    if timeouts is None or timeouts.execution_deadline_ms is None:
+    if timeouts is None or timeouts.execution_deadline is None:
         return None
-    return now + timeouts.execution_deadline_ms
+    return now + milliseconds(timeouts.execution_deadline)
 
 
 def claim(
@@ -148,7 +148,8 @@ def lease(
     each.lease_reclaim_count += each.lease_lost
     each.lease_lost = False
     timeouts = None if each.policy is None else each.policy.timeout_policy
-    allowed = None if timeouts is None else timeouts.attempt_timeout_ms
+    limit = None if timeouts is None else timeouts.attempt_timeout
+    allowed = None if limit is None else milliseconds(limit)
     each.attempt_timeout_at_ms = None if allowed is None else now + allowed
     world.touch(each)
     left = None if each.deadline_at_ms is None else (each.deadline_at_ms - now) / 1000
@@ -262,9 +263,9 @@ def backoff_ms(policy: ExecutionPolicy | None, retry_count: int) -> int:
     if retry is None:
         return 0
     if isinstance(retry.backoff, FixedBackoff):
-        return retry.backoff.delay_ms
-    grown = retry.backoff.initial_delay_ms * retry.backoff.multiplier**retry_count
-    return int(min(grown, retry.backoff.max_delay_ms))
+        return milliseconds(retry.backoff.delay)
+    grown = milliseconds(retry.backoff.initial_delay) * retry.backoff.multiplier**retry_count
+    return int(min(grown, milliseconds(retry.backoff.max_delay)))
 
 
 def fail(world: World, failure: Failure) -> Any:
@@ -285,8 +286,9 @@ def fail(world: World, failure: Failure) -> Any:
             why, kind = failure.reason, failure.category
             world.terminalize([each], "failed", reason=why, category=kind, rotates=False)
             return TerminalFailed(execution_id=each.execution_id)
-        wait = failure.retry_after_ms
-        wait = backoff_ms(each.policy, each.retry_count) if wait is None else wait
+        after = failure.retry_after
+        own = None if after is None else milliseconds(after)
+        wait = backoff_ms(each.policy, each.retry_count) if own is None else own
         until = retry(world, each, wait, failure.reason, failure.category, rotates=False)
         return RetryScheduled(
             execution_id=each.execution_id,

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.joins.stage_dependency_edge import Staged
+from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.fail import Failure
@@ -108,7 +108,7 @@ class Guest:
         board = self._board
         first, second = sorted(self._chance.sample(range(len(board.members)), 2))
         edge_id = new_uuid()
-        staged: Staged | None = None
+        staged: EdgeStaged | None = None
         while staged is None:
             try:
                 staged = await self._engine.stage_dependency_edge(

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all, fetch_one
 from flowfabric.engine.events.cursor import encode_cursor
-from flowfabric.engine.events.families import Entry, Event, Family, Newest, decoded_tags, entries
+from flowfabric.engine.events.outbox import Entry, Event, Newest, Outbox, decoded_tags, entries
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.states import TerminalOutcome
@@ -80,7 +80,7 @@ def _event(row: _Row) -> CompletionEvent:
     )
 
 
-COMPLETIONS: Final = Family(
+COMPLETIONS: Final = Outbox(
     name="completion",
     topics=("completion",),
     hides_disconnects=True,

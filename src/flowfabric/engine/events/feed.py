@@ -7,7 +7,7 @@ from typing import Final, Generic
 
 from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
-from flowfabric.engine.events.families import E, Family
+from flowfabric.engine.events.outbox import E, Outbox
 from flowfabric.engine.events.reader import Reader, Seat
 from flowfabric.engine.events.settle import settled_newest
 from flowfabric.errors import Unavailable
@@ -20,7 +20,7 @@ class Feed(Generic[E]):
     """One outbox of one process. Everybody who joins shares one reader."""
 
     def __init__(
-        self, pool: Pool, listener: Listener, family: Family[E], *, memory: int = MEMORY
+        self, pool: Pool, listener: Listener, family: Outbox[E], *, memory: int = MEMORY
     ) -> None:
         self.family = family
         self._pool, self._listener, self._memory = pool, listener, memory

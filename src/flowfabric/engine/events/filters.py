@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from flowfabric.engine.events.families import Entry
+from flowfabric.engine.events.outbox import Entry
 from flowfabric.errors import invalid_input
 from flowfabric.ids import NUM_FLOW_PARTITIONS, check_tag_key, check_text
 

@@ -9,11 +9,11 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all, fetch_one
 from flowfabric.engine.events.cursor import encode_cursor
-from flowfabric.engine.events.families import (
+from flowfabric.engine.events.outbox import (
     Entry,
     Event,
-    Family,
     Newest,
+    Outbox,
     decoded_details,
     decoded_tags,
     entries,
@@ -92,7 +92,7 @@ def _event(row: _Row) -> OperatorEvent:
     )
 
 
-OPERATORS: Final = Family(
+OPERATORS: Final = Outbox(
     name="operator",
     topics=("operator",),
     hides_disconnects=False,

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.events.families import decoded_details
+from flowfabric.engine.events.outbox import decoded_details
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 
@@ -29,10 +29,10 @@ SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, NULL, detail
  ORDER BY occurred_at_ms, rank, event_id
 """
 
-FamilyName: TypeAlias = Literal["lease", "completion", "operator"]
+OutboxName: TypeAlias = Literal["lease", "completion", "operator"]
 
 
-class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened to an execution.
 
     `what` is the kind of a lease event, the outcome of a completion or what an operator did; `who`
@@ -40,7 +40,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: datetime
-    family: FamilyName
+    family: OutboxName
     what: str
     reason: str | None
     who: str | None
@@ -62,7 +62,7 @@ class _Row(msgspec.Struct, frozen=True):
     event_id: int
 
 
-async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Occurrence]:
+async def read_history(conn: Connection, execution_id: ExecutionId) -> list[HistoryEntry]:
     """Everything that is told of the execution, the oldest first; empty where there is nothing.
 
     What happened in the same millisecond stands in the order in which a transaction tells it:
@@ -76,9 +76,9 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Occu
         execution_id=execution_id.uuid,
     )
     return [
-        Occurrence(
+        HistoryEntry(
             at=instant(row.occurred_at_ms),
-            family=cast(FamilyName, row.family),
+            family=cast(OutboxName, row.family),
             what=row.what,
             reason=row.reason,
             who=row.who,

@@ -22,7 +22,7 @@ from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import run
 from flowfabric.db.waiter import Waiter
-from flowfabric.engine.events.families import E, Entry, Family
+from flowfabric.engine.events.outbox import E, Entry, Outbox
 from flowfabric.engine.events.settle import settle
 from flowfabric.errors import OperationTimeout, ResourceExhausted, RetryExhausted, TransportError
 
@@ -57,7 +57,7 @@ class Reader(Generic[E]):
     """Reads while anybody has a seat; then, or when it cannot go on, it is `over` for good."""
 
     def __init__(
-        self, pool: Pool, listener: Listener, family: Family[E], *, horizon: int, memory: int
+        self, pool: Pool, listener: Listener, family: Outbox[E], *, horizon: int, memory: int
     ) -> None:
         self.family, self.horizon, self.over = family, horizon, False
         self.failure: Exception | None = None

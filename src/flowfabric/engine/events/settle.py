@@ -16,7 +16,7 @@ import msgspec
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.db.transaction import run
-from flowfabric.engine.events.families import E, Family
+from flowfabric.engine.events.outbox import E, Outbox
 
 FIRST_PAUSE: Final = 0.005
 LAST_PAUSE: Final = 0.25
@@ -57,7 +57,7 @@ async def settle(pool: Pool) -> None:
         pause = min(pause * 2, LAST_PAUSE)
 
 
-async def settled_newest(pool: Pool, family: Family[E]) -> int:
+async def settled_newest(pool: Pool, family: Outbox[E]) -> int:
     """The newest id of the outbox, once every id up to it is final.
 
     Whatever is committed after this returns has a higher id.

@@ -10,11 +10,11 @@ from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
 from flowfabric.engine.events.completion_events import COMPLETIONS
 from flowfabric.engine.events.cursor import decode_cursor, encode_cursor
-from flowfabric.engine.events.families import E, Entry
 from flowfabric.engine.events.feed import MEMORY, Feed
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LEASES
 from flowfabric.engine.events.operator_events import OPERATORS
+from flowfabric.engine.events.outbox import E, Entry
 from flowfabric.engine.events.reader import BACK_OFF, LOST, Seat
 from flowfabric.errors import StreamDisconnected, Unavailable
 

@@ -11,7 +11,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 
 
-class Why(StrEnum):
+class ReasonCode(StrEnum):
     """What stands between an execution and a worker, or what became of it."""
 
     NOT_DUE = "not_due"
@@ -38,10 +38,10 @@ class Why(StrEnum):
     SKIPPED = "skipped"
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class ExplanationReason(msgspec.Struct, frozen=True, kw_only=True):
     """One reason: what holds, what would change it, and when that happens by itself."""
 
-    why: Why
+    why: ReasonCode
     message: str
     remedy: str
     clears_at: datetime | None = None
@@ -58,7 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     required_capabilities: list[str]
     live_workers: int
     able_workers: int
-    reasons: list[Reason]
+    reasons: list[ExplanationReason]
 
     @property
     def summary(self) -> str:

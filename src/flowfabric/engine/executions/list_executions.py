@@ -22,7 +22,7 @@ SELECT execution_id FROM ff.exec_core
 """
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some ids, and the cursor for the next page if there is one."""
 
     executions: list[ExecutionId]
@@ -39,7 +39,7 @@ async def list_executions(
     *,
     cursor: ExecutionId | None = None,
     limit: int = 100,
-) -> Page:
+) -> ExecutionPage:
     """At most `limit` (1000) ids of one partition after `cursor`, in the order of their uuid."""
     if partition.family != "fp":
         raise invalid_input("partition_key", str(partition), "holds no executions")
@@ -48,7 +48,7 @@ async def list_executions(
     if limit < 0:
         raise invalid_input("limit", limit, "must not be negative")
     if limit == 0:
-        return Page(executions=[], next_cursor=None)
+        return ExecutionPage(executions=[], next_cursor=None)
     size = min(limit, MAX_PAGE)
     rows = await fetch_all(
         conn,
@@ -59,4 +59,4 @@ async def list_executions(
         limit=size + 1,
     )
     found = [ExecutionId(partition.index, row.execution_id) for row in rows[:size]]
-    return Page(executions=found, next_cursor=found[-1] if len(rows) > size else None)
+    return ExecutionPage(executions=found, next_cursor=found[-1] if len(rows) > size else None)

@@ -40,10 +40,10 @@ class ExpiredLease(msgspec.Struct, frozen=True, kw_only=True):
     attempt_index: int
 
 
-class AfterLease(msgspec.Struct, frozen=True, kw_only=True):
+class ExpiredLeaseCursor(msgspec.Struct, frozen=True, kw_only=True):
     """Where a page of expired leases ended."""
 
-    expires_at_ms: int
+    expires_at: datetime
     execution_id: ExecutionId
 
 
@@ -51,7 +51,7 @@ class ExpiredLeasePage(msgspec.Struct, frozen=True, kw_only=True):
     """Some expired leases, and the cursor for the next page if this one is full."""
 
     leases: list[ExpiredLease]
-    cursor: AfterLease | None
+    cursor: ExpiredLeaseCursor | None
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ async def list_expired_leases(
     conn: Connection,
     *,
     as_of: datetime | None = None,
-    after: AfterLease | None = None,
+    after: ExpiredLeaseCursor | None = None,
     limit: int = 1000,
     namespace: str | None = None,
 ) -> ExpiredLeasePage:
@@ -81,7 +81,9 @@ async def list_expired_leases(
         _Row,
         as_of_ms=None if as_of is None else epoch_ms(check_instant(as_of, field="as_of")),
         namespace=namespace,
-        after_ms=None if after is None else after.expires_at_ms,
+        after_ms=None
+        if after is None
+        else epoch_ms(check_instant(after.expires_at, field="after")),
         after_id=None if after is None else after.execution_id.uuid,
         limit=limit,
     )
@@ -98,7 +100,7 @@ async def list_expired_leases(
     ]
     cursor = None
     if len(rows) == limit:
-        cursor = AfterLease(
-            expires_at_ms=rows[-1].lease_expires_at_ms, execution_id=leases[-1].execution_id
+        cursor = ExpiredLeaseCursor(
+            expires_at=leases[-1].expires_at, execution_id=leases[-1].execution_id
         )
     return ExpiredLeasePage(leases=leases, cursor=cursor)

@@ -30,7 +30,7 @@ SELECT e.partition_key, e.execution_id, e.public_state, e.failure_reason, e.fail
 """
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one execution ended, and what it returned if it succeeded."""
 
     execution_id: ExecutionId
@@ -57,7 +57,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 async def read_outcomes(
     conn: Connection, executions: Sequence[ExecutionId]
-) -> dict[ExecutionId, Outcome]:
+) -> dict[ExecutionId, ExecutionOutcome]:
     """The outcome of each of these that has ended."""
     rows = await fetch_all(
         conn,
@@ -67,7 +67,7 @@ async def read_outcomes(
         execution_id=[execution.uuid for execution in executions],
     )
     outcomes = [
-        Outcome(
+        ExecutionOutcome(
             execution_id=ExecutionId(row.partition_key, row.execution_id),
             public_state=PublicState(row.public_state),
             failure_reason=row.failure_reason,

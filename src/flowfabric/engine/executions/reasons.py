@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from flowfabric.engine.executions.explanation import Explanation, Facts, Reason, Why
+from flowfabric.engine.executions.explanation import (
+    Explanation,
+    ExplanationReason,
+    Facts,
+    ReasonCode,
+)
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.states import (
@@ -33,7 +38,7 @@ def explained(execution_id: ExecutionId, facts: Facts) -> Explanation:
     )
 
 
-def _reasons(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
+def _reasons(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationReason]:
     match LifecyclePhase(facts.lifecycle_phase):
         case LifecyclePhase.TERMINAL:
             yield _ended(execution_id, facts)
@@ -45,15 +50,15 @@ def _reasons(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
         case LifecyclePhase.RUNNABLE:
             yield from _waiting(execution_id, facts)
     if facts.deadline_at_ms is not None:
-        yield Reason(
-            why=Why.DEADLINE,
+        yield ExplanationReason(
+            why=ReasonCode.DEADLINE,
             message=f"it expires at {_at(facts.deadline_at_ms)} unless it has ended by then",
             remedy="nothing extends a deadline; a replay after it grants the same time again",
             clears_at=instant(facts.deadline_at_ms),
         )
 
 
-def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
+def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationReason]:
     """What is in the way of a runnable execution, the first obstacle first."""
     blocked = _blocked(execution_id, facts)
     if blocked is not None:
@@ -62,8 +67,8 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
     if not open_lane:
         yield _lane_not_active(facts)
     if facts.promised_to is not None:
-        yield Reason(
-            why=Why.PROMISED,
+        yield ExplanationReason(
+            why=ReasonCode.PROMISED,
             message=f"promised to worker {facts.promised_to!r} by a claim grant "
             f"until {_at(facts.promised_until_ms)}",
             remedy="that worker claims it, or the grant runs out",
@@ -76,7 +81,7 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[Reason]:
         yield _queued(facts)
 
 
-def _blocked(execution_id: ExecutionId, facts: Facts) -> Reason | None:
+def _blocked(execution_id: ExecutionId, facts: Facts) -> ExplanationReason | None:
     detail = f": {facts.blocking_detail}" if facts.blocking_detail else ""
     match EligibilityState(facts.eligibility_state):
         case EligibilityState.ELIGIBLE_NOW | EligibilityState.NOT_APPLICABLE:
@@ -86,36 +91,36 @@ def _blocked(execution_id: ExecutionId, facts: Facts) -> Reason | None:
         case EligibilityState.BLOCKED_BY_DEPENDENCIES:
             return _waits_for_upstreams(facts)
         case EligibilityState.BLOCKED_BY_OPERATOR:
-            return Reason(
-                why=Why.BLOCKED,
+            return ExplanationReason(
+                why=ReasonCode.BLOCKED,
                 message=f"held back by {facts.actor or 'an operator'}{detail}",
                 remedy=f"unblock it: ff executions unblock '{execution_id}'",
             )
         case EligibilityState.BLOCKED_BY_ROUTE:
-            return Reason(
-                why=Why.BLOCKED,
+            return ExplanationReason(
+                why=ReasonCode.BLOCKED,
                 message=f"held back until a capable worker is registered{detail}",
                 remedy=f"start a worker on lane {facts.lane_id!r} that offers "
                 f"{_listed(facts.required_capabilities)}",
             )
         case EligibilityState.BLOCKED_BY_LANE_STATE:
-            return Reason(
-                why=Why.BLOCKED,
+            return ExplanationReason(
+                why=ReasonCode.BLOCKED,
                 message=f"held back by policy{detail}",
                 remedy="whoever set the policy lets it go",
             )
         case EligibilityState.BLOCKED_BY_BUDGET | EligibilityState.BLOCKED_BY_QUOTA as limit:
-            return Reason(
-                why=Why.BLOCKED,
+            return ExplanationReason(
+                why=ReasonCode.BLOCKED,
                 message=f"{limit.value.removeprefix('blocked_by_')} used up{detail}",
                 remedy="it goes on when there is room again",
             )
 
 
-def _waits_for_upstreams(facts: Facts) -> Reason:
+def _waits_for_upstreams(facts: Facts) -> ExplanationReason:
     if facts.deps_total == 0:
-        return Reason(
-            why=Why.WAITS_FOR_UPSTREAMS,
+        return ExplanationReason(
+            why=ReasonCode.WAITS_FOR_UPSTREAMS,
             message="held for dependencies, and none is applied yet",
             remedy="apply its edges, or promote it",
         )
@@ -123,15 +128,15 @@ def _waits_for_upstreams(facts: Facts) -> Reason:
     more = facts.deps_total - facts.deps_done - facts.deps_lost - len(facts.deps_open)
     rest = f" and {more} more" if more > 0 else ""
     lost = f", {facts.deps_lost} ended otherwise" if facts.deps_lost else ""
-    return Reason(
-        why=Why.WAITS_FOR_UPSTREAMS,
+    return ExplanationReason(
+        why=ReasonCode.WAITS_FOR_UPSTREAMS,
         message=f"waits for {facts.deps_required} of {facts.deps_total} upstreams: "
         f"{facts.deps_done} done{lost}; open: {still}{rest}",
         remedy="it becomes claimable when enough of them have succeeded; explain one of them",
     )
 
 
-def _not_due(facts: Facts) -> Reason:
+def _not_due(facts: Facts) -> ExplanationReason:
     due = facts.delay_until_ms or facts.seen_at_ms
     why = {
         BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index - 1} failed "
@@ -139,97 +144,97 @@ def _not_due(facts: Facts) -> Reason:
         BlockingReason.WAITING_FOR_RESUME_DELAY: "it was resumed with a delay and waits",
     }.get(BlockingReason(facts.blocking_reason), "it is delayed")
     if due <= facts.seen_at_ms:
-        return Reason(
-            why=Why.DUE,
+        return ExplanationReason(
+            why=ReasonCode.DUE,
             message=f"{why}; it was due at {_at(due)} and no sweep has let it go yet",
             remedy="a running worker sweeps every second: is one running? ff workers",
         )
-    return Reason(
-        why=Why.NOT_DUE,
+    return ExplanationReason(
+        why=ReasonCode.NOT_DUE,
         message=f"{why} until {_at(due)}",
         remedy=f"it becomes claimable by itself in {_span(due - facts.seen_at_ms)}",
         clears_at=instant(due),
     )
 
 
-def _lane_not_active(facts: Facts) -> Reason:
+def _lane_not_active(facts: Facts) -> ExplanationReason:
     by = f" by {facts.state_changed_by}" if facts.state_changed_by else ""
     since = f" since {_at(facts.state_changed_at_ms)}" if facts.state_changed_at_ms else ""
     because = f": {facts.state_reason}" if facts.state_reason else ""
-    return Reason(
-        why=Why.LANE_NOT_ACTIVE,
+    return ExplanationReason(
+        why=ReasonCode.LANE_NOT_ACTIVE,
         message=f"lane {facts.lane_id!r} is {facts.lane_state}{by}{since}{because}",
         remedy=f"make it active again: ff lanes resume {quote(facts.lane_id)}",
     )
 
 
-def _unserved(facts: Facts) -> Reason | None:
+def _unserved(facts: Facts) -> ExplanationReason | None:
     """Which worker is missing, if one is."""
     if facts.able_workers:
         return None
     here = f"on lane {facts.lane_id!r} in namespace {facts.namespace!r}"
     if facts.lane_workers == 0:
         elsewhere = f" ({facts.workers} on other lanes)" if facts.workers else ""
-        return Reason(
-            why=Why.NO_WORKER,
+        return ExplanationReason(
+            why=ReasonCode.NO_WORKER,
             message=f"no live worker {here}{elsewhere}",
             remedy=f"start one: ff worker MODULE:APP --lane {quote(facts.lane_id)}",
         )
     if facts.kind_workers == 0:
-        return Reason(
-            why=Why.NO_WORKER_FOR_KIND,
+        return ExplanationReason(
+            why=ReasonCode.NO_WORKER_FOR_KIND,
             message=f"{_workers(facts.lane_workers)} {here}, "
             f"none with a task of kind {facts.execution_kind!r}",
             remedy="deploy the code that registers this kind",
         )
     lacking = facts.missing_capabilities
     what = f"none offers {_listed(lacking)}" if lacking else "none offers all of that at once"
-    return Reason(
-        why=Why.NO_CAPABLE_WORKER,
+    return ExplanationReason(
+        why=ReasonCode.NO_CAPABLE_WORKER,
         message=f"it requires {_listed(facts.required_capabilities)}: "
         f"{_workers(facts.kind_workers)} {here}, {what}",
         remedy=f"start a worker there that offers {_listed(facts.required_capabilities)}",
     )
 
 
-def _queued(facts: Facts) -> Reason:
+def _queued(facts: Facts) -> ExplanationReason:
     """It may be claimed, and somebody could."""
     able = f"{_workers(facts.able_workers)} with {facts.busy_slots} of {facts.slots} slots in use"
     if facts.ahead:
         more = "1000 or more" if facts.ahead >= 1000 else str(facts.ahead)
-        return Reason(
-            why=Why.BEHIND_OTHERS,
+        return ExplanationReason(
+            why=ReasonCode.BEHIND_OTHERS,
             message=f"{more} like it are claimed before it (priority {facts.priority}); {able}",
             remedy="more workers or slots, or a higher priority: ff executions priority",
         )
     if facts.busy_slots >= facts.slots:
-        return Reason(
-            why=Why.WORKERS_BUSY,
+        return ExplanationReason(
+            why=ReasonCode.WORKERS_BUSY,
             message=f"next in its queue; {able}",
             remedy="it starts when a slot is free; more workers or slots make that sooner",
         )
     waited = facts.seen_at_ms - facts.last_mutation_at_ms
-    return Reason(
-        why=Why.ABOUT_TO_START,
+    return ExplanationReason(
+        why=ReasonCode.ABOUT_TO_START,
         message=f"next in its queue for {_span(waited)}; {able}",
         remedy="nothing stands in its way; if it stays so, look at the workers' logs",
     )
 
 
-def _held(facts: Facts) -> Reason:
+def _held(facts: Facts) -> ExplanationReason:
     began = f", attempt {facts.attempt_index} since {_at(facts.attempt_started_at_ms)}"
     progress = "" if facts.progress_pct is None else f", {facts.progress_pct} % done"
     note = f" ({facts.progress_message})" if facts.progress_message else ""
     who = f"worker {facts.worker_instance_id!r}"
     if (facts.lease_expires_at_ms or 0) <= facts.seen_at_ms:
-        return Reason(
-            why=Why.LEASE_LAPSED,
+        return ExplanationReason(
+            why=ReasonCode.LEASE_LAPSED,
             message=f"{who} let its lease run out at {_at(facts.lease_expires_at_ms)}{began}",
             remedy="the next sweep makes it claimable again: is a worker running? ff workers",
         )
     if not facts.holder_alive:
-        return Reason(
-            why=Why.HOLDER_SILENT,
+        return ExplanationReason(
+            why=ReasonCode.HOLDER_SILENT,
             message=f"held by {who}, which is not registered as alive{began}{progress}{note}",
             remedy="it is claimable again when the lease runs out, or after ff executions revoke",
             clears_at=instant(facts.lease_expires_at_ms),
@@ -237,25 +242,25 @@ def _held(facts: Facts) -> Reason:
     limit = ""
     if facts.attempt_timeout_at_ms is not None:
         limit = f"; the attempt is ended at {_at(facts.attempt_timeout_at_ms)}"
-    return Reason(
-        why=Why.HELD,
+    return ExplanationReason(
+        why=ReasonCode.HELD,
         message=f"runs on {who} until {_at(facts.lease_expires_at_ms)} or its next renewal"
         f"{began}{progress}{note}{limit}",
         remedy="it ends by itself; ff executions revoke takes it away, cancel ends it",
     )
 
 
-def _suspended(facts: Facts) -> Reason:
+def _suspended(facts: Facts) -> ExplanationReason:
     what = facts.blocking_reason.removeprefix("waiting_for_").replace("_", " ")
     detail = f": {facts.blocking_detail}" if facts.blocking_detail else ""
-    return Reason(
-        why=Why.SUSPENDED,
+    return ExplanationReason(
+        why=ReasonCode.SUSPENDED,
         message=f"suspended, waiting for {what}{detail}",
         remedy=f"deliver what it waits for ({what}), or cancel it",
     )
 
 
-def _ended(execution_id: ExecutionId, facts: Facts) -> Reason:
+def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     state = PublicState(facts.public_state)
     when = _at(facts.terminal_at_ms)
     tried = f"after {facts.total_attempt_count} attempt(s)"
@@ -275,7 +280,7 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> Reason:
         else f"nothing: it was replayed {facts.replay_count} times, as often as its policy allows"
     )
     never = "" if facts.attempt_state == AttemptState.ATTEMPT_TERMINAL else "; it never ran"
-    return Reason(why=Why(state.value), message=message + never, remedy=replay)
+    return ExplanationReason(why=ReasonCode(state.value), message=message + never, remedy=replay)
 
 
 def _at(ms: int | None) -> str:

@@ -94,7 +94,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     created_before: datetime | None = None
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundExecution(msgspec.Struct, frozen=True, kw_only=True):
     """One execution of a search."""
 
     execution_id: ExecutionId
@@ -114,7 +114,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     """One page, newest first, and the cursor for the next one if there may be more."""
 
-    executions: list[Found]
+    executions: list[FoundExecution]
     next_cursor: str | None
 
 
@@ -205,8 +205,8 @@ def _read_cursor(cursor: str) -> tuple[int, UUID]:
     return int.from_bytes(data[:8], "big") & 2**62 - 1, UUID(bytes=data[8:])
 
 
-def _found(row: _Row) -> Found:
-    return Found(
+def _found(row: _Row) -> FoundExecution:
+    return FoundExecution(
         execution_id=ExecutionId(row.partition_key, row.execution_id),
         namespace=row.namespace,
         lane_id=row.lane_id,

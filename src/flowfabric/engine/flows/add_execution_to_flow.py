@@ -21,7 +21,7 @@ SELECT flow_id FROM ff.exec_core
 """
 
 
-class Added(msgspec.Struct, frozen=True, kw_only=True):
+class MemberAdded(msgspec.Struct, frozen=True, kw_only=True):
     """The execution is a member since this call."""
 
     execution_id: ExecutionId
@@ -46,7 +46,7 @@ async def add_execution_to_flow(
     *,
     member_name: str | None = None,
     partitions: int = 256,
-) -> Added | AlreadyMember:
+) -> MemberAdded | AlreadyMember:
     """The execution belongs to the flow; needs a transaction.
 
     Raises `ValidationError(partition_mismatch)`, `NotFound` (flow, execution),
@@ -75,4 +75,4 @@ async def add_execution_to_flow(
         raise ExecutionAlreadyInFlow(execution_id, membership.flow_id)
     await join_flow(conn, execution_id, flow_id, member_name=member_name)
     await grow(conn, flow, nodes=1)
-    return Added(execution_id=execution_id, new_node_count=flow.node_count + 1)
+    return MemberAdded(execution_id=execution_id, new_node_count=flow.node_count + 1)

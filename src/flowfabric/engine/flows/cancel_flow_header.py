@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -12,12 +13,12 @@ from flowfabric.engine.lifecycle.lock_members import lock_members
 from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
 from flowfabric.engine.lifecycle.park_members import park_members
 from flowfabric.engine.lifecycle.terminalize import terminalize
-from flowfabric.errors import NotFound, ValidationError, invalid_input
+from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import ExecutionId, check_text, uuid_partition
+from flowfabric.policy import grace_milliseconds
 from flowfabric.states import CancellationPolicy, FlowState, OperatorEventType, TerminalOutcome
 
-MAX_GRACE_MS: Final = 2**53 - 1
-DEFAULT_GRACE_MS: Final = 30_000
+DEFAULT_GRACE: Final = 30.0
 DEFAULT_REASON: Final = "flow_cancelled"
 BY: Final = "cancel_flow"
 MAX_TOLD: Final = 1000
@@ -65,7 +66,7 @@ SELECT %(partition_key)s, %(flow_id)s, execution_id
 """
 
 
-class FlowCancelled(msgspec.Struct, frozen=True, kw_only=True):
+class FlowCancelAccepted(msgspec.Struct, frozen=True, kw_only=True):
     """The flow is cancelled since this call; these members are to end, or have ended by it."""
 
     flow_id: UUID
@@ -75,7 +76,7 @@ class FlowCancelled(msgspec.Struct, frozen=True, kw_only=True):
     """How many of them are left to the backlog."""
 
 
-class AlreadyTerminal(msgspec.Struct, frozen=True, kw_only=True):
+class FlowAlreadyCancelled(msgspec.Struct, frozen=True, kw_only=True):
     """The flow was cancelled before, as it says; nothing changed."""
 
     flow_id: UUID
@@ -100,11 +101,11 @@ async def cancel_flow_header(
     *,
     reason: str = "",
     policy: CancellationPolicy | str = CancellationPolicy.CANCEL_ALL,
-    grace_ms: int = DEFAULT_GRACE_MS,
+    grace: float | timedelta = DEFAULT_GRACE,
     requester: str = "operator",
     end_at_once: int = 0,
     partitions: int = 256,
-) -> FlowCancelled | AlreadyTerminal:
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The flow is cancelled; members that are to end cannot be claimed any more.
 
     A flow that is to end as a whole and has at most `end_at_once` members left ends here, without
@@ -112,8 +113,7 @@ async def cancel_flow_header(
     `NotFound(flow)`.
     """
     wanted = check_policy(policy)
-    if type(grace_ms) is not int or not 0 <= grace_ms <= MAX_GRACE_MS:
-        raise ValidationError("invalid_grace_ms", f"grace_ms {grace_ms!r} must be 0 to 2^53-1")
+    grace_ms = grace_milliseconds(grace)
     check_actor(requester)
     why = check_text(reason, field="reason", at_most=16_384) if reason else DEFAULT_REASON
     home = uuid_partition(flow_id, partitions)
@@ -123,7 +123,7 @@ async def cancel_flow_header(
         raise NotFound("flow", flow_id)
     if flow.public_flow_state != FlowState.OPEN:
         owed = await fetch_all(conn, OWED, _Member, limit=MAX_TOLD, **where)
-        return AlreadyTerminal(
+        return FlowAlreadyCancelled(
             flow_id=flow_id,
             stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
             stored_cancel_reason=flow.cancel_reason or "",
@@ -152,7 +152,7 @@ async def cancel_flow_header(
         cancellation_policy=wanted,
         member_count=len(targets),
     )
-    return FlowCancelled(
+    return FlowCancelAccepted(
         flow_id=flow_id,
         cancellation_policy=wanted,
         member_execution_ids=targets,

@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import require_claim_grant
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName, LeaseRequest, claim_by_id
-from flowfabric.engine.lifecycle.lease import HandleKind
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
+from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import LockedForClaim, claim_refusal, lock_for_claim
 from flowfabric.errors import (
     EngineError,
@@ -33,7 +33,7 @@ async def claim_execution(
     lease_ttl: float | timedelta,
     lease_id: UUID | None = None,
     attempt_timeout: float | timedelta | None = None,
-) -> ClaimedByName:
+) -> ClaimedById:
     """The execution is leased to the worker and its grant is used up; needs a transaction.
 
     `attempt_timeout` replaces the policy's. Raises, in this order: `NotFound`,
@@ -59,7 +59,7 @@ async def claim_execution(
         raise refusal
     await require_claim_grant(conn, execution_id, worker_id=worker_id)
     return await claim_by_id(
-        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=HandleKind.FRESH
+        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.FRESH
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -10,7 +11,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.grants.grant import ClaimGrant, claim_grant
-from flowfabric.engine.grants.stored_grant import DEFAULT_TTL_MS, Terms, signing_key, store_grant
+from flowfabric.engine.grants.stored_grant import DEFAULT_TTL, Terms, signing_key, store_grant
 from flowfabric.engine.keys.key import Key
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
@@ -48,7 +49,7 @@ async def claim_for_worker(
     worker_id: str,
     worker_instance_id: str,
     worker_capabilities: Sequence[str] = (),
-    grant_ttl_ms: int = DEFAULT_TTL_MS,
+    grant_ttl: float | timedelta = DEFAULT_TTL,
     namespace: str = "default",
 ) -> ClaimGrant | None:
     """A grant to claim the best execution of the lane; None where there is nothing to claim.
@@ -56,14 +57,14 @@ async def claim_for_worker(
     Highest priority first, then the oldest, of what the worker's capabilities cover and no grant
     that still runs reserves; needs a transaction. The execution itself is not changed: once the
     grant has run out unused, it is anybody's again. Raises `ValidationError` (capabilities, names,
-    a ttl that is not 1 to 60000 ms) and `Unavailable` while there is no key to sign with.
+    a ttl that is not 0.001 to 60 s) and `Unavailable` while there is no key to sign with.
     """
     terms = Terms(
         worker_id=worker_id,
         worker_instance_id=worker_instance_id,
         lane_id=lane_id,
         worker_capabilities=worker_capabilities,
-        grant_ttl_ms=grant_ttl_ms,
+        grant_ttl=grant_ttl,
     )
     key = await signing_key(conn, "claim_for_worker")
     for wanted in _WANTED:

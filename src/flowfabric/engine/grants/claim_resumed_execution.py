@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import require_claim_grant
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName, LeaseRequest, claim_by_id
-from flowfabric.engine.lifecycle.lease import HandleKind
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
+from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import lock_for_claim
 from flowfabric.errors import ExecutionNotLeaseable, NotAResumedExecution, NotFound
 from flowfabric.ids import ExecutionId
@@ -23,7 +23,7 @@ async def claim_resumed_execution(
     lease_ttl: float | timedelta,
     lease_id: UUID | None = None,
     attempt_timeout: float | timedelta | None = None,
-) -> ClaimedByName:
+) -> ClaimedById:
     """The same attempt goes on under a new epoch and the grant is used up; needs a transaction.
 
     Any interrupted attempt will do, not only one that a signal resumed: what was put down by a
@@ -50,5 +50,5 @@ async def claim_resumed_execution(
         raise NotAResumedExecution(execution_id)
     await require_claim_grant(conn, execution_id, worker_id=worker_id)
     return await claim_by_id(
-        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=HandleKind.RESUMED
+        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.RESUMED
     )

@@ -75,7 +75,6 @@ class _Grant(msgspec.Struct, frozen=True, kw_only=True):
     partition_key: str
     grant_key: str
     expires_at: datetime
-    expires_at_ms: int
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
@@ -164,7 +163,6 @@ def _fields(key: GrantKey) -> dict[str, Any]:
         "partition_key": str(PartitionKey("fp", key.execution_id.partition_key)),
         "grant_key": key.text,
         "expires_at": instant(key.expires_at_ms),
-        "expires_at_ms": key.expires_at_ms,
     }
 
 

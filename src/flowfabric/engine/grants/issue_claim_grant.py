@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.grant import ClaimGrant, claim_grant
 from flowfabric.engine.grants.stored_grant import (
-    DEFAULT_TTL_MS,
+    DEFAULT_TTL,
     Terms,
     newest_grant,
     signing_key,
@@ -34,7 +35,7 @@ async def issue_claim_grant(
     worker_id: str,
     worker_instance_id: str,
     worker_capabilities: Sequence[str] = (),
-    grant_ttl_ms: int = DEFAULT_TTL_MS,
+    grant_ttl: float | timedelta = DEFAULT_TTL,
     capability_hash: str | None = None,
     route_snapshot_json: str | None = None,
     admission_summary: str | None = None,
@@ -54,7 +55,7 @@ async def issue_claim_grant(
         worker_instance_id=worker_instance_id,
         lane_id=lane_id,
         worker_capabilities=worker_capabilities,
-        grant_ttl_ms=grant_ttl_ms,
+        grant_ttl=grant_ttl,
         capability_hash=capability_hash,
         route_snapshot_json=route_snapshot_json,
         admission_summary=admission_summary,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -10,7 +11,7 @@ import msgspec
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import newest_grant
 from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
-from flowfabric.engine.lifecycle.lease import HandleKind
+from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import (
     check_same_lane,
     claim_refusal,
@@ -31,7 +32,7 @@ class GrantedClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def issue_grant_and_claim(
-    conn: Connection, execution_id: ExecutionId, *, lane_id: str, lease_duration_ms: int
+    conn: Connection, execution_id: ExecutionId, *, lane_id: str, lease_ttl: float | timedelta
 ) -> GrantedClaim:
     """Worker `operator` holds the execution; needs a transaction.
 
@@ -41,9 +42,7 @@ async def issue_grant_and_claim(
     `LeaseConflict`, `ExecutionNotLeaseable`, `ActiveAttemptExists`, `GrantAlreadyExists` while it
     is promised to a worker. A refusal writes nothing.
     """
-    request = LeaseRequest(
-        worker_id=OPERATOR, worker_instance_id=OPERATOR, lease_ttl=lease_duration_ms / 1000
-    )
+    request = LeaseRequest(worker_id=OPERATOR, worker_instance_id=OPERATOR, lease_ttl=lease_ttl)
     seen = await lock_for_claim(conn, execution_id)
     if seen is None:
         raise NotFound("execution", execution_id)
@@ -54,7 +53,7 @@ async def issue_grant_and_claim(
     promised = await newest_grant(conn, execution_id)
     if promised is not None and promised.live:
         raise GrantAlreadyExists(execution_id)
-    kind = HandleKind.RESUMED if seen.is_interrupted else HandleKind.FRESH
+    kind = LeaseHandleKind.RESUMED if seen.is_interrupted else LeaseHandleKind.FRESH
     taken = await claim_by_id(conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=kind)
     return GrantedClaim(
         lease_id=taken.lease.lease_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.grant import ReclaimGrant, reclaim_grant
@@ -12,7 +13,7 @@ from flowfabric.engine.grants.reclaimable import (
     obstacle_to_reclaim,
 )
 from flowfabric.engine.grants.stored_grant import (
-    DEFAULT_TTL_MS,
+    DEFAULT_TTL,
     Terms,
     newest_grant,
     signing_key,
@@ -32,7 +33,7 @@ async def issue_reclaim_grant(
     worker_id: str,
     worker_instance_id: str,
     worker_capabilities: Sequence[str] = (),
-    grant_ttl_ms: int = DEFAULT_TTL_MS,
+    grant_ttl: float | timedelta = DEFAULT_TTL,
     capability_hash: str | None = None,
     route_snapshot_json: str | None = None,
     admission_summary: str | None = None,
@@ -51,7 +52,7 @@ async def issue_reclaim_grant(
         worker_instance_id=worker_instance_id,
         lane_id=lane_id,
         worker_capabilities=worker_capabilities,
-        grant_ttl_ms=grant_ttl_ms,
+        grant_ttl=grant_ttl,
         capability_hash=capability_hash,
         route_snapshot_json=route_snapshot_json,
         admission_summary=admission_summary,

@@ -16,8 +16,8 @@ from flowfabric.engine.grants.reclaimable import (
     obstacle_to_reclaim,
 )
 from flowfabric.engine.grants.stored_grant import forget_grants, newest_grant
-from flowfabric.engine.lifecycle.claim_by_id import ClaimedByName, LeaseRequest, claim_by_id
-from flowfabric.engine.lifecycle.lease import HandleKind
+from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
+from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import LockedForClaim, lock_for_claim
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import mark_lease_expired_if_due
 from flowfabric.engine.lifecycle.terminalize import terminalize
@@ -46,7 +46,7 @@ async def reclaim_execution(
     lease_id: UUID | None = None,
     attempt_timeout: float | timedelta | None = None,
     max_reclaim_count: int | None = None,
-) -> ClaimedByName | GrantNotFound | NotReclaimable | ReclaimCapExceeded:
+) -> ClaimedById | GrantNotFound | NotReclaimable | ReclaimCapExceeded:
     """A new attempt takes the place of the lost one and the grant is used up; needs a transaction.
 
     A lease that has lapsed but was not taken back is taken back first, as a sweep would. One
@@ -86,7 +86,7 @@ async def reclaim_execution(
     if count % _WARN_EVERY == 0:
         log.warning("execution %s is reclaimed for the %dth time", execution_id, count)
     return await claim_by_id(
-        conn, execution_id, request, lease_epoch=lease_epoch, kind=HandleKind.RECLAIMED
+        conn, execution_id, request, lease_epoch=lease_epoch, kind=LeaseHandleKind.RECLAIMED
     )
 
 

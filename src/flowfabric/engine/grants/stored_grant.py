@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final, LiteralString
 
 import msgspec
@@ -18,11 +19,11 @@ from flowfabric.errors import (
     invalid_input,
 )
 from flowfabric.ids import ExecutionId, check_lane, check_text, check_worker_name, storable_text
-from flowfabric.policy import check_capabilities
+from flowfabric.policy import check_capabilities, milliseconds
 from flowfabric.states import GrantKind
 
-MAX_TTL_MS: Final = 60_000
-DEFAULT_TTL_MS: Final = 5_000
+MAX_TTL: Final = 60.0
+DEFAULT_TTL: Final = 5.0
 
 STORE_GRANT: Final[LiteralString] = """
 -- grants.store_grant
@@ -64,7 +65,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     worker_instance_id: str
     lane_id: str
     worker_capabilities: Sequence[str]
-    grant_ttl_ms: int
+    grant_ttl: float | timedelta
     capability_hash: str | None = None
     route_snapshot_json: str | None = None
     admission_summary: str | None = None
@@ -74,14 +75,18 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         check_worker_name(self.worker_id, field="worker_id")
         check_worker_name(self.worker_instance_id, field="worker_instance_id")
         check_lane(self.lane_id)
-        if not 1 <= self.grant_ttl_ms <= MAX_TTL_MS:
-            raise invalid_input("grant_ttl_ms", self.grant_ttl_ms, f"must be 1 to {MAX_TTL_MS}")
+        if not 1 <= self.grant_ttl_ms <= MAX_TTL * 1000:
+            raise invalid_input("grant_ttl", self.grant_ttl, f"must be 0.001 to {MAX_TTL:g} s")
         if self.capability_hash is not None:
             check_text(self.capability_hash, field="capability_hash")
         if self.admission_summary is not None:
             storable_text(self.admission_summary, field="admission_summary")
         if self.route_snapshot_json is not None:
             _check_json(self.route_snapshot_json, field="route_snapshot_json")
+
+    @property
+    def grant_ttl_ms(self) -> int:
+        return milliseconds(self.grant_ttl, field="grant_ttl")
 
 
 class StoredGrant(msgspec.Struct, frozen=True):
@@ -131,8 +136,14 @@ async def store_grant(
         grant_id=grant_id(grant_key.text),
         kind=kind.value,
         issued_at_ms=now_ms,
-        **msgspec.structs.asdict(terms)
-        | {"worker_capabilities": sorted(set(terms.worker_capabilities))},
+        grant_ttl_ms=terms.grant_ttl_ms,
+        worker_id=terms.worker_id,
+        worker_instance_id=terms.worker_instance_id,
+        lane_id=terms.lane_id,
+        worker_capabilities=sorted(set(terms.worker_capabilities)),
+        capability_hash=terms.capability_hash,
+        route_snapshot_json=terms.route_snapshot_json,
+        admission_summary=terms.admission_summary,
     )
     return None if stored is None else grant_key
 

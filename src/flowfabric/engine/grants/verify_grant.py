@@ -18,6 +18,7 @@ from flowfabric.engine.grants.grant import (
 from flowfabric.engine.keys.key import verifying_key
 from flowfabric.errors import InvalidGrant
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import epoch_ms
 from flowfabric.states import GrantKind
 
 EXPIRED: Final[LiteralString] = """
@@ -62,7 +63,7 @@ async def verify_grant(conn: Connection, grant: ClaimGrant | ReclaimGrant) -> Ve
     """
     key = GrantKey.parse(grant.grant_key)
     kind = GrantKind.RECLAIM if isinstance(grant, ReclaimGrant) else GrantKind.CLAIM
-    said = (grant.execution_id, grant.expires_at_ms, kind)
+    said = (grant.execution_id, epoch_ms(grant.expires_at), kind)
     if said != (key.execution_id, key.expires_at_ms, key.kind):
         raise InvalidGrant("grant_malformed", "its key names another execution, time or kind")
     if (await fetch_one(conn, EXPIRED, _Expired, expires_at_ms=key.expires_at_ms)).expired:

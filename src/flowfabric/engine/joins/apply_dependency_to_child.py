@@ -83,14 +83,14 @@ SELECT running_count AS unsatisfied_count FROM ff.edge_group
 """
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
+class EdgeApplied(msgspec.Struct, frozen=True, kw_only=True):
     """The edge gates; so many edges of the group are unresolved."""
 
     edge_id: UUID
     unsatisfied_count: int
 
 
-class AlreadyApplied(msgspec.Struct, frozen=True, kw_only=True):
+class EdgeAlreadyApplied(msgspec.Struct, frozen=True, kw_only=True):
     """The edge gated before; nothing changed."""
 
     edge_id: UUID
@@ -139,7 +139,7 @@ async def apply_dependency_to_child(
     upstream: ExecutionId | None = None,
     downstream: ExecutionId | None = None,
     partitions: int = 256,
-) -> Applied | AlreadyApplied:
+) -> EdgeApplied | EdgeAlreadyApplied:
     """The downstream waits for the upstream; needs a transaction.
 
     An upstream that has ended resolves the edge at once. A downstream that runs or is suspended is
@@ -159,7 +159,7 @@ async def apply_dependency_to_child(
     of_group = {"partition_key": home, "group_id": ends.group_id}
     group = await fetch_one(conn, LOCK_GROUP, _Group, **of_group)
     if (await fetch_one(conn, LOCK_EDGE, _Edge, **edge)).edge_state == EdgeState.APPLIED:
-        return AlreadyApplied(edge_id=edge_id)
+        return EdgeAlreadyApplied(edge_id=edge_id)
     if flow.public_flow_state != FlowState.OPEN:
         raise FlowAlreadyTerminal(flow_id)
     above, below = await _members(conn, flow_id, source, target)
@@ -183,7 +183,7 @@ async def apply_dependency_to_child(
         await apply_decisions(conn, resolved)
     await apply_decisions(conn, await evaluate_join(conn, GroupId(home, ends.group_id)))
     left = await fetch_one(conn, UNRESOLVED, _Open, **of_group)
-    return Applied(edge_id=edge_id, unsatisfied_count=left.unsatisfied_count)
+    return EdgeApplied(edge_id=edge_id, unsatisfied_count=left.unsatisfied_count)
 
 
 async def _members(

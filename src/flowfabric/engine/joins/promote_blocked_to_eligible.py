@@ -39,13 +39,15 @@ SELECT count(*) AS moved FROM locked
 """
 
 
-class Promoted(msgspec.Struct, frozen=True, kw_only=True):
+class MemberPromoted(msgspec.Struct, frozen=True, kw_only=True):
     """The execution is claimable, or delayed until its own time."""
 
     execution_id: ExecutionId
 
 
-async def promote_blocked_to_eligible(conn: Connection, execution_id: ExecutionId) -> Promoted:
+async def promote_blocked_to_eligible(
+    conn: Connection, execution_id: ExecutionId
+) -> MemberPromoted:
     """The execution does not wait for dependencies any more; needs a transaction.
 
     That lets one go that was created with `hold` and was given no edge. Raises, the first that
@@ -59,7 +61,7 @@ async def promote_blocked_to_eligible(conn: Connection, execution_id: ExecutionI
     if refusal is not None:
         raise refusal
     await promote_dependents(conn, [execution_id])
-    return Promoted(execution_id=execution_id)
+    return MemberPromoted(execution_id=execution_id)
 
 
 def _refusal(execution_id: ExecutionId, status: DependencyStatus | None) -> FlowFabricError | None:

@@ -27,7 +27,7 @@ SELECT g.group_id, g.group_state, e.upstream_eid AS child,
 """
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class ChildWindow(msgspec.Struct, frozen=True, kw_only=True):
     """The children that were spawned; a child in none of these was not."""
 
     running: frozenset[ExecutionId] = frozenset()
@@ -45,7 +45,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 async def read_window(
     conn: Connection, lease: Lease, groups: Mapping[GroupId, ExecutionId]
-) -> Window:
+) -> ChildWindow:
     """The children as they stand, each given with its join; needs a transaction.
 
     For a parent that was replayed, children that were replayed too or were cancelled with the
@@ -69,7 +69,7 @@ async def read_window(
     def those(state: GroupState) -> list[ExecutionId]:
         return [ExecutionId(home, row.child) for row in rows if row.group_state == state]
 
-    return Window(
+    return ChildWindow(
         running=frozenset(those(GroupState.PENDING)),
         succeeded=frozenset(those(GroupState.SATISFIED)),
         lost=tuple(those(GroupState.IMPOSSIBLE)),

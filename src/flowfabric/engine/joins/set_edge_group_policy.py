@@ -37,7 +37,7 @@ VALUES (%(partition_key)s, %(group_id)s, %(flow_id)s, %(waiter_eid)s, 'member', 
 """
 
 
-class PolicySet(msgspec.Struct, frozen=True, kw_only=True):
+class JoinPolicySet(msgspec.Struct, frozen=True, kw_only=True):
     """The member waits by this policy; `repeated` when it did before."""
 
     downstream: ExecutionId
@@ -60,7 +60,7 @@ async def set_edge_group_policy(
     *,
     expected_n: int | None = None,
     partitions: int = 256,
-) -> PolicySet:
+) -> JoinPolicySet:
     """The member waits by this policy; needs a transaction.
 
     With `expected_n` nothing is decided before so many edges are applied. Raises
@@ -80,7 +80,7 @@ async def set_edge_group_policy(
     kind, k, on_satisfied = policy_columns(policy)
     wanted = (kind, k, on_satisfied, expected_n)
     if wanted == (stored.policy_kind, stored.k, stored.on_satisfied, stored.expected_n):
-        return PolicySet(downstream=downstream, repeated=True)
+        return JoinPolicySet(downstream=downstream, repeated=True)
     await execute(
         conn,
         SET_EDGE_GROUP_POLICY,
@@ -92,4 +92,4 @@ async def set_edge_group_policy(
         expected_n=expected_n,
         **group,
     )
-    return PolicySet(downstream=downstream)
+    return JoinPolicySet(downstream=downstream)

@@ -61,7 +61,7 @@ VALUES (%(partition_key)s, %(flow_id)s, %(edge_id)s, %(upstream)s, %(group_id)s,
 """
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True):
+class EdgeStaged(msgspec.Struct, frozen=True, kw_only=True):
     """The edge is in the graph, at this revision."""
 
     edge_id: UUID
@@ -86,7 +86,7 @@ async def stage_dependency_edge(
     dependency_kind: str = KIND,
     data_passing_ref: str | None = None,
     partitions: int = 256,
-) -> Staged:
+) -> EdgeStaged:
     """The graph has one more edge, and one more revision; needs a transaction.
 
     Raises, in this order: `SelfReferencingEdge`, `ValidationError` (another kind than
@@ -133,4 +133,4 @@ async def stage_dependency_edge(
         **between,
     )
     await grow(conn, flow, edges=1)
-    return Staged(edge_id=edge_id, new_graph_revision=flow.graph_revision + 1)
+    return EdgeStaged(edge_id=edge_id, new_graph_revision=flow.graph_revision + 1)

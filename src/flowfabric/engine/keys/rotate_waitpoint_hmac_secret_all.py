@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from datetime import timedelta
 from typing import Final, LiteralString
 
 import msgspec
@@ -10,10 +11,9 @@ import msgspec
 from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
 from flowfabric.engine.keys.key import check_kid, check_secret
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
-from flowfabric.errors import RotationConflict, ValidationError
+from flowfabric.errors import RotationConflict
+from flowfabric.policy import grace_milliseconds
 from flowfabric.states import OperatorEventType
-
-MAX_GRACE_MS: Final = 2**53 - 1
 
 # Readers go on; of two rotations the second sees what the first left.
 ALONE: Final[LiteralString] = """
@@ -44,7 +44,7 @@ SELECT (SELECT kid FROM retired) AS previous_kid, (SELECT count(*) FROM gone) AS
 """
 
 
-class Rotated(msgspec.Struct, frozen=True, kw_only=True):
+class KeyRotated(msgspec.Struct, frozen=True, kw_only=True):
     """`new_kid` signs; `gc_count` keys whose grace was over are gone."""
 
     previous_kid: str | None
@@ -52,7 +52,7 @@ class Rotated(msgspec.Struct, frozen=True, kw_only=True):
     gc_count: int
 
 
-class Noop(msgspec.Struct, frozen=True, kw_only=True):
+class KeyUnchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The very key signs already; nothing was written."""
 
     kid: str
@@ -62,7 +62,7 @@ class PartitionRotation(msgspec.Struct, frozen=True, kw_only=True):
     """What happened in one store of keys; a Postgres database is one."""
 
     partition: int
-    result: Rotated | Noop
+    result: KeyRotated | KeyUnchanged
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -79,22 +79,22 @@ async def rotate_waitpoint_hmac_secret_all(
     conn: Connection,
     new_kid: str,
     new_secret_hex: str,
-    grace_ms: int,
+    grace: float | timedelta,
     *,
     actor: str = SOMEBODY,
 ) -> list[PartitionRotation]:
-    """The new key signs, the old one verifies for `grace_ms` more; needs a transaction.
+    """The new key signs, the old one verifies for `grace` more; needs a transaction.
 
     A rotation leaves an operator event.
 
     Raises `ValidationError`: `invalid_kid`, `invalid_secret_hex`, `invalid_grace_ms` (not 0 to
-    2^53-1); and `RotationConflict` when the name stands for another secret or a retired key.
+    2^53-1 milliseconds); and `RotationConflict` when the name stands for another secret or a
+    retired key.
     """
     check_actor(actor)
     check_kid(new_kid)
     secret = check_secret(new_secret_hex)
-    if type(grace_ms) is not int or not 0 <= grace_ms <= MAX_GRACE_MS:
-        raise ValidationError("invalid_grace_ms", f"grace_ms {grace_ms!r} must be 0 to 2^53-1")
+    grace_ms = grace_milliseconds(grace)
     await execute(conn, ALONE)
     known = await fetch_maybe(conn, KNOWN, _Known, kid=new_kid)
     if known is not None:
@@ -102,9 +102,9 @@ async def rotate_waitpoint_hmac_secret_all(
             raise RotationConflict(new_kid, "stands for another secret")
         if not known.active:
             raise RotationConflict(new_kid, "was retired")
-        return [PartitionRotation(partition=0, result=Noop(kid=new_kid))]
+        return [PartitionRotation(partition=0, result=KeyUnchanged(kid=new_kid))]
     done = await fetch_one(conn, ROTATE, _Done, kid=new_kid, secret=secret, grace_ms=grace_ms)
-    result = Rotated(previous_kid=done.previous_kid, new_kid=new_kid, gc_count=done.gc_count)
+    result = KeyRotated(previous_kid=done.previous_kid, new_kid=new_kid, gc_count=done.gc_count)
     await operator_event(
         conn,
         OperatorEventType.KEY_ROTATED,

@@ -31,13 +31,13 @@ SELECT kid, secret FROM ff.waitpoint_hmac WHERE kid = %(kid)s
 """
 
 
-class Seeded(msgspec.Struct, frozen=True, kw_only=True):
+class KeySeeded(msgspec.Struct, frozen=True, kw_only=True):
     """The key is stored and signs from now on."""
 
     kid: str
 
 
-class AlreadySeeded(msgspec.Struct, frozen=True, kw_only=True):
+class KeyAlreadySeeded(msgspec.Struct, frozen=True, kw_only=True):
     """A key of that name is stored, active or retired; nothing was written."""
 
     kid: str
@@ -46,7 +46,7 @@ class AlreadySeeded(msgspec.Struct, frozen=True, kw_only=True):
 
 async def seed_waitpoint_hmac_secret(
     conn: Connection, kid: str, secret_hex: str
-) -> Seeded | AlreadySeeded:
+) -> KeySeeded | KeyAlreadySeeded:
     """The store has a key that signs; one that has another says so and stays as it is.
 
     Raises `ValidationError`: `invalid_secret_hex` (not 64 hex digits), `invalid_kid` (empty, or
@@ -56,10 +56,10 @@ async def seed_waitpoint_hmac_secret(
     check_kid(kid)
     stored = await fetch_one(conn, SEED, Moved, kid=kid, secret=secret)
     if stored.moved:
-        return Seeded(kid=kid)
+        return KeySeeded(kid=kid)
     known = await fetch_maybe(conn, KNOWN, Key, kid=kid)
     if known is None:
         raise ValidationError(
             "invalid_input", f"kid {kid!r} cannot be seeded: another key signs; rotate it"
         )
-    return AlreadySeeded(kid=kid, same_secret=hmac.compare_digest(known.secret, secret))
+    return KeyAlreadySeeded(kid=kid, same_secret=hmac.compare_digest(known.secret, secret))

@@ -22,7 +22,7 @@ UPDATE ff.exec_core
 """
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
+class PriorityChanged(msgspec.Struct, frozen=True, kw_only=True):
     """The execution has this priority now."""
 
     execution_id: ExecutionId
@@ -36,7 +36,7 @@ async def change_priority(
     *,
     actor: str = SOMEBODY,
     reason: str | None = None,
-) -> Changed:
+) -> PriorityChanged:
     """The execution is claimed by its new priority (clamped to 0 … 9000); one event tells of it.
 
     Raises `NotFound`, and `ExecutionNotEligible` unless it waits for a worker.
@@ -64,4 +64,4 @@ async def change_priority(
         old_priority=standing.priority,
         new_priority=priority,
     )
-    return Changed(execution_id=execution_id, priority=priority)
+    return PriorityChanged(execution_id=execution_id, priority=priority)

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.lifecycle.lease import Handle, HandleKind
+from flowfabric.engine.lifecycle.lease import LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.sql.lease import (
     FROM_LEASED,
     LEASE,
@@ -81,19 +81,19 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
         return milliseconds(self.attempt_timeout, field="attempt_timeout")
 
 
-class ClaimedByName(Claimed, frozen=True, kw_only=True):
+class ClaimedById(Claimed, frozen=True, kw_only=True):
     """A claimed execution with what its remote holder is told beside it."""
 
-    kind: HandleKind
+    kind: LeaseHandleKind
     lease_expires_at: datetime
-    lease_ttl_ms: int
+    lease_ttl: float
     worker_instance_id: str
 
     @property
-    def handle(self) -> Handle:
+    def handle(self) -> LeaseHandle:
         """What the holder shows with every call; `handle.encode()` are its opaque bytes."""
         return self.lease.handle(
-            lease_ttl_ms=self.lease_ttl_ms,
+            lease_ttl=self.lease_ttl,
             lane_id=self.lane_id,
             worker_instance_id=self.worker_instance_id,
         )
@@ -109,8 +109,8 @@ async def claim_by_id(
     request: LeaseRequest,
     *,
     lease_epoch: int,
-    kind: HandleKind,
-) -> ClaimedByName:
+    kind: LeaseHandleKind,
+) -> ClaimedById:
     """The execution is the request's, and nobody else's grant of it counts any more.
 
     Raises `LeaseConflict` when it no longer waits under `lease_epoch`: somebody moved it since the
@@ -123,7 +123,7 @@ async def claim_by_id(
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
         lease_epoch=lease_epoch,
-        reclaims=kind is HandleKind.RECLAIMED,
+        reclaims=kind is LeaseHandleKind.RECLAIMED,
         timeout_ms=request.timeout_ms,
         ttl_ms=request.ttl_ms,
         lease_id=request.lease_id,
@@ -132,10 +132,10 @@ async def claim_by_id(
     )
     if row is None:
         raise LeaseConflict(execution_id)
-    return ClaimedByName(
+    return ClaimedById(
         **msgspec.structs.asdict(claimed(row, request.lease_id)),
         kind=kind,
         lease_expires_at=instant(row.lease_expires_at_ms),
-        lease_ttl_ms=request.ttl_ms,
+        lease_ttl=request.ttl_ms / 1000,
         worker_instance_id=request.worker_instance_id,
     )

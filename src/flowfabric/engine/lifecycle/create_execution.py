@@ -306,7 +306,7 @@ def _delays_until(executions: Sequence[NewExecution]) -> list[object] | None:
             delays.append(epoch_ms(new.delay_until))
         else:
             named = None if new.policy is None or new.delay is not None else new.policy.delay_until
-            delays.append(named)
+            delays.append(None if named is None else epoch_ms(named))
     return delays if any(delays) else None
 
 
@@ -317,4 +317,4 @@ def _tags(executions: Sequence[NewExecution]) -> list[object] | None:
 
 
 def _dedup_window_ms(new: NewExecution) -> int:
-    return DAY_MS if new.policy is None else new.policy.dedup_window_ms
+    return DAY_MS if new.policy is None else milliseconds(new.policy.dedup_window)

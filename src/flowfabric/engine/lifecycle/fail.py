@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
 import msgspec
@@ -86,11 +86,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     category: str = FailureClass.TRANSIENT.value
     failure_class: FailureClass | None = None
     detail: str | None = None
-    retry_after_ms: int | None = None
+    retry_after: float | timedelta | None = None
+    """Wait this long instead of the backoff of the policy."""
 
     def __post_init__(self) -> None:
-        if self.retry_after_ms is not None:
-            milliseconds(self.retry_after_ms / 1000, field="retry_after")
+        if self.retry_after is not None:
+            milliseconds(self.retry_after, field="retry_after")
 
 
 class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +136,10 @@ async def fail(
         failure_detail=[
             None if failure.detail is None else clean_text(failure.detail) for failure in failures
         ],
-        retry_after_ms=[failure.retry_after_ms for failure in failures],
+        retry_after_ms=[
+            None if failure.retry_after is None else milliseconds(failure.retry_after)
+            for failure in failures
+        ],
         **fence_columns([failure.lease for failure in failures]),
     )
     decided = {row.ordinal: row for row in rows if row.decided is not None}

@@ -12,6 +12,8 @@ import msgspec
 
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, attempt_id, parse_uuid
+from flowfabric.policy import milliseconds
+from flowfabric.stored_policy import MAX_MS
 
 _MAGIC: Final = 0x02
 _VERSION: Final = 0x01
@@ -30,12 +32,12 @@ class Lease(msgspec.Struct, frozen=True):
     def attempt_id(self) -> UUID:
         return attempt_id(self.execution_id, self.attempt_index)
 
-    def handle(self, *, lease_ttl_ms: int, lane_id: str, worker_instance_id: str) -> Handle:
+    def handle(self, *, lease_ttl: float, lane_id: str, worker_instance_id: str) -> LeaseHandle:
         """The lease as a remote holder keeps it."""
-        return Handle(
+        return LeaseHandle(
             lease=self,
             attempt_id=self.attempt_id,
-            lease_ttl_ms=lease_ttl_ms,
+            lease_ttl=lease_ttl,
             lane_id=lane_id,
             worker_instance_id=worker_instance_id,
         )
@@ -52,7 +54,7 @@ def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
     }
 
 
-class HandleKind(StrEnum):
+class LeaseHandleKind(StrEnum):
     """How its holder came by a lease; told beside the handle's bytes."""
 
     FRESH = "fresh"
@@ -61,12 +63,12 @@ class HandleKind(StrEnum):
     RECLAIMED = "reclaimed"
 
 
-class Handle(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
     """A lease with what a remote holder needs beside it; travels as opaque bytes."""
 
     lease: Lease
     attempt_id: UUID
-    lease_ttl_ms: int
+    lease_ttl: float
     lane_id: str
     worker_instance_id: str
 
@@ -79,14 +81,14 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
                 struct.pack("<I", lease.attempt_index),
                 _text(str(self.attempt_id)),
                 _text(str(lease.lease_id)),
-                struct.pack("<QQ", lease.lease_epoch, self.lease_ttl_ms),
+                struct.pack("<QQ", lease.lease_epoch, milliseconds(self.lease_ttl)),
                 _text(self.lane_id),
                 _text(self.worker_instance_id),
             )
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> Handle:
+    def decode(cls, data: bytes) -> LeaseHandle:
         """Read the bytes back; raises `ValidationError` (corruption, handle_from_other_backend)."""
         if len(data) < 3 or data[0] != _MAGIC or data[1] != _VERSION:
             raise ValidationError("corruption", "handle: unknown layout")
@@ -102,12 +104,14 @@ class Handle(msgspec.Struct, frozen=True, kw_only=True):
             lane_id, worker_instance_id = reader.text(), reader.text()
         except (struct.error, UnicodeDecodeError, ValidationError) as error:
             raise ValidationError("corruption", f"handle: {error}") from None
+        if lease_ttl_ms > MAX_MS:
+            raise ValidationError("corruption", f"handle: a lease of {lease_ttl_ms} ms")
         if reader.at != len(data):
             raise ValidationError("corruption", "handle: trailing bytes")
         return cls(
             lease=Lease(execution_id, attempt_index, lease_epoch, lease_id),
             attempt_id=this_attempt,
-            lease_ttl_ms=lease_ttl_ms,
+            lease_ttl=lease_ttl_ms / 1000,
             lane_id=lane_id,
             worker_instance_id=worker_instance_id,
         )

@@ -40,7 +40,7 @@ SELECT named.lifecycle_phase, named.ownership_state, named.lapsed,
 )
 
 
-class NotDue(StrEnum):
+class NotExpiredReason(StrEnum):
     """Why there was no lease to take back."""
 
     EXECUTION_NOT_FOUND = "execution_not_found"
@@ -49,18 +49,18 @@ class NotDue(StrEnum):
     NOT_YET_EXPIRED = "not_yet_expired"
 
 
-class MarkedExpired(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseMarkedExpired(msgspec.Struct, frozen=True, kw_only=True):
     """The lease is void: the execution waits, or has failed because of its cap."""
 
     execution_id: ExecutionId
     public_state: PublicState
 
 
-class AlreadySatisfied(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseNotExpired(msgspec.Struct, frozen=True, kw_only=True):
     """No lease of it had run out; nothing was written."""
 
     execution_id: ExecutionId
-    reason: NotDue
+    reason: NotExpiredReason
 
 
 class Lapsing(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Lapsing(msgspec.Struct, frozen=True):
 
 async def mark_lease_expired_if_due(
     conn: Connection, execution_id: ExecutionId, *, max_reclaim_count: int | None = None
-) -> MarkedExpired | AlreadySatisfied:
+) -> LeaseMarkedExpired | LeaseNotExpired:
     """Take back the execution's lease if it ran out, exactly as the sweep would.
 
     `max_reclaim_count` replaces the cap of its policy.
@@ -90,16 +90,16 @@ async def mark_lease_expired_if_due(
     )
     if seen is not None and (seen.ended or seen.left_over):
         state = PublicState.FAILED if seen.ended else PublicState.WAITING
-        return MarkedExpired(execution_id=execution_id, public_state=state)
-    return AlreadySatisfied(execution_id=execution_id, reason=not_due(seen))
+        return LeaseMarkedExpired(execution_id=execution_id, public_state=state)
+    return LeaseNotExpired(execution_id=execution_id, reason=not_due(seen))
 
 
-def not_due(seen: Lapsing | None) -> NotDue:
+def not_due(seen: Lapsing | None) -> NotExpiredReason:
     """The first that holds."""
     if seen is None:
-        return NotDue.EXECUTION_NOT_FOUND
+        return NotExpiredReason.EXECUTION_NOT_FOUND
     if seen.lifecycle_phase != LifecyclePhase.ACTIVE:
-        return NotDue.NOT_ACTIVE
+        return NotExpiredReason.NOT_ACTIVE
     if seen.ownership_state != OwnershipState.LEASED:
-        return NotDue.UNOWNED
-    return NotDue.NOT_YET_EXPIRED
+        return NotExpiredReason.UNOWNED
+    return NotExpiredReason.NOT_YET_EXPIRED

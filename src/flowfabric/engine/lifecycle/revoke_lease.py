@@ -51,7 +51,7 @@ SELECT seen.leased, seen.lease_id, seen.lease_epoch, seen.attempt_index, seen.wo
 _ALIAS: Final = re.compile(r"pg:([0-9a-fA-F-]{36}):([0-9]{1,9}):([0-9]{1,18})")
 
 
-class Kept(StrEnum):
+class NotRevokedReason(StrEnum):
     """Why there was nothing to revoke."""
 
     NO_ACTIVE_LEASE = "no_active_lease"
@@ -60,7 +60,7 @@ class Kept(StrEnum):
     EPOCH_MOVED = "epoch_moved"
 
 
-class Revoked(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseRevoked(msgspec.Struct, frozen=True, kw_only=True):
     """The lease is void and the execution claimable; `lease_epoch` is the new one."""
 
     execution_id: ExecutionId
@@ -69,11 +69,11 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
     worker_instance_id: str
 
 
-class AlreadySatisfied(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseNotRevoked(msgspec.Struct, frozen=True, kw_only=True):
     """The lease that was meant is not held; nothing changed."""
 
     execution_id: ExecutionId
-    reason: Kept
+    reason: NotRevokedReason
 
 
 class _Meant(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ async def revoke_lease(
     worker_instance_id: str = "",
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
-) -> Revoked | AlreadySatisfied:
+) -> LeaseRevoked | LeaseNotRevoked:
     """The execution is claimable again and its holder's writes are refused; one event tells why.
 
     What is expected of the lease (holder, id, epoch) must fit, else the answer says what did not.
@@ -124,7 +124,7 @@ async def revoke_lease(
     if seen is None:
         raise NotFound("execution", execution_id)
     if not seen.revoked or seen.lease_id is None or seen.worker_instance_id is None:
-        return AlreadySatisfied(
+        return LeaseNotRevoked(
             execution_id=execution_id, reason=_kept(seen, worker_instance_id, meant)
         )
     await operator_event(
@@ -139,7 +139,7 @@ async def revoke_lease(
         old_lease_epoch=seen.lease_epoch,
         new_lease_epoch=seen.lease_epoch + 1,
     )
-    return Revoked(
+    return LeaseRevoked(
         execution_id=execution_id,
         lease_id=seen.lease_id,
         lease_epoch=seen.lease_epoch + 1,
@@ -160,16 +160,16 @@ def _meant(execution_id: ExecutionId, expected: UUID | str) -> _Meant:
     return _Meant(attempt_index=int(alias[2]), alias_epoch=int(alias[3]))
 
 
-def _kept(seen: _Seen, holder: str, meant: _Meant) -> Kept:
+def _kept(seen: _Seen, holder: str, meant: _Meant) -> NotRevokedReason:
     """The first that holds: no lease, another's, another one, a later one."""
     if not seen.leased:
-        return Kept.NO_ACTIVE_LEASE
+        return NotRevokedReason.NO_ACTIVE_LEASE
     if holder and holder != seen.worker_instance_id:
-        return Kept.DIFFERENT_WORKER_INSTANCE_ID
+        return NotRevokedReason.DIFFERENT_WORKER_INSTANCE_ID
     if (
         meant.lease_id not in (None, seen.lease_id)
         or meant.attempt_index not in (None, seen.attempt_index)
         or meant.alias_epoch not in (None, seen.lease_epoch)
     ):
-        return Kept.LEASE_ID_MISMATCH
-    return Kept.EPOCH_MOVED
+        return NotRevokedReason.LEASE_ID_MISMATCH
+    return NotRevokedReason.EPOCH_MOVED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -10,9 +11,9 @@ from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import transact
 from flowfabric.engine.flows.cancel_backlog import AT_ONCE
 from flowfabric.engine.flows.cancel_flow_header import (
-    DEFAULT_GRACE_MS,
-    AlreadyTerminal,
-    FlowCancelled,
+    DEFAULT_GRACE,
+    FlowAlreadyCancelled,
+    FlowCancelAccepted,
     cancel_flow_header,
 )
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
@@ -31,15 +32,15 @@ async def cancel_flow(
     *,
     reason: str = "",
     policy: CancellationPolicy | str = CancellationPolicy.CANCEL_ALL,
-    grace_ms: int = DEFAULT_GRACE_MS,
+    grace: float | timedelta = DEFAULT_GRACE,
     requester: str = "operator",
-    wait: float | None = MAX_WAIT,
+    wait: float | timedelta | None = MAX_WAIT,
     partitions: int = 256,
-) -> FlowCancelled | AlreadyTerminal:
+) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """The flow is cancelled, and the members that its policy ends have ended.
 
     The first transaction cancels the flow itself, together with its members if all are to end and
-    they are few; other members end in batches. `wait` bounds the seconds for those batches (None:
+    they are few; other members end in batches. `wait` bounds the time for those batches (None:
     leave them to the reconciler); when that time is over `OperationTimeout` is raised and the flow
     stays cancelled. Where some members go on, the completions of the ended ones are dispatched at
     once; where all end, the sweeps settle the counters. Raises as `cancel_flow_header`.
@@ -52,21 +53,22 @@ async def cancel_flow(
             flow_id,
             reason=reason,
             policy=policy,
-            grace_ms=grace_ms,
+            grace=grace,
             requester=requester,
             end_at_once=0 if wait is None else END_AT_ONCE,
             partitions=partitions,
         ),
     )
-    if wait is None or (isinstance(header, FlowCancelled) and not header.owed):
+    if wait is None or (isinstance(header, FlowCancelAccepted) and not header.owed):
         return header
+    seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
     try:
-        async with asyncio.timeout(min(wait, MAX_WAIT)):
+        async with asyncio.timeout(min(seconds, MAX_WAIT)):
             await _end_members(pool, flow_id, partitions)
             if policy != CancellationPolicy.CANCEL_ALL:
                 await dispatch(pool)
     except TimeoutError:
-        raise OperationTimeout("cancel_flow", wait) from None
+        raise OperationTimeout("cancel_flow", seconds) from None
     return header
 
 

@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.workers.register_worker import Refreshed
+from flowfabric.engine.workers.register_worker import WorkerRefreshed
 from flowfabric.ids import check_worker_name, worker_partition
 from flowfabric.instants import instant
 
@@ -36,7 +36,7 @@ SELECT last_heartbeat_ms + liveness_ttl_ms AS next_expiry_ms FROM beat
 """
 
 
-class NotRegistered(msgspec.Struct, frozen=True):
+class WorkerNotRegistered(msgspec.Struct, frozen=True):
     """No live row; the worker must register again."""
 
 
@@ -46,8 +46,8 @@ class _Expiry(msgspec.Struct, frozen=True):
 
 async def heartbeat_worker(
     conn: Connection, worker_instance_id: str, *, namespace: str = "default"
-) -> Refreshed | NotRegistered:
-    """The instance lives; `NotRegistered` when its row is gone or had lapsed."""
+) -> WorkerRefreshed | WorkerNotRegistered:
+    """The instance lives; `WorkerNotRegistered` when its row is gone or had lapsed."""
     check_worker_name(worker_instance_id, field="worker_instance_id")
     row = await fetch_maybe(
         conn,
@@ -57,4 +57,8 @@ async def heartbeat_worker(
         namespace=namespace,
         worker_instance_id=worker_instance_id,
     )
-    return NotRegistered() if row is None else Refreshed(next_expiry=instant(row.next_expiry_ms))
+    return (
+        WorkerNotRegistered()
+        if row is None
+        else WorkerRefreshed(next_expiry=instant(row.next_expiry_ms))
+    )

@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.workers.heartbeat_worker import NotRegistered
+from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_text, check_worker_name, worker_partition
 
@@ -30,7 +30,7 @@ SELECT worker_id FROM gone
 """
 
 
-class Marked(msgspec.Struct, frozen=True):
+class WorkerMarkedDead(msgspec.Struct, frozen=True):
     """The instance is no longer registered; its leases lapse by themselves."""
 
 
@@ -40,7 +40,7 @@ class _Gone(msgspec.Struct, frozen=True):
 
 async def mark_worker_dead(
     conn: Connection, worker_instance_id: str, *, reason: str, namespace: str = "default"
-) -> Marked | NotRegistered:
+) -> WorkerMarkedDead | WorkerNotRegistered:
     """The instance is no longer listed; its leases are left to lapse."""
     check_worker_name(worker_instance_id, field="worker_instance_id")
     check_text(reason, field="reason")
@@ -55,4 +55,4 @@ async def mark_worker_dead(
         worker_instance_id=worker_instance_id,
         reason=reason,
     )
-    return NotRegistered() if row is None else Marked()
+    return WorkerNotRegistered() if row is None else WorkerMarkedDead()

@@ -50,11 +50,11 @@ SELECT (SELECT worker_id FROM known) AS known_as, EXISTS (SELECT FROM stored) AS
 """
 
 
-class Registered(msgspec.Struct, frozen=True):
+class WorkerRegistered(msgspec.Struct, frozen=True):
     """The instance was not known, or its row had lapsed."""
 
 
-class Refreshed(msgspec.Struct, frozen=True):
+class WorkerRefreshed(msgspec.Struct, frozen=True):
     """The instance was known and lives on."""
 
     next_expiry: datetime | None = None
@@ -76,7 +76,7 @@ async def register_worker(
     concurrency: int = 1,
     liveness_ttl: float | timedelta,
     namespace: str = "default",
-) -> Registered | Refreshed:
+) -> WorkerRegistered | WorkerRefreshed:
     """The instance is listed with what it offers, until its heartbeats stop.
 
     Raises `ValidationError(invalid_input)` when a live instance of that name is another
@@ -110,4 +110,4 @@ async def register_worker(
             worker_instance_id,
             f"instance_id reassigned: it belongs to {row.known_as or 'another worker'!r}",
         )
-    return Registered() if row.known_as is None else Refreshed()
+    return WorkerRegistered() if row.known_as is None else WorkerRefreshed()

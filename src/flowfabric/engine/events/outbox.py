@@ -1,4 +1,4 @@
-"""What the outboxes have in common: an event, a row of an outbox, and how a family is read."""
+"""What the outboxes have in common: an event, a row of an outbox, and how an outbox is read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Newest(msgspec.Struct, frozen=True):
     event_id: int
 
 
-class Family(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
+class Outbox(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
     """One outbox: a table with one sequence of ids, and the topics that are notified for it."""
 
     name: str
