@@ -11,9 +11,8 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.sql.lease import (
-    FROM_LEASED,
-    LEASE,
-    LEASED,
+    LEASE_FOUND,
+    LEASED_ROW,
     Claimed,
     LeasedRow,
     claimed,
@@ -27,15 +26,15 @@ MAX_BATCH: Final = 1000
 CLAIM: Final[LiteralString] = (
     """
 -- lifecycle.claim
-WITH found AS (       -- the best that this worker can run and nobody else was promised, locked
+WITH found AS (       -- the best that this worker can run and no other has a grant of, locked
     SELECT best.*, false AS reclaims, NULL::bigint AS timeout_ms
       FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
                         %(capabilities)s::text[], %(limit)s, %(worker_id)s) AS best
-), """
-    + LEASE
-    + LEASED
-    + FROM_LEASED
-    + """
+)"""
+    + LEASE_FOUND
+    + f"""
+SELECT{LEASED_ROW}
+  FROM leased JOIN ff.route route USING (route_id)
  ORDER BY leased.priority DESC, leased.created_at_ms, leased.execution_id
 """
 )

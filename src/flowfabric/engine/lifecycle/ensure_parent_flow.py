@@ -9,16 +9,22 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HELD, SEEN, Sighting, refusal
+from flowfabric.engine.lifecycle.sql.fence import (
+    SEEN,
+    SEEN_COLUMNS,
+    SeenExecution,
+    held_leases,
+    refusal,
+)
 from flowfabric.errors import Refusal
 
 ENSURE_PARENT_FLOW: Final[LiteralString] = (
     """
 -- lifecycle.ensure_parent_flow
 """
-    + HELD
+    + held_leases()
     + SEEN
-    + """, joined AS (        -- who was in no flow
+    + """, joined AS (        -- an execution that was in no flow
     UPDATE ff.exec_core e
        SET flow_id = %(flow_id)s::uuid, last_mutation_at_ms = ff.now_ms()
       FROM seen
@@ -26,8 +32,9 @@ ENSURE_PARENT_FLOW: Final[LiteralString] = (
        AND seen.holds AND seen.flow_id IS NULL AND %(flow_id)s::uuid IS NOT NULL
  RETURNING e.flow_id
 )
-SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
-       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms,
+SELECT """
+    + SEEN_COLUMNS
+    + """,
        coalesce(seen.holds, false) AS holds, coalesce(seen.flow_id, joined.flow_id) AS flow_id,
        joined.flow_id IS NOT NULL AS joined
   FROM held LEFT JOIN seen USING (ordinal) LEFT JOIN joined ON true
@@ -44,7 +51,7 @@ class ParentFlow(msgspec.Struct, frozen=True, kw_only=True):
     """Since this call?"""
 
 
-class _Row(Sighting, frozen=True):
+class _Row(SeenExecution, frozen=True):
     holds: bool
     flow_id: UUID | None
     joined: bool

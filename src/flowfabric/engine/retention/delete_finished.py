@@ -22,10 +22,11 @@ WITH old AS (         -- by what each lane says; 0 keeps
             ORDER BY e.terminal_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
      WHERE l.retention_ms IS DISTINCT FROM 0
      LIMIT %(limit)s
-), forgotten AS (
-    SELECT ff.forget_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
+), batch AS (
+    SELECT count(*) AS moved, array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids
+      FROM old
 )
-SELECT count(*) AS moved FROM old WHERE (SELECT count(*) FROM forgotten) IS NOT NULL
+SELECT moved FROM batch CROSS JOIN LATERAL ff.forget_executions(partitions, ids)
 """
 
 

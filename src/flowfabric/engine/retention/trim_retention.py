@@ -40,10 +40,11 @@ TRIM_RETENTION: Final[LiteralString] = (
 -- retention.trim_retention
 """
     + OLD_OF_LANE
-    + """, forgotten AS (
-    SELECT ff.forget_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
+    + """, batch AS (
+    SELECT count(*) AS moved, array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids
+      FROM old
 )
-SELECT count(*) AS moved FROM old WHERE (SELECT count(*) FROM forgotten) IS NOT NULL
+SELECT moved FROM batch CROSS JOIN LATERAL ff.forget_executions(partitions, ids)
 """
 )
 
