@@ -1,4 +1,4 @@
-"""active → terminal(cancelled): the holder itself ends the execution without a result."""
+"""active → terminal(cancelled): the holder ends the execution without a result."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _done(lease: Lease) -> Cancelled:
 
 
 def _done_before(lease: Lease, seen: SeenExecution) -> Cancelled | None:
-    """Cancelled while this lease was the last one, by its holder or by somebody else."""
+    """Cancelled under this lease, by its holder or by an operator."""
     same_attempt = (seen.attempt_index, seen.lease_id) == (lease.attempt_index, lease.lease_id)
     if seen.terminal_outcome != "cancelled" or not same_attempt:
         return None

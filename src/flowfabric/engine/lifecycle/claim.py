@@ -41,7 +41,7 @@ SELECT{LEASED_ROW}
 
 
 class Claimant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who claims, and what it can run; checked once, when it is made."""
+    """The worker that claims, and what it can run; checked once, when it is made."""
 
     worker_id: str
     worker_instance_id: str
@@ -65,9 +65,9 @@ async def claim(
 ) -> list[Claimed]:
     """Lease at most `limit` executions: highest priority first, then the oldest.
 
-    Nothing claimable is an empty list. Two claimers never receive the same execution. What the
-    claimant cannot run (lane, kind, capabilities, namespace) neither hides nor slows what it can,
-    and what is promised to another worker is left to that one.
+    The list is empty if nothing is claimable. Two claims never give the same execution. Executions
+    that the claimant cannot run (lane, kind, capabilities, namespace) neither hide nor slow those
+    that it can. Executions for which another worker has a grant are passed over.
     """
     if not 1 <= limit <= MAX_BATCH:
         raise invalid_input("limit", limit, f"must be 1 to {MAX_BATCH}")

@@ -1,4 +1,4 @@
-"""active → terminal(success): the holders' results are the outcome."""
+"""active → terminal(success): the holders report their results."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ async def complete(
 ) -> list[Completed | Refusal]:
     """End every execution whose lease is still held, in the order given.
 
-    A call repeated by the same holder after a lost answer is `Completed` again, with nothing
-    written. A refusal never spoils its neighbours.
+    A call that the same holder repeats after a lost answer is `Completed` again, with nothing
+    written. A refusal has no effect on the other calls.
     """
     leases = [completion.lease for completion in completions]
     unchanged = await fetch_all(

@@ -1,4 +1,4 @@
-"""active → active: an execution that gets children belongs to the same flow as they."""
+"""active → active: an execution with children belongs to the flow of the children."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ SELECT """
 
 
 class ParentFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease is good, and its execution locked until the transaction ends."""
+    """The lease is held, and its execution is locked until the transaction ends."""
 
     flow_id: UUID | None
     """The flow that the execution belongs to now."""
     joined: bool
-    """Since this call?"""
+    """Did this call put the execution into the flow?"""
 
 
 class _Row(SeenExecution, frozen=True):
@@ -60,9 +60,9 @@ class _Row(SeenExecution, frozen=True):
 async def ensure_parent_flow(
     conn: Connection, lease: Lease, flow_id: UUID | None
 ) -> ParentFlow | Refusal:
-    """The holder's execution is a member of `flow_id`, unless it is one of another flow.
+    """The holder's execution is a member of `flow_id`, unless it is in another flow already.
 
-    With None only the lease is looked at. Refused as every write of a holder is.
+    With None only the lease is checked. Refused as every write of a holder is.
     """
     row = await fetch_one(conn, ENSURE_PARENT_FLOW, _Row, flow_id=flow_id, **fence_columns([lease]))
     if not row.holds:

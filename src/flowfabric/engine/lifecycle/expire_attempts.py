@@ -1,4 +1,4 @@
-"""active → runnable or terminal(expired): attempts that took longer than their policy allows."""
+"""active → runnable or terminal(expired): attempts that take longer than their policy allows."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ SELECT (SELECT count(*) FROM ended) + (SELECT count(*) FROM requeued) AS moved
 
 
 async def expire_attempts(conn: Connection, limit: int) -> int:
-    """End at most `limit` attempts that are over their time; retried while retries are left.
+    """End at most `limit` attempts that have timed out; retried while retries are left.
 
-    A renewed lease does not help: the time of an attempt counts from its claim.
+    Renewing the lease does not extend an attempt: its timeout counts from the claim.
     """
     return (await fetch_one(conn, EXPIRE_ATTEMPTS, Moved, limit=limit)).moved

@@ -31,5 +31,5 @@ SELECT count(*) AS moved FROM ended
 
 
 async def expire_executions(conn: Connection, limit: int) -> int:
-    """End at most `limit` executions whose deadline has passed, whatever they are doing."""
+    """End at most `limit` executions whose deadline has passed, whatever their state."""
     return (await fetch_one(conn, EXPIRE_EXECUTIONS, Moved, limit=limit)).moved

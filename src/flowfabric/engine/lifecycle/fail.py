@@ -83,7 +83,7 @@ SELECT {SEEN_COLUMNS}, NULL, NULL
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the holder of `lease` gives up this attempt.
+    """Why the attempt under `lease` failed.
 
     The class decides whether another attempt is possible; unless given, the category names it.
     """
@@ -110,7 +110,7 @@ class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TerminalFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution has failed for good."""
+    """The execution has failed and is terminal."""
 
     execution_id: ExecutionId
     repeated: bool = False

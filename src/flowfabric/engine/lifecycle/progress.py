@@ -1,4 +1,4 @@
-"""active → active: how far the holder has come, for whoever looks."""
+"""active → active: the holder reports how far the attempt has come."""
 
 from __future__ import annotations
 

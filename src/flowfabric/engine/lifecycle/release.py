@@ -1,4 +1,4 @@
-"""active → runnable: the holder hands the execution back, unharmed and uncounted."""
+"""active → runnable: the holder gives up the lease; neither a retry nor a loss is counted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def release(conn: Connection, leases: Sequence[Lease]) -> list[Released | Refusal]:
-    """Hand back every execution whose lease is still held, in the order given.
+    """Requeue every execution whose lease is still held, in the order given.
 
     The same attempt goes on with the next claim; neither retries nor reclaims are counted.
     """

@@ -38,8 +38,8 @@ async def renew(
 ) -> list[Refusal | None]:
     """Extend every lease that is still held to `ttl` from now; None for each, in the order given.
 
-    A lease that is gone comes back as its `Refusal`; one refusal never spoils its neighbours. With
-    `tell` each renewal is written to the lease history.
+    A lease that is not held any more gets its `Refusal`, without effect on the others. With `tell`
+    each renewal is written to the lease history.
     """
     if milliseconds(ttl) < 1:
         raise invalid_input("ttl", ttl, "must be positive")

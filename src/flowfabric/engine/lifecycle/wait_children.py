@@ -1,4 +1,4 @@
-"""active → runnable(waiting for children): the holder lets go until its children have ended."""
+"""active → runnable(waiting for children): the holder waits for its children, unleased."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
 from flowfabric.states import AttemptState, GroupState, LifecyclePhase
 
-# The groups are locked before the execution, as by whoever decides them: either a decision comes
-# first and is seen here, or it finds the execution waiting.
+# The groups are locked before the execution, as a dispatch does: either the decision comes first
+# and is seen here, or the dispatch finds the execution waiting.
 WAIT_CHILDREN: Final[LiteralString] = (
     """
 -- lifecycle.wait_children
@@ -90,7 +90,7 @@ ChildAnswer: TypeAlias = WaitingChildren | NothingToWaitFor
 async def wait_children(
     conn: Connection, waits: Sequence[ChildWait]
 ) -> list[ChildAnswer | Refusal]:
-    """Put down every attempt whose lease is held and whose waits are open, in the order given.
+    """Requeue every execution whose lease is held and whose waits are open, in the order given.
 
     A call repeated by the same holder after a lost answer is answered as the first one was.
     """

@@ -1,4 +1,4 @@
-"""terminal → gone: executions that ended long enough ago are deleted."""
+"""terminal → deleted: executions that ended long enough ago are deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.errors import invalid_input
 from flowfabric.policy import milliseconds
 from flowfabric.states import OperatorEventType
 
-OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, then of all
+OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, then of all routes
     SELECT found.partition_key, found.execution_id
       FROM ff.route r CROSS JOIN LATERAL (
            SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e

@@ -27,9 +27,7 @@ LOCKED_COLUMNS: Final[LiteralString] = """
            e.lifecycle_phase = 'active' AS leased"""
 """What `end` and `requeue` need of a locked row of `ff.exec_core e`."""
 
-SEEN: Final[
-    LiteralString
-] = f""", seen AS (           -- the rows that they name, locked in one order
+SEEN: Final[LiteralString] = f""", seen AS (           -- each row, locked in one order
     SELECT held.*,{LOCKED_COLUMNS},
            e.lease_expires_at_ms > ff.now_ms()
            AND (e.attempt_index, e.lease_epoch, e.lease_id)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 WAKE_COMPLETION: Final[LiteralString] = "(SELECT ff.wake('completion'))"
-"""For everybody who waits for an execution to end."""
+"""For the clients that wait for an execution to end, and the readers of completions."""
 
 WAKE_LEASE: Final[LiteralString] = "(SELECT ff.wake('lease'))"
 """For the readers of the lease history."""
