@@ -56,6 +56,19 @@ class Constant(NamedTuple):
         return NAMED.match(self.text.strip()) is not None
 
 
+class Builder(NamedTuple):
+    """A module-level function that gives a part of a statement."""
+
+    module: Module
+    name: str
+    tree: ast.FunctionDef
+
+    @property
+    def text(self) -> str:
+        """The SQL that is written in it; what it is given, or calls, is called `given`."""
+        return "\n".join(_written_in(statement) for statement in self.tree.body)
+
+
 @cache
 def modules() -> tuple[Module, ...]:
     found: list[Module] = []
@@ -87,6 +100,45 @@ def _constants() -> Iterator[Constant]:
             value = getattr(importlib.import_module(module.name), name)
             if isinstance(value, str):
                 yield Constant(module, name, value, literal)
+
+
+@cache
+def builders() -> tuple[Builder, ...]:
+    """Every function of the package that is declared to give constant SQL."""
+    return tuple(
+        Builder(module, node.name, node)
+        for module in modules()
+        for node in module.tree.body
+        if isinstance(node, ast.FunctionDef)
+        and node.returns is not None
+        and ast.unparse(node.returns) == "LiteralString"
+    )
+
+
+def _written_in(node: ast.AST) -> str:
+    match node:
+        case ast.Expr(value=ast.Constant()):  # a docstring
+            return ""
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.FormattedValue():
+            return " given "
+        case ast.JoinedStr(values=values):
+            return "".join(map(_written_in, values))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _written_in(left) + _written_in(right)
+        case ast.Call(args=args, keywords=keywords):
+            texts = [*args, *(keyword.value for keyword in keywords)]
+            return " given \n" + "\n".join(map(_written_in, texts))
+        case ast.Name():
+            return " given "
+        case _:
+            return "\n".join(map(_written_in, ast.iter_child_nodes(node)))
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names that an expression or a function mentions."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def statements() -> list[Constant]:

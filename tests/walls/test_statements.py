@@ -10,7 +10,18 @@ import pytest
 
 from flowfabric.db.rows import Connection, positional
 from flowfabric.testing import Clock
-from tests.walls.sources import NAMED, Constant, bare, constants, modules, statements, written
+from tests.walls.sources import (
+    NAMED,
+    Builder,
+    Constant,
+    bare,
+    builders,
+    constants,
+    modules,
+    names_in,
+    statements,
+    written,
+)
 
 OWNER = {
     "ff.exec_core": "lifecycle",
@@ -138,21 +149,25 @@ def test_a_name_stands_for_one_statement() -> None:
 
 
 def test_sql_that_has_no_name_is_a_part_of_one_that_has() -> None:
-    used = {
-        node.id
-        for module in modules()
-        for each in module.tree.body
-        if isinstance(each, ast.AnnAssign) and each.value is not None
-        for node in ast.walk(each.value)
-        if isinstance(node, ast.Name)
-    }
+    mentions: dict[str, set[str]] = {}
+    for module in modules():
+        for node in module.tree.body:
+            match node:
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    mentions.setdefault(name, set()).update(names_in(value))
+    for builder in builders():
+        mentions.setdefault(builder.name, set()).update(names_in(builder.tree))
+    used: set[str] = set()
+    found = {constant.name for constant in statements()}
+    while found:
+        used |= found
+        found = set().union(*(mentions.get(name, set()) for name in found)) - used
     nameless = {
-        label(constant)
-        for constant in constants()
-        if constant.is_literal
-        and not constant.is_statement
-        and constant.name not in used
-        and constant.module.room not in ("db", "testing")
+        f"{part.module.name}.{part.name}"
+        for part in (*constants(), *builders())
+        if (isinstance(part, Builder) or (part.is_literal and not part.is_statement))
+        and part.name not in used
+        and part.module.room not in ("db", "testing")
     }
 
     assert nameless == set()
@@ -174,11 +189,11 @@ def test_a_statement_writes_only_tables_of_its_room(constant: Constant) -> None:
 
 def test_the_parts_of_statements_write_only_tables_of_their_room() -> None:
     foreign = {
-        label(constant): table
-        for constant in constants()
-        if constant.is_literal and constant.module.room != "testing"
-        for table in written(constant.text)
-        if OWNER.get(table) != constant.module.room and (constant.module.room, table) not in ALSO
+        f"{part.module.name}.{part.name}": table
+        for part in (*constants(), *builders())
+        if (isinstance(part, Builder) or part.is_literal) and part.module.room != "testing"
+        for table in written(part.text)
+        if OWNER.get(table) != part.module.room and (part.module.room, table) not in ALSO
     }
 
     assert foreign == {}
@@ -233,6 +248,31 @@ def test_only_the_migrations_take_an_advisory_lock() -> None:
 
 
 # Can these tests see what they look for?
+
+
+def test_what_a_builder_writes_is_seen() -> None:
+    def built(source: str) -> Builder:
+        [tree] = ast.parse(source).body
+        assert isinstance(tree, ast.FunctionDef)
+        return Builder(modules()[0], tree.name, tree)
+
+    fixed = built(
+        "def f(x):\n    'INSERT INTO ff.doc'\n    return f'a{x} INSERT INTO ff.route' + x"
+    )
+    split = built("def f(x):\n    return g('UPDATE ' + f'ff.edge e', y='DELETE FROM ff.waiter')")
+    given = built("def f(x):\n    return f'INSERT INTO {x} AS t' + 'UPDATE ' + x + ' SET a = 1'")
+
+    assert written(fixed.text) == {"ff.route"}
+    assert written(split.text) == {"ff.edge", "ff.waiter"}
+    assert written(given.text) == {"given"}, "a table that is not written down has no owner"
+
+
+def test_the_builders_of_the_lifecycle_are_looked_at() -> None:
+    tables = {builder.name: written(builder.text) for builder in builders()}
+
+    assert tables["record_lease_event"] == {"ff.lease_event"}
+    assert tables["record_completion_event"] == {"ff.completion_event"}
+    assert tables["save_attempt"] == {"ff.attempt"}
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
-    Lapsing,
     LeaseMarkedExpired,
     LeaseNotExpired,
     NotExpiredReason,
+    SeenLease,
     mark_lease_expired_if_due,
     not_due,
 )
@@ -143,7 +143,7 @@ async def test_a_second_call_finds_nothing_to_take_back(db: Connection, clock: C
 
 def test_an_active_execution_that_nobody_owns_is_told_apart() -> None:
     """The schema does not let it come about."""
-    assert not_due(Lapsing("active", "unowned", True, False, False)) is NotExpiredReason.UNOWNED
+    assert not_due(SeenLease("active", "unowned", True, False, False)) is NotExpiredReason.UNOWNED
     assert [reason.value for reason in NotExpiredReason] == [
         "execution_not_found",
         "not_active",

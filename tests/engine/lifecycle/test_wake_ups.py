@@ -11,7 +11,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.db.waiter import WAITING_FOR, deregister, register
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
 from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
-from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.engine.lifecycle.delay import DelayRequest, delay
@@ -19,14 +19,16 @@ from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.policy import ExecutionPolicy, FixedBackoff, TimeoutPolicy
+from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
 from flowfabric.testing import Clock
 from tests import given
 
+CALLS = "SELECT coalesce(sum(calls), 0) FROM pg_stat_xact_user_functions WHERE funcname = 'wake'"
 TOPICS = ["lane:default", "lane:other", "completion"]
 
 
@@ -295,3 +297,60 @@ async def test_what_changes_nothing_for_others_rings_nobody(
     await expire_leases(db, limit=10)
 
     assert await ear.heard() == []
+
+
+async def test_a_statement_asks_once_for_each_topic_however_many_rows_it_writes(
+    db: Connection, clock: Clock
+) -> None:
+    """Postgres folds equal notifications of a transaction, so the calls themselves are counted."""
+    lanes = ("default", "other")
+    claimant = Claimant(worker_id="w", worker_instance_id="w-1", lanes=lanes)
+    policy = ExecutionPolicy(
+        retry_policy=RetryPolicy(max_retries=9, backoff=FixedBackoff(delay_ms=0))
+    )
+    await create_execution(
+        db, [given.new(lane_id=lanes[n % 2], delay=1, policy=policy) for n in range(20)]
+    )
+    await clock.advance(1)
+    await db.execute("SET track_functions = 'pl'")
+    asked: dict[str, int] = {}
+
+    async def leases() -> list[Lease]:
+        return [task.lease for task in await claim(db, claimant, ttl=30, limit=20)]
+
+    async with db.transaction():
+
+        async def ask(name: str, call: Awaitable[object]) -> None:
+            before = await db.fetchval(CALLS)
+            await call
+            asked[name] = await db.fetchval(CALLS) - before
+
+        await ask("promote_due", promote_due(db, limit=100))
+        await ask("promote_due again", promote_due(db, limit=100))
+        await ask("claim", claim(db, claimant, ttl=1, limit=20))
+        await clock.advance(1)
+        await ask("expire_leases", expire_leases(db, limit=100))
+        held = await leases()
+        await ask("release", release(db, held))
+        await ask("release again", release(db, held))
+        held = await leases()
+        await ask("retry", fail(db, [Failure(lease=each, reason="x") for each in held]))
+        held = await leases()
+        await ask("delay", delay(db, [DelayRequest(lease=each, delay=60) for each in held[:4]]))
+        await ask("complete", complete(db, [Completion(each) for each in held[4:]]))
+        await ask("complete again", complete(db, [Completion(each) for each in held[4:]]))
+        await ask("claim nothing", claim(db, claimant, ttl=1, limit=20))
+
+    assert asked == {
+        "promote_due": 2,  # two lanes
+        "promote_due again": 0,
+        "claim": 1,  # readers of leases
+        "expire_leases": 3,  # both lanes, and readers of leases
+        "release": 3,
+        "release again": 0,
+        "retry": 3,
+        "delay": 1,
+        "complete": 1,
+        "complete again": 0,
+        "claim nothing": 0,
+    }

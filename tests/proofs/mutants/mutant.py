@@ -1,32 +1,49 @@
-"""What a mutant is: some text of the package replaced by a fault, and who is to notice."""
+"""What a mutant is: a place in the package, the fault planted there, and what must notice it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-PACKAGE: Final = Path("src/flowfabric")
+from tests.proofs.mutants.place import PACKAGE, Match, Place, Span, filled, matches
+
+__all__ = ["PACKAGE", "Catcher", "DoesNotApply", "Edit", "Mutant"]
 
 
 class DoesNotApply(Exception):
-    """The text that a mutant replaces is not there exactly once: the mutant is out of date."""
+    """What a mutant replaces is not there exactly once: the mutant is out of date."""
 
 
-class Change(msgspec.Struct, frozen=True):
-    """`old` stands exactly once in the file; `new` takes its place."""
+class Edit(msgspec.Struct, frozen=True):
+    """In `place` the words `find` stand exactly once; `put` takes their place."""
 
-    file: str
-    old: str
-    new: str
+    place: Place
+    find: str
+    put: str
+    every: bool = False
+    """Replace them wherever they stand: a function of the database that was defined anew."""
 
-    def planted(self, tree: Path) -> str:
-        """The text of the file with the fault in it."""
-        text = (tree / PACKAGE / self.file).read_text(encoding="utf-8")
-        if (times := text.count(self.old)) != 1:
-            raise DoesNotApply(f"{self.file} has {times} times {self.old!r}")
-        return text.replace(self.old, self.new)
+    def planted(self, tree: Path) -> dict[Path, str]:
+        """The files that have the fault in them, with their new text."""
+        found = self._found(tree)
+        if not found or (len(found) > 1 and not self.every):
+            raise DoesNotApply(f"{self.place} has {len(found)} times {self.find!r}")
+        planted: dict[Path, str] = {}
+        for span, match in reversed(found):  # from the end, so that what comes before stays put
+            text = planted.get(span.path) or span.path.read_text(encoding="utf-8")
+            start, end = span.start + match.start, span.start + match.end
+            planted[span.path] = text[:start] + filled(self.put, match.variables) + text[end:]
+        return planted
+
+    def _found(self, tree: Path) -> list[tuple[Span, Match]]:
+        return [
+            (span, match)
+            for span in self.place.spans(tree)
+            for match in matches(
+                span.path.read_text(encoding="utf-8")[span.start : span.end], self.find
+            )
+        ]
 
 
 class Catcher(msgspec.Struct, frozen=True):
@@ -40,16 +57,17 @@ class Catcher(msgspec.Struct, frozen=True):
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """One fault. It may take several changes to be one that runs."""
+    """One fault. It may take several edits to be one that runs."""
 
     name: str
-    changes: tuple[Change, ...]
+    edits: tuple[Edit, ...]
     caught_by: Catcher
 
     def plant(self, tree: Path) -> None:
         """The fault is in this copy of the tree."""
-        for change in self.changes:
-            (tree / PACKAGE / change.file).write_text(change.planted(tree), encoding="utf-8")
+        for edit in self.edits:
+            for path, text in edit.planted(tree).items():
+                path.write_text(text, encoding="utf-8")
 
 
 def tests(*node_ids: str) -> Catcher:

@@ -1,4 +1,4 @@
-"""active → terminal(cancelled): the holder itself ends the execution without a result."""
+"""active → terminal(cancelled): the holder ends the execution without a result."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.end import RUNG, TERMINALIZE
-from flowfabric.engine.lifecycle.sql.fence import REFUSED, SEEN, Sighting, verdicts
+from flowfabric.engine.lifecycle.sql.end import end
+from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, clean_text
 from flowfabric.states import PublicState
@@ -18,25 +18,18 @@ from flowfabric.states import PublicState
 CANCEL: Final[LiteralString] = (
     """
 -- lifecycle.cancel
-WITH held AS (        -- what the callers believe they hold, and why they stop
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[], %(reason)s::text[]) WITH ORDINALITY
-        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease,
-                 reason, ordinal)
-), """
+"""
+    + held_leases(arrays="%(reason)s::text[]", names="reason")
     + SEEN
-    + """, ending AS (
-    SELECT seen.*, 'cancelled' AS outcome, seen.reason AS cancellation_reason,
-           'worker' AS cancelled_by, NULL::text AS failure_reason, NULL::text AS failure_category,
-           NULL::text AS failure_detail, NULL::bytea AS result, true AS rotates,
-           'revoked' AS lease_event, 'cancelled' AS lease_reason
-      FROM seen WHERE holds
-), """
-    + TERMINALIZE
-    + REFUSED
-    + "(SELECT ordinal FROM ended) AND "
-    + RUNG
+    + end(
+        "seen",
+        where="holds",
+        outcome="'cancelled'",
+        cancellation_reason="reason",
+        cancelled_by="'worker'",
+        lease_reason="'cancelled'",
+    )
+    + refused("ended")
 )
 
 
@@ -63,22 +56,22 @@ async def cancel(
     Repeated by the same holder after a lost answer, it is `Cancelled` again, with nothing written.
     """
     leases = [cancellation.lease for cancellation in cancellations]
-    refused = await fetch_all(
+    unchanged = await fetch_all(
         conn,
         CANCEL,
-        Sighting,
+        SeenExecution,
         reason=[clean_text(cancellation.reason) for cancellation in cancellations],
         **fence_columns(leases),
     )
-    return verdicts(leases, refused, done=_done, done_before=_done_before)
+    return answers(leases, unchanged, done=_done, done_before=_done_before)
 
 
 def _done(lease: Lease) -> Cancelled:
     return Cancelled(execution_id=lease.execution_id)
 
 
-def _done_before(lease: Lease, seen: Sighting) -> Cancelled | None:
-    """Cancelled while this lease was the last one, by its holder or by somebody else."""
+def _done_before(lease: Lease, seen: SeenExecution) -> Cancelled | None:
+    """Cancelled under this lease, by its holder or by an operator."""
     same_attempt = (seen.attempt_index, seen.lease_id) == (lease.attempt_index, lease.lease_id)
     if seen.terminal_outcome != "cancelled" or not same_attempt:
         return None

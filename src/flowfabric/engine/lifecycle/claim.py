@@ -11,9 +11,8 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.sql.lease import (
-    FROM_LEASED,
-    LEASE,
-    LEASED,
+    LEASE_FOUND,
+    LEASED_ROW,
     Claimed,
     LeasedRow,
     claimed,
@@ -27,22 +26,22 @@ MAX_BATCH: Final = 1000
 CLAIM: Final[LiteralString] = (
     """
 -- lifecycle.claim
-WITH found AS (       -- the best that this worker can run and nobody else was promised, locked
+WITH found AS (       -- the best that this worker can run and no other has a grant of, locked
     SELECT best.*, false AS reclaims, NULL::bigint AS timeout_ms
       FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
                         %(capabilities)s::text[], %(limit)s, %(worker_id)s) AS best
-), """
-    + LEASE
-    + LEASED
-    + FROM_LEASED
-    + """
+)"""
+    + LEASE_FOUND
+    + f"""
+SELECT{LEASED_ROW}
+  FROM leased JOIN ff.route route USING (route_id)
  ORDER BY leased.priority DESC, leased.created_at_ms, leased.execution_id
 """
 )
 
 
 class Claimant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who claims, and what it can run; checked once, when it is made."""
+    """The worker that claims, and what it can run; checked once, when it is made."""
 
     worker_id: str
     worker_instance_id: str
@@ -66,9 +65,9 @@ async def claim(
 ) -> list[Claimed]:
     """Lease at most `limit` executions: highest priority first, then the oldest.
 
-    Nothing claimable is an empty list. Two claimers never receive the same execution. What the
-    claimant cannot run (lane, kind, capabilities, namespace) neither hides nor slows what it can,
-    and what is promised to another worker is left to that one.
+    The list is empty if nothing is claimable. Two claims never give the same execution. Executions
+    that the claimant cannot run (lane, kind, capabilities, namespace) neither hide nor slow those
+    that it can. Executions for which another worker has a grant are passed over.
     """
     if not 1 <= limit <= MAX_BATCH:
         raise invalid_input("limit", limit, f"must be 1 to {MAX_BATCH}")

@@ -1,4 +1,4 @@
-"""runnable → active: one named execution is leased, and its grants are used up."""
+"""runnable → active: one named execution is leased, and its grants are deleted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.lifecycle.lease import LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.sql.lease import (
-    FROM_LEASED,
-    LEASE,
-    LEASED,
+    LEASE_FOUND,
+    LEASED_ROW,
     Claimed,
     LeasedRow,
     claimed,
@@ -26,41 +25,41 @@ from flowfabric.policy import milliseconds
 CLAIM_BY_ID: Final[LiteralString] = (
     """
 -- lifecycle.claim_by_id
-WITH found AS (       -- the execution, if it stands as the caller saw it
+WITH found AS (       -- the execution, if nothing moved it since the caller looked
     SELECT partition_key, execution_id, %(reclaims)s::boolean AS reclaims,
            %(timeout_ms)s::bigint AS timeout_ms
       FROM ff.exec_core
      WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
        AND lease_epoch = %(lease_epoch)s AND eligibility_state = 'eligible_now'
        FOR NO KEY UPDATE
-), """
-    + LEASE
-    + """, superseded AS (    -- the attempt that a reclaim takes the place of
+)"""
+    + LEASE_FOUND
+    + f""", superseded AS (     -- the attempt that a reclaim replaces
     UPDATE ff.attempt a SET outcome = 'interrupted_reclaimed'
       FROM leased
      WHERE leased.reclaims
        AND (a.partition_key, a.execution_id, a.attempt_index)
          = (leased.partition_key, leased.execution_id, leased.attempt_index - 1)
-), used AS (
+), grants_deleted AS (
     DELETE FROM ff.claim_grant g USING leased
      WHERE (g.partition_key, g.execution_id) = (leased.partition_key, leased.execution_id)
-)"""
-    + LEASED
-    + """,
-       ff.now_ms() + %(ttl_ms)s::bigint AS lease_expires_at_ms"""
-    + FROM_LEASED
+)
+SELECT{LEASED_ROW},
+       ff.now_ms() + %(ttl_ms)s::bigint AS lease_expires_at_ms
+  FROM leased JOIN ff.route route USING (route_id)
+"""
 )
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who takes, and for how long; checked when it is made."""
+    """Which worker leases, and for how long; checked when it is made."""
 
     worker_id: str
     worker_instance_id: str
     lease_ttl: float | timedelta
     lease_id: UUID = msgspec.field(default_factory=uuid4)
     attempt_timeout: float | timedelta | None = None
-    """How long the attempt may take, if not as its policy says."""
+    """How long the attempt may take; None: as its policy says."""
 
     def __post_init__(self) -> None:
         check_worker_name(self.worker_id, field="worker_id")
@@ -82,7 +81,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimedById(Claimed, frozen=True, kw_only=True):
-    """A claimed execution with what its remote holder is told beside it."""
+    """A claimed execution with what its remote holder needs to know."""
 
     kind: LeaseHandleKind
     lease_expires_at: datetime
@@ -91,7 +90,7 @@ class ClaimedById(Claimed, frozen=True, kw_only=True):
 
     @property
     def handle(self) -> LeaseHandle:
-        """What the holder shows with every call; `handle.encode()` are its opaque bytes."""
+        """What the holder shows with every call; `handle.encode()` are the opaque bytes."""
         return self.lease.handle(
             lease_ttl=self.lease_ttl,
             lane_id=self.lane_id,
@@ -111,10 +110,10 @@ async def claim_by_id(
     lease_epoch: int,
     kind: LeaseHandleKind,
 ) -> ClaimedById:
-    """The execution is the request's, and nobody else's grant of it counts any more.
+    """Lease the execution as requested and delete all grants of it.
 
-    Raises `LeaseConflict` when it no longer waits under `lease_epoch`: somebody moved it since the
-    caller looked, which the lock of `lock_for_claim` rules out within one transaction.
+    Raises `LeaseConflict` when it is no longer claimable under `lease_epoch`, because it was moved
+    since the caller looked. The lock of `lock_for_claim` rules that out within one transaction.
     """
     row = await fetch_maybe(
         conn,

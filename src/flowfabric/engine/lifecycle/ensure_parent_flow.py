@@ -1,4 +1,4 @@
-"""active → active: an execution that gets children belongs to the same flow as they."""
+"""active → active: an execution with children belongs to the flow of the children."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HELD, SEEN, Sighting, refusal
+from flowfabric.engine.lifecycle.sql.fence import (
+    SEEN,
+    SEEN_COLUMNS,
+    SeenExecution,
+    held_leases,
+    refusal,
+)
 from flowfabric.errors import Refusal
 
 ENSURE_PARENT_FLOW: Final[LiteralString] = (
     """
 -- lifecycle.ensure_parent_flow
 """
-    + HELD
+    + held_leases()
     + SEEN
-    + """, joined AS (        -- who was in no flow
+    + """, joined AS (        -- an execution that was in no flow
     UPDATE ff.exec_core e
        SET flow_id = %(flow_id)s::uuid, last_mutation_at_ms = ff.now_ms()
       FROM seen
@@ -26,8 +32,9 @@ ENSURE_PARENT_FLOW: Final[LiteralString] = (
        AND seen.holds AND seen.flow_id IS NULL AND %(flow_id)s::uuid IS NOT NULL
  RETURNING e.flow_id
 )
-SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
-       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms,
+SELECT """
+    + SEEN_COLUMNS
+    + """,
        coalesce(seen.holds, false) AS holds, coalesce(seen.flow_id, joined.flow_id) AS flow_id,
        joined.flow_id IS NOT NULL AS joined
   FROM held LEFT JOIN seen USING (ordinal) LEFT JOIN joined ON true
@@ -36,15 +43,15 @@ SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_s
 
 
 class ParentFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease is good, and its execution locked until the transaction ends."""
+    """The lease is held, and its execution is locked until the transaction ends."""
 
     flow_id: UUID | None
     """The flow that the execution belongs to now."""
     joined: bool
-    """Since this call?"""
+    """Did this call put the execution into the flow?"""
 
 
-class _Row(Sighting, frozen=True):
+class _Row(SeenExecution, frozen=True):
     holds: bool
     flow_id: UUID | None
     joined: bool
@@ -53,9 +60,9 @@ class _Row(Sighting, frozen=True):
 async def ensure_parent_flow(
     conn: Connection, lease: Lease, flow_id: UUID | None
 ) -> ParentFlow | Refusal:
-    """The holder's execution is a member of `flow_id`, unless it is one of another flow.
+    """The holder's execution is a member of `flow_id`, unless it is in another flow already.
 
-    With None only the lease is looked at. Refused as every write of a holder is.
+    With None only the lease is checked. Refused as every write of a holder is.
     """
     row = await fetch_one(conn, ENSURE_PARENT_FLOW, _Row, flow_id=flow_id, **fence_columns([lease]))
     if not row.holds:

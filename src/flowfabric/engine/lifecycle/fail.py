@@ -10,9 +10,15 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.end import RUNG, TERMINALIZE
-from flowfabric.engine.lifecycle.sql.fence import SEEN, Sighting, verdicts
-from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.sql.end import end
+from flowfabric.engine.lifecycle.sql.fence import (
+    SEEN,
+    SEEN_COLUMNS,
+    SeenExecution,
+    answers,
+    held_leases,
+)
+from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, clean_text
 from flowfabric.instants import instant
@@ -22,61 +28,62 @@ from flowfabric.states import AttemptState, FailureClass, LifecyclePhase, Termin
 FAIL: Final[LiteralString] = (
     """
 -- lifecycle.fail
-WITH held AS (        -- what the callers believe they hold, and why they fail
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[], %(failure_reason)s::text[],
-                         %(failure_category)s::text[], %(failure_class)s::text[],
-                         %(failure_detail)s::text[], %(retry_after_ms)s::bigint[])
-              WITH ORDINALITY
-        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease,
-                 failure_reason, failure_category, failure_class, failure_detail,
-                 retry_after_ms, ordinal)
-), """
+"""
+    + held_leases(
+        arrays="""%(failure_reason)s::text[], %(failure_category)s::text[],
+                         %(failure_class)s::text[], %(failure_detail)s::text[],
+                         %(retry_after_ms)s::bigint[]""",
+        names="reason, category, class, detail, retry_after_ms",
+    )
     + SEEN
-    + """, failed AS (       -- each with what its policy says
-    SELECT seen.*, false AS rotates, 'revoked' AS lease_event,
+    + """, failed AS (         -- each with what its policy says
+    SELECT seen.*,
            coalesce(seen.retry_after_ms,
                     ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id)) AS wait_ms,
-           ff.retry_allowed(body.policy, seen.retry_count, seen.failure_class,
-                            seen.failure_category) AS retries
+           ff.retry_allowed(body.policy, seen.retry_count, seen.class, seen.category)
+               AS retry_allowed
       FROM seen JOIN ff.exec_body body USING (partition_key, execution_id) WHERE seen.holds
-), ending AS (
-    SELECT failed.*, 'failed' AS outcome, NULL::bytea AS result, NULL::text AS cancellation_reason,
-           NULL::text AS cancelled_by, 'failed' AS lease_reason
-      FROM failed WHERE NOT retries
-), leaving AS (
-    SELECT failed.*, 'retry' AS attempt_outcome, 'pending_retry_attempt' AS next_attempt_state,
-           'waiting_for_retry_backoff' AS waiting_for, false AS loses, 'retry' AS lease_reason,
-           CASE WHEN wait_ms > 0 THEN ff.now_ms() + wait_ms END AS until_ms
-      FROM failed WHERE retries
-), """
-    + TERMINALIZE
-    + """, """
-    + RELINQUISH
-    + """
-SELECT ordinal, lifecycle_phase, terminal_outcome, attempt_state, attempt_index, lease_epoch,
-       lease_id, delay_until_ms, 'ended' AS decided, NULL::bigint AS until_ms
-  FROM ended WHERE """
-    + RUNG
-    + """
+)"""
+    + end(
+        "failed",
+        where="NOT retry_allowed",
+        outcome="'failed'",
+        failure_reason="reason",
+        failure_category="category",
+        failure_detail="detail",
+        bumps_epoch="false",
+        lease_reason="'failed'",
+    )
+    + requeue(
+        "failed",
+        where="retry_allowed",
+        until_ms="CASE WHEN wait_ms > 0 THEN ff.now_ms() + wait_ms END",
+        waiting_for="'waiting_for_retry_backoff'",
+        attempt_outcome="'retry'",
+        next_attempt_state="'pending_retry_attempt'",
+        counts_as_retry="true",
+        bumps_epoch="false",
+        failure_reason="reason",
+        failure_category="category",
+        failure_detail="detail",
+        lease_reason="'retry'",
+    )
+    + f"""
+SELECT {SEEN_COLUMNS}, 'ended' AS decided, NULL::bigint AS until_ms
+  FROM ended
  UNION ALL
-SELECT ordinal, lifecycle_phase, terminal_outcome, attempt_state, attempt_index, lease_epoch,
-       lease_id, delay_until_ms, 'retried', until_ms
-  FROM left_over WHERE """
-    + CALLED
-    + """
+SELECT {SEEN_COLUMNS}, 'retried', until_ms
+  FROM requeued
  UNION ALL
-SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
-       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms, NULL, NULL
+SELECT {SEEN_COLUMNS}, NULL, NULL
   FROM held LEFT JOIN seen USING (ordinal)
- WHERE held.ordinal NOT IN (SELECT ordinal FROM failed)
+ WHERE ordinal NOT IN (SELECT ordinal FROM failed)
 """
 )
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the holder of `lease` gives up this attempt.
+    """Why the attempt under `lease` failed.
 
     The class decides whether another attempt is possible; unless given, the category names it.
     """
@@ -104,13 +111,13 @@ class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TerminalFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution has failed for good."""
+    """The execution has failed and is terminal."""
 
     execution_id: ExecutionId
     repeated: bool = False
 
 
-class _Row(Sighting, frozen=True):
+class _Row(SeenExecution, frozen=True):
     decided: str | None
     until_ms: int | None
 
@@ -143,11 +150,11 @@ async def fail(
         **fence_columns([failure.lease for failure in failures]),
     )
     decided = {row.ordinal: row for row in rows if row.decided is not None}
-    told = {failures[number - 1].lease: row for number, row in decided.items()}
-    return verdicts(
+    decisions = {failures[number - 1].lease: row for number, row in decided.items()}
+    return answers(
         [failure.lease for failure in failures],
         [row for row in rows if row.ordinal not in decided],
-        done=lambda lease: _done(lease, told[lease]),
+        done=lambda lease: _done(lease, decisions[lease]),
         done_before=_done_before,
     )
 
@@ -162,8 +169,8 @@ def _done(lease: Lease, row: _Row) -> RetryScheduled | TerminalFailed:
     )
 
 
-def _done_before(lease: Lease, seen: Sighting) -> RetryScheduled | TerminalFailed | None:
-    if seen.terminal_outcome == TerminalOutcome.FAILED and seen.was_left_by(lease):
+def _done_before(lease: Lease, seen: SeenExecution) -> RetryScheduled | TerminalFailed | None:
+    if seen.terminal_outcome == TerminalOutcome.FAILED and seen.was_ended_by(lease):
         return TerminalFailed(execution_id=lease.execution_id, repeated=True)
     same_lease = (seen.lease_epoch, seen.lease_id) == (lease.lease_epoch, lease.lease_id)
     if (

@@ -1,4 +1,4 @@
-"""runnable → runnable(blocked by dependencies): members wait for what they depend on."""
+"""runnable → runnable(blocked by dependencies): members wait for their dependencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOLD_DEPENDENTS: Final[LiteralString] = """
 WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
         AS named (partition_key, execution_id)
-), held AS (          -- a time that has not come is kept for afterwards
+), blocked AS (       -- a delay that is not over is kept for afterwards
     UPDATE ff.exec_core e
        SET eligibility_state = 'blocked_by_dependencies', blocking_reason = 'waiting_for_children',
            blocking_detail = NULL, not_before_ms = coalesce(e.delay_until_ms, e.not_before_ms),
@@ -24,25 +24,25 @@ WITH named AS (
        AND e.lifecycle_phase = 'runnable'
        AND e.eligibility_state NOT IN ('blocked_by_dependencies', 'blocked_by_operator')
  RETURNING e.partition_key, e.execution_id
-), noted AS (         -- an operator's block stays; it waits for others once that is lifted
+), noted AS (         -- an operator's block stays; the wait begins once it is lifted
     UPDATE ff.exec_core e
        SET not_before_ms = coalesce(e.not_before_ms, ff.now_ms()),
            last_mutation_at_ms = ff.now_ms()
       FROM named
      WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
        AND e.blocking_reason = 'paused_by_operator'
-), withdrawn AS (     -- nobody may claim them by a promise made before
-    DELETE FROM ff.claim_grant g USING held
-     WHERE (g.partition_key, g.execution_id) = (held.partition_key, held.execution_id)
+), withdrawn AS (     -- a grant issued before is void
+    DELETE FROM ff.claim_grant g USING blocked
+     WHERE (g.partition_key, g.execution_id) = (blocked.partition_key, blocked.execution_id)
 )
-SELECT count(*) AS moved FROM held
+SELECT count(*) AS moved FROM blocked
 """
 
 
 async def hold_dependents(conn: Connection, executions: Sequence[ExecutionId]) -> int:
-    """Those that nobody holds are not claimable until they are promoted; how many.
+    """Those that are not leased are not claimable until they are promoted; how many.
 
-    One that an operator holds back stays so, and waits for its dependencies once it is let go.
+    One that an operator blocked stays blocked, and waits for its dependencies once it is unblocked.
     """
     return (
         await fetch_one(

@@ -1,4 +1,4 @@
-"""active → runnable or terminal(failed): one named lease, if it ran out."""
+"""active → runnable or terminal(failed): the lease of one execution, if it has expired."""
 
 from __future__ import annotations
 
@@ -8,40 +8,35 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.lifecycle.sql.end import RUNG
-from flowfabric.engine.lifecycle.sql.expire_lease import LAPSE
-from flowfabric.engine.lifecycle.sql.fence import STANDING
-from flowfabric.engine.lifecycle.sql.requeue import CALLED
+from flowfabric.engine.lifecycle.sql.expire_lease import expire_lease
+from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.ids import ExecutionId
 from flowfabric.states import LifecyclePhase, OwnershipState, PublicState
 
 MARK_LEASE_EXPIRED: Final[LiteralString] = (
-    """
+    f"""
 -- lifecycle.mark_lease_expired_if_due
-WITH named AS (       -- the row as it stands, locked
-    SELECT"""
-    + STANDING
-    + """, e.ownership_state, coalesce(e.lease_expires_at_ms <= ff.now_ms(), false) AS lapsed,
+WITH named AS (       -- the row, locked
+    SELECT{LOCKED_COLUMNS}, e.ownership_state,
+           coalesce(e.lease_expires_at_ms <= ff.now_ms(), false) AS is_expired,
            %(max_reclaim_count)s::integer AS given_cap
       FROM ff.exec_core e
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
        FOR NO KEY UPDATE
 ), seen AS (
-    SELECT * FROM named WHERE leased AND lapsed
-), """
-    + LAPSE
+    SELECT * FROM named WHERE leased AND is_expired
+)"""
+    + expire_lease("seen")
     + """
-SELECT named.lifecycle_phase, named.ownership_state, named.lapsed,
-       EXISTS (SELECT FROM ended) AS ended, EXISTS (SELECT FROM left_over) AS left_over
-  FROM named WHERE """
-    + RUNG
-    + """ AND """
-    + CALLED
+SELECT named.lifecycle_phase, named.ownership_state, named.is_expired,
+       EXISTS (SELECT FROM ended) AS ended, EXISTS (SELECT FROM requeued) AS requeued
+  FROM named
+"""
 )
 
 
 class NotExpiredReason(StrEnum):
-    """Why there was no lease to take back."""
+    """Why no lease was voided."""
 
     EXECUTION_NOT_FOUND = "execution_not_found"
     NOT_ACTIVE = "not_active"
@@ -57,45 +52,45 @@ class LeaseMarkedExpired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseNotExpired(msgspec.Struct, frozen=True, kw_only=True):
-    """No lease of it had run out; nothing was written."""
+    """No lease of the execution had expired; nothing was written."""
 
     execution_id: ExecutionId
     reason: NotExpiredReason
 
 
-class Lapsing(msgspec.Struct, frozen=True):
-    """The execution as it stood, and what became of it."""
+class SeenLease(msgspec.Struct, frozen=True):
+    """The execution as it was when it was locked, and what became of it."""
 
     lifecycle_phase: str
     ownership_state: str
-    lapsed: bool
+    is_expired: bool
     ended: bool
-    left_over: bool
+    requeued: bool
 
 
 async def mark_lease_expired_if_due(
     conn: Connection, execution_id: ExecutionId, *, max_reclaim_count: int | None = None
 ) -> LeaseMarkedExpired | LeaseNotExpired:
-    """Take back the execution's lease if it ran out, exactly as the sweep would.
+    """Void the lease of the execution if it has expired, exactly as the sweep would.
 
     `max_reclaim_count` replaces the cap of its policy.
     """
     seen = await fetch_maybe(
         conn,
         MARK_LEASE_EXPIRED,
-        Lapsing,
+        SeenLease,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
         max_reclaim_count=max_reclaim_count,
     )
-    if seen is not None and (seen.ended or seen.left_over):
+    if seen is not None and (seen.ended or seen.requeued):
         state = PublicState.FAILED if seen.ended else PublicState.WAITING
         return LeaseMarkedExpired(execution_id=execution_id, public_state=state)
     return LeaseNotExpired(execution_id=execution_id, reason=not_due(seen))
 
 
-def not_due(seen: Lapsing | None) -> NotExpiredReason:
-    """The first that holds."""
+def not_due(seen: SeenLease | None) -> NotExpiredReason:
+    """The first reason that applies."""
     if seen is None:
         return NotExpiredReason.EXECUTION_NOT_FOUND
     if seen.lifecycle_phase != LifecyclePhase.ACTIVE:

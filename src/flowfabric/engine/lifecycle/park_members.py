@@ -1,7 +1,7 @@
-"""any non-terminal member → the same, listed: what a cancelled flow is about to end.
+"""any non-terminal member → the same: a cancelled flow lists the members that it is about to end.
 
-What waits is parked, so that no worker claims it before its end; what runs or is suspended stays as
-it is until then.
+A runnable member is parked, so that no worker claims it before it ends. A member that runs or is
+suspended stays as it is, and is parked if it is requeued.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WITH seen AS (
     SELECT partition_key, execution_id, lifecycle_phase FROM ff.exec_core
      WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
        AND lifecycle_phase <> 'terminal'
-), marked AS (        -- what runs and comes back is parked then, by the mark on its own row
+), marked AS (        -- a member that runs is parked when it is requeued
     UPDATE ff.exec_core e SET flow_cancelled = true
       FROM seen
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
@@ -45,7 +45,7 @@ SELECT execution_id FROM seen
 async def park_members(
     conn: Connection, partition_key: int, flow_id: UUID, *, also_running: bool
 ) -> list[ExecutionId]:
-    """The locked members that are to end, by id; those that wait are not claimable any more."""
+    """The locked members that are to end, by id; the runnable ones are no longer claimable."""
     rows = await fetch_all(
         conn,
         PARK_MEMBERS,

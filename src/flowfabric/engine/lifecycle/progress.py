@@ -1,4 +1,4 @@
-"""active → active: how far the holder has come, for whoever looks."""
+"""active → active: the holder reports how far the attempt has come."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HELD, REFUSED, SEEN, Sighting, refusal
+from flowfabric.engine.lifecycle.sql.fence import (
+    SEEN,
+    SeenExecution,
+    held_leases,
+    refusal,
+    refused,
+)
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import clean_text
 
@@ -14,7 +20,7 @@ PROGRESS: Final[LiteralString] = (
     """
 -- lifecycle.progress
 """
-    + HELD
+    + held_leases()
     + SEEN
     + """, noted AS (
     UPDATE ff.exec_core e
@@ -26,8 +32,7 @@ PROGRESS: Final[LiteralString] = (
        AND seen.holds
  RETURNING seen.ordinal
 )"""
-    + REFUSED
-    + "(SELECT ordinal FROM noted)"
+    + refused("noted")
 )
 
 
@@ -37,12 +42,12 @@ async def progress(
     """Store the given fields, leave the others; None, or why the lease may not write."""
     if percent is not None and not 0 <= percent <= 100:
         raise invalid_input("percent", percent, "must be 0 to 100")
-    refused = await fetch_all(
+    unchanged = await fetch_all(
         conn,
         PROGRESS,
-        Sighting,
+        SeenExecution,
         percent=percent,
         message=None if message is None else clean_text(message),
         **fence_columns([lease]),
     )
-    return refusal(lease, refused[0]) if refused else None
+    return refusal(lease, unchanged[0]) if unchanged else None

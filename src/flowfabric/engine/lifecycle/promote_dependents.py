@@ -1,14 +1,17 @@
-"""runnable(blocked by dependencies) → runnable: what they waited for has come."""
+"""runnable(blocked by dependencies) → runnable: the dependencies are satisfied."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-from flowfabric.db.rows import Connection, Moved, fetch_one
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.lifecycle.sql.wake import wake_lanes
 from flowfabric.ids import ExecutionId
 
-PROMOTE_DEPENDENTS: Final[LiteralString] = """
+PROMOTE_DEPENDENTS: Final[LiteralString] = f"""
 -- lifecycle.promote_dependents
 WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
@@ -18,7 +21,7 @@ WITH named AS (
            e.eligibility_state
       FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
-), promoted AS (      -- who is held back by anything else is left alone
+), promoted AS (      -- an execution that anything else blocks is left alone
     UPDATE ff.exec_core e
        SET eligibility_state = CASE WHEN seen.early THEN 'not_eligible_until_time'
                                     ELSE 'eligible_now' END,
@@ -31,27 +34,30 @@ WITH named AS (
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.eligibility_state = 'blocked_by_dependencies'
  RETURNING e.route_id, e.eligibility_state
-), noted AS (         -- an operator's block stays, and is all that is left
+), noted AS (         -- an operator's block stays, and blocks alone from now on
     UPDATE ff.exec_core e SET not_before_ms = NULL, last_mutation_at_ms = ff.now_ms()
       FROM seen
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.eligibility_state = 'blocked_by_operator' AND e.not_before_ms IS NOT NULL
-), called AS (        -- whoever waits for work on a lane that has some now
-    SELECT ff.wake('lane:' || lane_id)
-      FROM (SELECT DISTINCT r.lane_id FROM promoted JOIN ff.route r USING (route_id)
-             WHERE promoted.eligibility_state = 'eligible_now') AS lanes
 )
-SELECT count(*) AS moved FROM promoted WHERE (SELECT count(*) FROM called) IS NOT NULL
+SELECT count(*) AS moved,
+       {wake_lanes("promoted", where="eligibility_state = 'eligible_now'")} AS lanes
+  FROM promoted
 """
 
 
+class _Promoted(msgspec.Struct, frozen=True):
+    moved: int
+    lanes: int
+
+
 async def promote_dependents(conn: Connection, executions: Sequence[ExecutionId]) -> int:
-    """Those that wait for dependencies are claimable, or delayed until their own time; how many."""
+    """Those that wait for dependencies are claimable, or delayed until `not_before`; how many."""
     return (
         await fetch_one(
             conn,
             PROMOTE_DEPENDENTS,
-            Moved,
+            _Promoted,
             partition_key=[each.partition_key for each in executions],
             execution_id=[each.uuid for each in executions],
         )

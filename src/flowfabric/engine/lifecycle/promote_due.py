@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from flowfabric.db.rows import Connection, Moved, fetch_one
+import msgspec
 
-PROMOTE_DUE: Final[LiteralString] = """
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.lifecycle.sql.wake import wake_lanes
+
+PROMOTE_DUE: Final[LiteralString] = f"""
 -- lifecycle.promote_due
 WITH due AS (         -- the longest overdue first, passing over rows in use
     SELECT partition_key, execution_id FROM ff.exec_core
@@ -18,14 +21,16 @@ WITH due AS (         -- the longest overdue first, passing over rows in use
            delay_until_ms = NULL, last_mutation_at_ms = ff.now_ms()
       FROM due WHERE (e.partition_key, e.execution_id) = (due.partition_key, due.execution_id)
  RETURNING e.route_id
-), called AS (        -- whoever waits for work on a lane that has some now
-    SELECT ff.wake('lane:' || lane_id)
-      FROM (SELECT DISTINCT r.lane_id FROM promoted JOIN ff.route r USING (route_id)) AS lanes
 )
-SELECT count(*) AS moved FROM promoted WHERE (SELECT count(*) FROM called) IS NOT NULL
+SELECT count(*) AS moved, {wake_lanes("promoted")} AS lanes FROM promoted
 """
+
+
+class _Promoted(msgspec.Struct, frozen=True):
+    moved: int
+    lanes: int
 
 
 async def promote_due(conn: Connection, limit: int) -> int:
     """Make due executions claimable; at most `limit`, the longest overdue first."""
-    return (await fetch_one(conn, PROMOTE_DUE, Moved, limit=limit)).moved
+    return (await fetch_one(conn, PROMOTE_DUE, _Promoted, limit=limit)).moved

@@ -1,4 +1,4 @@
-"""active → runnable: the holder hands the execution back, unharmed and uncounted."""
+"""active → runnable: the holder gives up the lease; neither a retry nor a loss is counted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import HELD, REFUSED, SEEN, Sighting, verdicts
-from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
+from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
 
@@ -18,20 +18,10 @@ RELEASE: Final[LiteralString] = (
     """
 -- lifecycle.release
 """
-    + HELD
+    + held_leases()
     + SEEN
-    + """, leaving AS (
-    SELECT seen.*, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
-           'lease_revoked' AS attempt_outcome, 'attempt_interrupted' AS next_attempt_state,
-           false AS retries, true AS rotates, false AS loses, 'revoked' AS lease_event,
-           'released' AS lease_reason, NULL::text AS failure_reason,
-           NULL::text AS failure_category, NULL::text AS failure_detail
-      FROM seen WHERE holds
-), """
-    + RELINQUISH
-    + REFUSED
-    + "(SELECT ordinal FROM left_over) AND "
-    + CALLED
+    + requeue("seen", where="holds", attempt_outcome="'lease_revoked'", lease_reason="'released'")
+    + refused("requeued")
 )
 
 
@@ -42,12 +32,12 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def release(conn: Connection, leases: Sequence[Lease]) -> list[Released | Refusal]:
-    """Hand back every execution whose lease is still held, in the order given.
+    """Requeue every execution whose lease is still held, in the order given.
 
     The same attempt goes on with the next claim; neither retries nor reclaims are counted.
     """
-    refused = await fetch_all(conn, RELEASE, Sighting, **fence_columns(leases))
-    return verdicts(leases, refused, done=_done)
+    unchanged = await fetch_all(conn, RELEASE, SeenExecution, **fence_columns(leases))
+    return answers(leases, unchanged, done=_done)
 
 
 def _done(lease: Lease) -> Released:

@@ -11,41 +11,37 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
-from flowfabric.engine.lifecycle.sql.fence import STANDING
-from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import ExecutionId, parse_uuid
 from flowfabric.states import OperatorEventType
 
 REVOKE_LEASE: Final[LiteralString] = (
-    """
+    f"""
 -- lifecycle.revoke_lease
-WITH seen AS (        -- the row as it stands, locked
-    SELECT"""
-    + STANDING
-    + """
+WITH seen AS (        -- the row, locked
+    SELECT{LOCKED_COLUMNS}
       FROM ff.exec_core e
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
        FOR NO KEY UPDATE
-), leaving AS (       -- if it is the lease that was meant
-    SELECT seen.*, NULL::bigint AS until_ms, 'waiting_for_worker' AS waiting_for,
-           'lease_revoked' AS attempt_outcome, 'attempt_interrupted' AS next_attempt_state,
-           false AS retries, true AS rotates, true AS loses, 'revoked' AS lease_event,
-           'operator' AS lease_reason, NULL::text AS failure_reason,
-           NULL::text AS failure_category, NULL::text AS failure_detail
-      FROM seen
-     WHERE leased AND worker_instance_id = coalesce(%(holder)s, worker_instance_id)
+)"""
+    + requeue(
+        "seen",
+        where="""leased AND worker_instance_id = coalesce(%(holder)s, worker_instance_id)
        AND lease_id = coalesce(%(lease_id)s, lease_id)
        AND attempt_index = coalesce(%(attempt_index)s, attempt_index)
        AND lease_epoch = coalesce(%(alias_epoch)s, lease_epoch)
-       AND lease_epoch = coalesce(%(lease_epoch)s, lease_epoch)
-), """
-    + RELINQUISH
+       AND lease_epoch = coalesce(%(lease_epoch)s, lease_epoch)""",
+        attempt_outcome="'lease_revoked'",
+        counts_as_lost="true",
+        lease_reason="'operator'",
+    )
     + """
 SELECT seen.leased, seen.lease_id, seen.lease_epoch, seen.attempt_index, seen.worker_instance_id,
-       EXISTS (SELECT FROM left_over) AS revoked
-  FROM seen WHERE """
-    + CALLED
+       EXISTS (SELECT FROM requeued) AS revoked
+  FROM seen
+"""
 )
 
 _ALIAS: Final = re.compile(r"pg:([0-9a-fA-F-]{36}):([0-9]{1,9}):([0-9]{1,18})")

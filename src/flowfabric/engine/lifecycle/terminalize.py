@@ -9,39 +9,39 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.sql.end import RUNG, TERMINALIZE
-from flowfabric.engine.lifecycle.sql.fence import STANDING
+from flowfabric.engine.lifecycle.sql.end import end
+from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.ids import ExecutionId, clean_text
 from flowfabric.states import TerminalOutcome
 
-TERMINALIZE_NAMED: Final[LiteralString] = (
-    """
+TERMINALIZE: Final[LiteralString] = (
+    f"""
 -- lifecycle.terminalize
-WITH named AS (       -- who is to end
+WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
         AS named (partition_key, execution_id)
-), seen AS (          -- the rows as they stand, locked in one order
-    SELECT"""
-    + STANDING
-    + """
+), seen AS (          -- locked in one order
+    SELECT{LOCKED_COLUMNS}
       FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
-), ending AS (
-    SELECT seen.*, %(outcome)s::text AS outcome, %(failure_reason)s::text AS failure_reason,
-           %(failure_category)s::text AS failure_category, NULL::text AS failure_detail,
-           NULL::bytea AS result, %(cancellation_reason)s::text AS cancellation_reason,
-           %(cancelled_by)s::text AS cancelled_by, true AS rotates,
-           CASE WHEN %(outcome)s = 'expired' THEN 'expired' ELSE 'revoked' END AS lease_event,
-           CASE WHEN %(outcome)s = 'cancelled' THEN 'cancelled' END AS lease_reason
-      FROM seen WHERE lifecycle_phase <> 'terminal'
-), """
-    + TERMINALIZE
-    + """, forgotten AS (     -- whoever was promised what has ended
+)"""
+    + end(
+        "seen",
+        where="lifecycle_phase <> 'terminal'",
+        outcome="%(outcome)s::text",
+        failure_reason="%(failure_reason)s::text",
+        failure_category="%(failure_category)s::text",
+        cancellation_reason="%(cancellation_reason)s::text",
+        cancelled_by="%(cancelled_by)s::text",
+        lease_event="CASE WHEN %(outcome)s = 'expired' THEN 'expired' ELSE 'revoked' END",
+        lease_reason="CASE WHEN %(outcome)s = 'cancelled' THEN 'cancelled' END",
+    )
+    + """, grants_deleted AS ( -- a grant of an execution that has ended is worth nothing
     DELETE FROM ff.claim_grant g USING ended
      WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
 )
-SELECT ended.partition_key, ended.execution_id FROM ended WHERE """
-    + RUNG
+SELECT partition_key, execution_id FROM ended
+"""
 )
 
 
@@ -59,16 +59,15 @@ async def terminalize(
     category: str | None = None,
     by: str | None = None,
 ) -> set[ExecutionId]:
-    """End every one that has not ended, whoever holds it; those that this call ended.
+    """End every execution that has not ended, also one that is leased; those that this call ended.
 
-    A lease that was held is void at once: its epoch is passed; so are grants. The others stay as
-    they are.
+    Leases and grants of them are void at once. Executions that had ended stay as they are.
     """
     cancelled = outcome is TerminalOutcome.CANCELLED
     why = None if reason is None else clean_text(reason)
     rows = await fetch_all(
         conn,
-        TERMINALIZE_NAMED,
+        TERMINALIZE,
         _Ended,
         partition_key=[execution.partition_key for execution in executions],
         execution_id=[execution.uuid for execution in executions],

@@ -1,4 +1,4 @@
-"""active → runnable(waiting for children): the holder lets go until its children have ended."""
+"""active → runnable(waiting for children): the holder waits for its children, unleased."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import SEEN, Sighting, verdicts
-from flowfabric.engine.lifecycle.sql.requeue import CALLED, RELINQUISH
+from flowfabric.engine.lifecycle.sql.fence import SEEN, SEEN_COLUMNS, SeenExecution, answers
+from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.states import AttemptState, GroupState, LifecyclePhase
 
-# The groups are locked before the execution, as by whoever decides them: either a decision comes
-# first and is seen here, or it finds the execution waiting.
+# The groups are locked before the execution, as a dispatch does: either the decision comes first
+# and is seen here, or the dispatch finds the execution waiting.
 WAIT_CHILDREN: Final[LiteralString] = (
     """
 -- lifecycle.wait_children
-WITH asked AS (       -- what the callers believe they hold
+WITH asked AS (       -- the leases that the callers show
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[]) WITH ORDINALITY
@@ -39,24 +39,22 @@ WITH asked AS (       -- what the callers believe they hold
       FROM grouped GROUP BY ordinal
 ), held AS (
     SELECT asked.*, decided.group_state FROM asked LEFT JOIN decided USING (ordinal)
-), """
+)"""
     + SEEN
-    + """, leaving AS (
-    SELECT seen.*, NULL::bigint AS until_ms, 'waiting_for_children' AS waiting_for,
-           'waiting_children' AS attempt_outcome, 'attempt_interrupted' AS next_attempt_state,
-           false AS retries, false AS rotates, false AS loses, 'revoked' AS lease_event,
-           'waiting_children' AS lease_reason, NULL::text AS failure_reason,
-           NULL::text AS failure_category, NULL::text AS failure_detail
-      FROM seen WHERE holds AND group_state = 'pending'
-), """
-    + RELINQUISH
-    + """
-SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
-       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms,
+    + requeue(
+        "seen",
+        where="holds AND group_state = 'pending'",
+        waiting_for="'waiting_for_children'",
+        attempt_outcome="'waiting_children'",
+        bumps_epoch="false",
+        lease_reason="'waiting_children'",
+    )
+    + f"""
+SELECT {SEEN_COLUMNS},
        coalesce(seen.holds, false) AS holds, held.group_state
   FROM held LEFT JOIN seen USING (ordinal)
- WHERE held.ordinal NOT IN (SELECT ordinal FROM left_over) AND """
-    + CALLED
+ WHERE ordinal NOT IN (SELECT ordinal FROM requeued)
+"""
 )
 
 
@@ -80,7 +78,7 @@ class NothingToWaitFor(msgspec.Struct, frozen=True, kw_only=True):
     group_state: GroupState | None
 
 
-class _Row(Sighting, frozen=True):
+class _Row(SeenExecution, frozen=True):
     holds: bool
     group_state: str | None
 
@@ -91,7 +89,7 @@ ChildAnswer: TypeAlias = WaitingChildren | NothingToWaitFor
 async def wait_children(
     conn: Connection, waits: Sequence[ChildWait]
 ) -> list[ChildAnswer | Refusal]:
-    """Put down every attempt whose lease is held and whose waits are open, in the order given.
+    """Requeue every execution whose lease is held and whose waits are open, in the order given.
 
     A call repeated by the same holder after a lost answer is answered as the first one was.
     """
@@ -105,7 +103,7 @@ async def wait_children(
         **fence_columns(leases),
     )
     undecided = {row.ordinal: row for row in rows}
-    return verdicts(
+    return answers(
         leases,
         rows,
         done=lambda lease: WaitingChildren(execution_id=lease.execution_id),
@@ -118,7 +116,7 @@ def _otherwise(lease: Lease, row: _Row) -> ChildAnswer | None:
         state = None if row.group_state is None else GroupState(row.group_state)
         return NothingToWaitFor(execution_id=lease.execution_id, group_state=state)
     if (
-        row.was_left_by(lease)
+        row.was_ended_by(lease)
         and row.lifecycle_phase == LifecyclePhase.RUNNABLE
         and row.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
     ):

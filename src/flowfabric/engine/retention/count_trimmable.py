@@ -25,5 +25,5 @@ SELECT count(*) AS moved
 
 
 async def count_trimmable(conn: Connection, trim: Trim, *, now: datetime | None = None) -> int:
-    """How many `trim_retention` would forget in all; nothing changes."""
+    """How many executions `trim_retention` would delete in all; nothing changes."""
     return (await fetch_one(conn, COUNT_TRIMMABLE, Moved, **parameters(trim, now))).moved

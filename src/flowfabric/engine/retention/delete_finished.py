@@ -1,4 +1,4 @@
-"""terminal → gone: what ended longer ago than its lane keeps it is deleted."""
+"""terminal → deleted: executions that ended longer ago than the retention of their lane."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowfabric.policy import DEFAULT_RETENTION, milliseconds
 
 DELETE_FINISHED: Final[LiteralString] = """
 -- retention.delete_finished
-WITH old AS (         -- by what each lane says; 0 keeps
+WITH old AS (         -- by the retention of each lane; 0 keeps for ever
     SELECT found.partition_key, found.execution_id
       FROM ff.lane_registry l JOIN ff.route r USING (lane_id) CROSS JOIN LATERAL (
            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
@@ -21,15 +21,16 @@ WITH old AS (         -- by what each lane says; 0 keeps
             ORDER BY e.terminal_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
      WHERE l.retention_ms IS DISTINCT FROM 0
      LIMIT %(limit)s
-), forgotten AS (
-    SELECT ff.delete_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
+), batch AS (
+    SELECT count(*) AS moved, array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids
+      FROM old
 )
-SELECT count(*) AS moved FROM old WHERE (SELECT count(*) FROM forgotten) IS NOT NULL
+SELECT moved FROM batch CROSS JOIN LATERAL ff.delete_executions(partitions, ids)
 """
 
 
 async def delete_finished(conn: Connection, limit: int) -> int:
-    """Forget at most `limit` executions that ended longer ago than their lane keeps them."""
+    """Delete at most `limit` executions that ended longer ago than the retention of their lane."""
     return (
         await fetch_one(
             conn, DELETE_FINISHED, Moved, limit=limit, default_ms=milliseconds(DEFAULT_RETENTION)

@@ -1,4 +1,4 @@
-"""Which finished executions to delete: the filter, and how it is said in SQL."""
+"""Which finished executions to delete: the filter, and its parameters in SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_BATCH: Final = 1000
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be forgotten: what ended on a lane at least `retention` ago, and matches."""
+    """The executions to delete: those that ended on a lane at least `retention` ago, and match."""
 
     lane_id: str
     retention: float | timedelta

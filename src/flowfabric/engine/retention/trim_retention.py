@@ -1,4 +1,4 @@
-"""terminal → gone: executions that ended long enough ago are deleted."""
+"""terminal → deleted: executions that ended long enough ago are deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.errors import invalid_input
 from flowfabric.policy import milliseconds
 from flowfabric.states import OperatorEventType
 
-OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, then of all
+OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, then of all routes
     SELECT found.partition_key, found.execution_id
       FROM ff.route r CROSS JOIN LATERAL (
            SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e
@@ -39,10 +39,11 @@ TRIM_RETENTION: Final[LiteralString] = (
 -- retention.trim_retention
 """
     + OLD_OF_LANE
-    + """, forgotten AS (
-    SELECT ff.delete_executions(array_agg(partition_key), array_agg(execution_id)) FROM old
+    + """, batch AS (
+    SELECT count(*) AS moved, array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids
+      FROM old
 )
-SELECT count(*) AS moved FROM old WHERE (SELECT count(*) FROM forgotten) IS NOT NULL
+SELECT moved FROM batch CROSS JOIN LATERAL ff.delete_executions(partitions, ids)
 """
 )
 

@@ -1,15 +1,19 @@
-"""any non-terminal → terminal: the one way an execution ends.
-
-`END` is the part that every ending statement shares. It takes a CTE `ending` (the columns of
-`fence.STANDING` plus what was decided) and gives `ended`: the execution is terminal, its
-attempt is closed, and one completion event and, if a lease was held, one lease event are written.
-"""
+"""any non-terminal → terminal: the one way an execution ends."""
 
 from __future__ import annotations
 
 from typing import Final, LiteralString
 
-TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not ended yet
+from flowfabric.engine.lifecycle.sql.attempt import save_attempt
+from flowfabric.engine.lifecycle.sql.events import record_completion_event, record_lease_event
+from flowfabric.engine.lifecycle.sql.wake import WAKE_COMPLETION
+
+# An execution that is skipped while it runs cancels the attempt: no attempt is ever skipped.
+ATTEMPT_OUTCOME: Final[LiteralString] = """CASE outcome WHEN 'skipped' THEN 'cancelled'
+           ELSE outcome END"""
+
+ENDED: Final[LiteralString] = (
+    """, ended AS (          -- unless it has ended meanwhile
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'terminal', eligibility_state = 'not_applicable',
            blocking_reason = 'none', blocking_detail = NULL, resume_pending = false,
@@ -17,7 +21,7 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
            last_mutation_at_ms = ff.now_ms(), delay_until_ms = NULL, not_before_ms = NULL,
            attempt_state = CASE WHEN e.total_attempt_count > 0
                                 THEN 'attempt_terminal' ELSE e.attempt_state END,
-           lease_epoch = e.lease_epoch + (ending.leased AND ending.rotates)::integer,
+           lease_epoch = e.lease_epoch + (ending.leased AND ending.bumps_epoch)::integer,
            lease_expires_at_ms = NULL, worker_id = NULL, worker_instance_id = NULL,
            attempt_timeout_at_ms = NULL,
            failure_reason = ending.failure_reason, failure_category = ending.failure_category,
@@ -26,47 +30,57 @@ TERMINALIZE: Final[LiteralString] = """ended AS (            -- whatever has not
      WHERE (e.partition_key, e.execution_id) = (ending.partition_key, ending.execution_id)
        AND e.lifecycle_phase <> 'terminal'
  RETURNING ending.*
-), closed AS (        -- the attempt that ran until now
-    INSERT INTO ff.attempt AS a (
-           partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
-           ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id, failure_reason,
-           failure_category, failure_detail, result)
-    SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type,
-           CASE outcome WHEN 'skipped' THEN 'cancelled' ELSE outcome END, worker_id,
-           worker_instance_id, failure_reason, failure_category, failure_detail, result
-      FROM ended WHERE leased
-        ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
-       SET lease_id = EXCLUDED.lease_id, lease_epoch = EXCLUDED.lease_epoch,
-           ended_at_ms = EXCLUDED.ended_at_ms, outcome = EXCLUDED.outcome,
-           worker_id = EXCLUDED.worker_id, worker_instance_id = EXCLUDED.worker_instance_id,
-           failure_reason = EXCLUDED.failure_reason, failure_category = EXCLUDED.failure_category,
-           failure_detail = EXCLUDED.failure_detail, result = EXCLUDED.result
-), amended AS (       -- the attempt that was interrupted before, maybe while this waited
+), attempt_closed AS (     -- the attempt that ran until now"""
+    + save_attempt("ended", outcome=ATTEMPT_OUTCOME, where="leased", with_result=True)
+    + """), attempt_amended AS (    -- the attempt that was interrupted, maybe while this waited
     INSERT INTO ff.attempt AS a (
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id)
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type,
-           CASE outcome WHEN 'skipped' THEN 'cancelled' ELSE outcome END, '', ''
+           attempt_started_at_ms, ff.now_ms(), attempt_type, """
+    + ATTEMPT_OUTCOME
+    + """, '', ''
       FROM ended WHERE NOT leased AND attempt_state = 'attempt_interrupted'
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
        SET outcome = EXCLUDED.outcome, ended_at_ms = EXCLUDED.ended_at_ms
-), told_lease AS (
-    INSERT INTO ff.lease_event (
-           execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
-           partition_key, event_type, reason, worker_instance_id, tags)
-    SELECT execution_id, lease_id, route_id, lease_epoch, ff.now_ms(), attempt_index,
-           partition_key, lease_event, lease_reason, worker_instance_id, nullif(tags, '{}')
-      FROM ended WHERE leased
-), told AS (
-    INSERT INTO ff.completion_event (
-           execution_id, route_id, occurred_at_ms, partition_key, outcome, flow_id, tags)
-    SELECT execution_id, route_id, ff.now_ms(), partition_key, outcome, flow_id, nullif(tags, '{}')
-      FROM ended
-), rung AS (          -- whoever waits for an end
-    SELECT ff.wake('completion') FROM ended LIMIT 1
-)"""
+), lease_end_recorded AS ("""
+    + record_lease_event("ended", event_type="lease_event", reason="lease_reason", where="leased")
+    + """), completion_recorded AS ("""
+    + record_completion_event("ended", wakes=WAKE_COMPLETION)
+    + """)"""
+)
 
-RUNG: Final[LiteralString] = "(SELECT count(*) FROM rung) IS NOT NULL"
-"""True; as a condition of the final SELECT it makes `rung` happen."""
+
+def end(
+    source: LiteralString,
+    *,
+    where: LiteralString = "true",
+    outcome: LiteralString,
+    result: LiteralString = "NULL::bytea",
+    failure_reason: LiteralString = "NULL::text",
+    failure_category: LiteralString = "NULL::text",
+    failure_detail: LiteralString = "NULL::text",
+    cancellation_reason: LiteralString = "NULL::text",
+    cancelled_by: LiteralString = "NULL::text",
+    bumps_epoch: LiteralString = "true",
+    lease_event: LiteralString = "'revoked'",
+    lease_reason: LiteralString = "NULL::text",
+) -> LiteralString:
+    """The CTEs that end those rows of `source` for which `where` holds; `ended` are these rows.
+
+    `source` has the columns of `fence.LOCKED_COLUMNS`, and the rows are locked. Afterwards the
+    execution is terminal, its attempt is closed, one completion event is written and, if a lease
+    was held, one lease event. A lease that was held is void at once if `bumps_epoch`; a holder that
+    ends its own lease keeps the epoch, so that its repeated call is recognised.
+    """
+    return (
+        f""", ending AS (
+    SELECT {source}.*, {outcome} AS outcome, {result} AS result,
+           {failure_reason} AS failure_reason, {failure_category} AS failure_category,
+           {failure_detail} AS failure_detail, {cancellation_reason} AS cancellation_reason,
+           {cancelled_by} AS cancelled_by, {bumps_epoch} AS bumps_epoch,
+           {lease_event} AS lease_event, {lease_reason} AS lease_reason
+      FROM {source} WHERE {where}
+)"""
+        + ENDED
+    )

@@ -1,8 +1,8 @@
-"""The one fence: which callers still hold what they believe they hold, and why the others do not.
+"""The one fence: which callers hold the lease that they show, and why the others do not.
 
-A fenced statement is `held` (its own input: the columns `held_*` and an ordinal), then `SEEN`, then
-its change to whatever `holds`, then `REFUSED`: it answers one row for each call that changed
-nothing, with the execution as it stood.
+A fenced statement is `held_leases()`, then `SEEN`, then its change to the rows that `holds` is true
+of, then `refused()`: it answers one row for each call that changed nothing, with the execution as
+it was when it was locked.
 """
 
 from __future__ import annotations
@@ -19,27 +19,16 @@ from flowfabric.ids import attempt_id
 
 D = TypeVar("D")
 
-# The columns that endings and hand-backs work from.
-STANDING: Final[LiteralString] = """
+LOCKED_COLUMNS: Final[LiteralString] = """
            e.partition_key, e.execution_id, e.route_id, e.flow_id, e.tags, e.lifecycle_phase,
            e.terminal_outcome, e.attempt_state, e.attempt_index, e.attempt_type,
            e.attempt_started_at_ms, e.total_attempt_count, e.retry_count, e.lease_reclaim_count,
            e.lease_epoch, e.lease_id, e.worker_id, e.worker_instance_id, e.delay_until_ms,
            e.lifecycle_phase = 'active' AS leased"""
+"""What `end` and `requeue` need of a locked row of `ff.exec_core e`."""
 
-HELD: Final[LiteralString] = """WITH held AS (        -- what the callers believe they hold
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
-                         %(lease_id)s::uuid[]) WITH ORDINALITY
-        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease, ordinal)
-), """
-"""The input of a fenced statement that takes nothing beside the leases."""
-
-SEEN: Final[LiteralString] = (
-    """seen AS (             -- each with the row as it stands, locked in one order
-    SELECT held.*,"""
-    + STANDING
-    + """,
+SEEN: Final[LiteralString] = f""", seen AS (           -- each row, locked in one order
+    SELECT held.*,{LOCKED_COLUMNS},
            e.lease_expires_at_ms > ff.now_ms()
            AND (e.attempt_index, e.lease_epoch, e.lease_id)
              = (held.held_attempt, held.held_epoch, held.held_lease) AS holds
@@ -47,17 +36,40 @@ SEEN: Final[LiteralString] = (
         ON (e.partition_key, e.execution_id) = (held.held_partition, held.held_execution)
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
 )"""
-)
+"""Follows a CTE `held`."""
 
-REFUSED: Final[LiteralString] = """
-SELECT held.ordinal, seen.lifecycle_phase, seen.terminal_outcome, seen.attempt_state,
-       seen.attempt_index, seen.lease_epoch, seen.lease_id, seen.delay_until_ms
+SEEN_COLUMNS: Final[LiteralString] = """ordinal, lifecycle_phase, terminal_outcome, attempt_state,
+       attempt_index, lease_epoch, lease_id, delay_until_ms"""
+"""The columns of `SeenExecution`."""
+
+
+def held_leases(arrays: LiteralString = "", names: LiteralString = "") -> LiteralString:
+    """`WITH held`: one row for each call, with the lease that its caller shows.
+
+    `arrays` are parameters beside the lease, each cast to an array; `names` their columns.
+    """
+    more_arrays: LiteralString = f",\n                         {arrays}" if arrays else ""
+    more_names: LiteralString = f"\n                 {names}," if names else ""
+    return f"""WITH held AS (        -- the leases that the callers show
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                         %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
+                         %(lease_id)s::uuid[]{more_arrays}) WITH ORDINALITY
+        AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease,{more_names}
+                 ordinal)
+)"""
+
+
+def refused(changed: LiteralString) -> LiteralString:
+    """The answer: the calls without a row in the CTE `changed`, as `SeenExecution`."""
+    return f"""
+SELECT {SEEN_COLUMNS}
   FROM held LEFT JOIN seen USING (ordinal)
- WHERE held.ordinal NOT IN """
+ WHERE ordinal NOT IN (SELECT ordinal FROM {changed})
+"""
 
 
-class Sighting(msgspec.Struct, frozen=True):
-    """An execution as the call `ordinal` saw it; its phase is None where there is none."""
+class SeenExecution(msgspec.Struct, frozen=True):
+    """The execution as the call `ordinal` found it; the phase is None if there is no execution."""
 
     ordinal: int
     lifecycle_phase: str | None
@@ -68,46 +80,46 @@ class Sighting(msgspec.Struct, frozen=True):
     lease_id: UUID | None
     delay_until_ms: int | None
 
-    def was_left_by(self, lease: Lease) -> bool:
-        """Did this very lease end here, and nothing happen since?"""
+    def was_ended_by(self, lease: Lease) -> bool:
+        """Is this the state in which the holder of `lease` gave it up?"""
         fence = (self.attempt_index, self.lease_epoch, self.lease_id)
         return fence == (lease.attempt_index, lease.lease_epoch, lease.lease_id)
 
 
-def verdicts(
+def answers(
     leases: Sequence[Lease],
-    refused: Sequence[Sighting],
+    refused: Sequence[SeenExecution],
     *,
     done: Callable[[Lease], D],
-    done_before: Callable[[Lease, Sighting], D | None] = lambda _lease, _seen: None,
+    done_before: Callable[[Lease, SeenExecution], D | None] = lambda _lease, _seen: None,
 ) -> list[D | Refusal]:
-    """What each call is told, in the order given.
+    """The answer to each call, in the order given.
 
-    A refused call of a holder who had done the same before (in this batch or an earlier one) hears
-    that it is done; every other hears why not.
+    A refused call that repeats what the same holder did before, in this batch or an earlier one, is
+    answered by `done_before`; every other refused call gets its `Refusal`.
     """
     if not refused:
         return [done(lease) for lease in leases]
-    by_ordinal = {sighting.ordinal: sighting for sighting in refused}
+    by_ordinal = {seen.ordinal: seen for seen in refused}
     succeeded = {lease for number, lease in enumerate(leases, 1) if number not in by_ordinal}
     holders = {lease.execution_id: lease for lease in succeeded}
-    answers: list[D | Refusal] = []
+    given: list[D | Refusal] = []
     for number, lease in enumerate(leases, 1):
         if lease in succeeded:
-            answers.append(done(lease))
+            given.append(done(lease))
         else:
             seen = by_ordinal[number]
             holder = holders.get(lease.execution_id)
-            if holder is not None:  # a row that this statement has changed is not seen again
+            if holder is not None:  # another call of this batch changed the row
                 seen = _as_held(number, holder)
             before = None if seen.lifecycle_phase is None else done_before(lease, seen)
-            answers.append(refusal(lease, seen) if before is None else before)
-    return answers
+            given.append(refusal(lease, seen) if before is None else before)
+    return given
 
 
-def _as_held(ordinal: int, holder: Lease) -> Sighting:
-    """The execution as it stood when `holder` was found to hold it."""
-    return Sighting(
+def _as_held(ordinal: int, holder: Lease) -> SeenExecution:
+    """The execution as it was when `holder` was found to hold it."""
+    return SeenExecution(
         ordinal=ordinal,
         lifecycle_phase="active",
         terminal_outcome="none",
@@ -119,8 +131,8 @@ def _as_held(ordinal: int, holder: Lease) -> Sighting:
     )
 
 
-def refusal(lease: Lease, seen: Sighting) -> Refusal:
-    """The first that holds: missing, not active, another attempt, another lease, run out."""
+def refusal(lease: Lease, seen: SeenExecution) -> Refusal:
+    """The first that applies: missing, not active, another attempt, another lease, expired."""
     if seen.lifecycle_phase is None:
         return NotFound("execution", lease.execution_id)
     if seen.lifecycle_phase != "active":

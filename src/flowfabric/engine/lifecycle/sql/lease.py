@@ -1,12 +1,13 @@
 """runnable → active: the one way a lease is given out.
 
-`LEASE` is the part that every such statement shares. It takes a CTE `found` (who is leased, whether
-as a reclaim, and how long the attempt may take if not as the policy says) and gives `leased`: the
-execution is active under a new epoch, and one lease event tells who holds it.
+`LEASE_FOUND` leases the rows of a CTE `found`: their keys, `reclaims` (is the lease a reclaim?) and
+`timeout_ms` (how long the attempt may take; null: as the policy says). `leased` are these rows: the
+execution is active under a new epoch, and one lease event is written.
 
-`found` may have locked a row that this statement still sees as it was before, delayed or ended: its
-checks run on that first, and then again on the row as it stands. So every column that is bound to
-the phase is set, also where it has that value already.
+The snapshot of the statement may be older than the lock that `found` took, and show the row as
+delayed or ended. Postgres makes and checks the new row from that old version first, and then again
+from the newest. So every column that is bound to the phase is set, also where it has that value
+already.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.sql.events import record_lease_event
+from flowfabric.engine.lifecycle.sql.wake import WAKE_LEASE
 from flowfabric.ids import ExecutionId
 from flowfabric.states import AttemptType
 
-LEASE: Final[LiteralString] = """leased AS (
+LEASE_FOUND: Final[LiteralString] = (
+    """, leased AS (         -- under a new epoch; an attempt begins or goes on
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'active', eligibility_state = 'not_applicable',
            blocking_reason = 'none', blocking_detail = NULL, attempt_state = 'running_attempt',
@@ -47,38 +51,31 @@ LEASE: Final[LiteralString] = """leased AS (
       FROM found JOIN ff.exec_body body USING (partition_key, execution_id)
      WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.flow_id, e.attempt_index,
-           e.lease_epoch, e.tags, e.attempt_type, e.priority, e.created_at_ms,
-           e.attempt_timeout_at_ms, e.deadline_at_ms, e.total_attempt_count, found.reclaims,
-           body.payload, body.payload_encoding
-), told AS (
-    INSERT INTO ff.lease_event (
-           execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
-           partition_key, event_type, worker_instance_id, tags)
-    SELECT execution_id, %(lease_id)s, route_id, lease_epoch, ff.now_ms(), attempt_index,
-           partition_key, CASE WHEN reclaims THEN 'reclaimed' ELSE 'acquired' END,
-           %(worker_instance_id)s, nullif(tags, '{}')
-      FROM leased
-), rung AS (          -- whoever follows leases
-    SELECT ff.wake('lease') FROM leased LIMIT 1
-)"""
+           e.lease_epoch, e.lease_id, e.worker_instance_id, e.tags, e.attempt_type,
+           e.priority, e.created_at_ms, e.attempt_timeout_at_ms, e.deadline_at_ms,
+           e.total_attempt_count, found.reclaims, body.payload, body.payload_encoding
+), lease_recorded AS ("""
+    + record_lease_event(
+        "leased",
+        event_type="CASE WHEN reclaims THEN 'reclaimed' ELSE 'acquired' END",
+        wakes=WAKE_LEASE,
+    )
+    + """)"""
+)
+"""Follows a CTE `found`."""
 
-LEASED: Final[LiteralString] = """
-SELECT leased.partition_key, leased.execution_id, leased.flow_id, leased.attempt_index,
+LEASED_ROW: Final[LiteralString] = """
+       leased.partition_key, leased.execution_id, leased.flow_id, leased.attempt_index,
        leased.lease_epoch, route.lane_id, route.execution_kind, leased.payload,
        leased.payload_encoding, nullif(leased.tags, '{}') AS tags, leased.attempt_type,
        leased.total_attempt_count,
        leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
        leased.deadline_at_ms - ff.now_ms() AS deadline_ms"""
-"""What the answer begins with: the columns of `LeasedRow`."""
-
-FROM_LEASED: Final[LiteralString] = """
-  FROM leased JOIN ff.route route USING (route_id)
- WHERE (SELECT count(*) FROM rung) IS NOT NULL"""
-"""Where they come from; the condition is true, and makes `rung` happen."""
+"""The columns of `LeasedRow`, from `leased` and `ff.route route`."""
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution that this worker holds, with what is needed to run it."""
+    """An execution that this worker has leased, with what is needed to run it."""
 
     lease: Lease
     lane_id: str
@@ -89,11 +86,11 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     attempt_type: AttemptType
     total_attempt_count: int
     attempt_timeout: float | None
-    """Seconds that the attempt may take; the engine ends it then."""
+    """Seconds that the attempt may take; the engine ends the attempt then."""
     deadline: float | None
     """Seconds until the execution expires."""
     flow_id: UUID | None = None
-    """The flow that it is a member of."""
+    """The flow that the execution is a member of."""
 
 
 class LeasedRow(msgspec.Struct, frozen=True):

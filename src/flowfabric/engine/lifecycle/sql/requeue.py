@@ -1,69 +1,91 @@
-"""active → runnable: the one way a lease is given up while the execution goes on.
-
-`RELINQUISH` is the part that every such statement shares. It takes a CTE `leaving` (the standing
-columns of `fence.STANDING` plus what was decided) and gives `left_over`: the execution waits or is
-claimable again, its attempt is written into the ledger, one lease event tells why.
-"""
+"""active → runnable: the one way a lease is given up while the execution goes on."""
 
 from __future__ import annotations
 
 from typing import Final, LiteralString
 
-RELINQUISH: Final[LiteralString] = """left_over AS (        -- back in the pool, now or later
+from flowfabric.engine.lifecycle.sql.attempt import save_attempt
+from flowfabric.engine.lifecycle.sql.events import record_lease_event
+from flowfabric.engine.lifecycle.sql.wake import WAKE_LEASE, wake_lanes
+
+REQUEUED: Final[LiteralString] = (
+    """, requeued AS (       -- claimable now or later; a member of a cancelled flow is parked
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'runnable', last_mutation_at_ms = ff.now_ms(),
            eligibility_state = CASE WHEN e.flow_cancelled THEN 'blocked_by_operator'
-                                    WHEN leaving.waiting_for = 'waiting_for_children'
+                                    WHEN requeuing.waiting_for = 'waiting_for_children'
                                     THEN 'blocked_by_dependencies'
-                                    WHEN leaving.until_ms IS NULL THEN 'eligible_now'
+                                    WHEN requeuing.until_ms IS NULL THEN 'eligible_now'
                                     ELSE 'not_eligible_until_time' END,
            blocking_reason = CASE WHEN e.flow_cancelled THEN 'paused_by_flow_cancel'
-                                  WHEN leaving.waiting_for = 'waiting_for_children'
-                                  THEN leaving.waiting_for
-                                  WHEN leaving.until_ms IS NULL THEN 'waiting_for_worker'
-                                  ELSE leaving.waiting_for END,
-           delay_until_ms = CASE WHEN e.flow_cancelled THEN NULL ELSE leaving.until_ms END,
-           attempt_state = leaving.next_attempt_state,
-           attempt_index = e.attempt_index + leaving.retries::integer,
-           retry_count = e.retry_count + leaving.retries::integer,
-           lease_epoch = e.lease_epoch + leaving.rotates::integer, lease_lost = leaving.loses,
+                                  WHEN requeuing.waiting_for = 'waiting_for_children'
+                                  THEN requeuing.waiting_for
+                                  WHEN requeuing.until_ms IS NULL THEN 'waiting_for_worker'
+                                  ELSE requeuing.waiting_for END,
+           delay_until_ms = CASE WHEN e.flow_cancelled THEN NULL ELSE requeuing.until_ms END,
+           attempt_state = requeuing.next_attempt_state,
+           attempt_index = e.attempt_index + requeuing.counts_as_retry::integer,
+           retry_count = e.retry_count + requeuing.counts_as_retry::integer,
+           lease_epoch = e.lease_epoch + requeuing.bumps_epoch::integer,
+           lease_lost = requeuing.counts_as_lost,
            lease_expires_at_ms = NULL, worker_id = NULL, worker_instance_id = NULL,
            attempt_timeout_at_ms = NULL,
-           failure_reason = coalesce(leaving.failure_reason, e.failure_reason),
-           failure_category = coalesce(leaving.failure_category, e.failure_category)
-      FROM leaving
-     WHERE (e.partition_key, e.execution_id) = (leaving.partition_key, leaving.execution_id)
- RETURNING leaving.*
-), laid_down AS (     -- the attempt, as far as it came
-    INSERT INTO ff.attempt AS a (
-           partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
-           ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id, failure_reason,
-           failure_category, failure_detail)
-    SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type, attempt_outcome, worker_id,
-           worker_instance_id, failure_reason, failure_category, failure_detail
-      FROM left_over
-        ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
-       SET lease_id = EXCLUDED.lease_id, lease_epoch = EXCLUDED.lease_epoch,
-           ended_at_ms = EXCLUDED.ended_at_ms, outcome = EXCLUDED.outcome,
-           worker_id = EXCLUDED.worker_id, worker_instance_id = EXCLUDED.worker_instance_id,
-           failure_reason = EXCLUDED.failure_reason, failure_category = EXCLUDED.failure_category,
-           failure_detail = EXCLUDED.failure_detail
-), told_left AS (
-    INSERT INTO ff.lease_event (
-           execution_id, lease_id, route_id, lease_epoch, occurred_at_ms, attempt_index,
-           partition_key, event_type, reason, worker_instance_id, tags)
-    SELECT execution_id, lease_id, route_id, lease_epoch, ff.now_ms(), attempt_index,
-           partition_key, lease_event, lease_reason, worker_instance_id, nullif(tags, '{}')
-      FROM left_over
-), called AS (        -- whoever waits for work on a lane that has some now, or follows leases
-    SELECT ff.wake('lane:' || lane_id)
-      FROM (SELECT DISTINCT r.lane_id FROM left_over JOIN ff.route r USING (route_id)
-             WHERE left_over.until_ms IS NULL
-               AND left_over.waiting_for <> 'waiting_for_children') AS lanes
-     UNION ALL
-    (SELECT ff.wake('lease') FROM left_over LIMIT 1)
-)"""
+           failure_reason = coalesce(requeuing.failure_reason, e.failure_reason),
+           failure_category = coalesce(requeuing.failure_category, e.failure_category)
+      FROM requeuing
+     WHERE (e.partition_key, e.execution_id) = (requeuing.partition_key, requeuing.execution_id)
+ RETURNING requeuing.*
+), attempt_saved AS (      -- the attempt, as far as it came"""
+    + save_attempt("requeued", outcome="attempt_outcome")
+    + """), requeue_recorded AS ("""
+    + record_lease_event(
+        "requeued",
+        event_type="lease_event",
+        reason="lease_reason",
+        wakes=WAKE_LEASE
+        + ", "
+        + wake_lanes(
+            "requeued", where="until_ms IS NULL AND waiting_for <> 'waiting_for_children'"
+        ),
+    )
+    + """)"""
+)
 
-CALLED: Final[LiteralString] = "(SELECT count(*) FROM called) IS NOT NULL"
-"""True; as a condition of the final SELECT it makes `called` happen."""
+
+def requeue(
+    source: LiteralString,
+    *,
+    where: LiteralString = "true",
+    until_ms: LiteralString = "NULL::bigint",
+    waiting_for: LiteralString = "'waiting_for_worker'",
+    attempt_outcome: LiteralString,
+    next_attempt_state: LiteralString = "'attempt_interrupted'",
+    counts_as_retry: LiteralString = "false",
+    counts_as_lost: LiteralString = "false",
+    bumps_epoch: LiteralString = "true",
+    failure_reason: LiteralString = "NULL::text",
+    failure_category: LiteralString = "NULL::text",
+    failure_detail: LiteralString = "NULL::text",
+    lease_event: LiteralString = "'revoked'",
+    lease_reason: LiteralString = "NULL::text",
+) -> LiteralString:
+    """The CTEs that requeue those rows of `source` for which `where` holds; `requeued` are these.
+
+    `source` has the columns of `fence.LOCKED_COLUMNS`, and the rows are locked and leased.
+    Afterwards the execution waits for `waiting_for` until `until_ms`, or is claimable where that is
+    null; its attempt is in the ledger, and one lease event is written. `counts_as_retry` begins the
+    next attempt, `counts_as_lost` adds to the lost leases with the next claim. A holder that gives
+    up its own lease may keep the epoch, so that its repeated call is recognised.
+    """
+    return (
+        f""", requeuing AS (
+    SELECT {source}.*, {until_ms} AS until_ms, {waiting_for} AS waiting_for,
+           {attempt_outcome} AS attempt_outcome, {next_attempt_state} AS next_attempt_state,
+           {counts_as_retry} AS counts_as_retry, {counts_as_lost} AS counts_as_lost,
+           {bumps_epoch} AS bumps_epoch, {failure_reason} AS failure_reason,
+           {failure_category} AS failure_category, {failure_detail} AS failure_detail,
+           {lease_event} AS lease_event, {lease_reason} AS lease_reason
+      FROM {source} WHERE {where}
+)"""
+        + REQUEUED
+    )

@@ -1,0 +1,37 @@
+"""The ledger of attempts: the row of an attempt that stops running, written once or amended."""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+
+def save_attempt(
+    source: LiteralString,
+    *,
+    outcome: LiteralString,
+    where: LiteralString = "true",
+    with_result: bool = False,
+) -> LiteralString:
+    """The attempt of each row of `source` is in the ledger, as it stopped; the body of a CTE.
+
+    An attempt that was interrupted before has a row already. Its start and type stay. Without
+    `with_result` a result in that row stays too.
+    """
+    also: LiteralString = ", result" if with_result else ""
+    also_set: LiteralString = ", result = EXCLUDED.result" if with_result else ""
+    return f"""
+    INSERT INTO ff.attempt AS a (
+           partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
+           ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id, failure_reason,
+           failure_category, failure_detail{also})
+    SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
+           attempt_started_at_ms, ff.now_ms(), attempt_type, {outcome}, worker_id,
+           worker_instance_id, failure_reason, failure_category, failure_detail{also}
+      FROM {source} WHERE {where}
+        ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
+       SET lease_id = EXCLUDED.lease_id, lease_epoch = EXCLUDED.lease_epoch,
+           ended_at_ms = EXCLUDED.ended_at_ms, outcome = EXCLUDED.outcome,
+           worker_id = EXCLUDED.worker_id, worker_instance_id = EXCLUDED.worker_instance_id,
+           failure_reason = EXCLUDED.failure_reason, failure_category = EXCLUDED.failure_category,
+           failure_detail = EXCLUDED.failure_detail{also_set}
+"""
