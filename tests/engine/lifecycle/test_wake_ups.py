@@ -306,7 +306,7 @@ async def test_a_statement_asks_once_for_each_topic_however_many_rows_it_writes(
     lanes = ("default", "other")
     claimant = Claimant(worker_id="w", worker_instance_id="w-1", lanes=lanes)
     policy = ExecutionPolicy(
-        retry_policy=RetryPolicy(max_retries=9, backoff=FixedBackoff(delay_ms=0))
+        retry_policy=RetryPolicy(max_retries=9, backoff=FixedBackoff(delay=0))
     )
     await create_execution(
         db, [given.new(lane_id=lanes[n % 2], delay=1, policy=policy) for n in range(20)]
