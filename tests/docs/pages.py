@@ -16,7 +16,7 @@ import msgspec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = sorted(
-    [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")],
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")],
     key=lambda path: path.relative_to(ROOT).as_posix(),
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine import lifecycle
+from flowfabric.engine import grants, lifecycle, operators
 from flowfabric.engine.grants.claim_execution import claim_execution
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
@@ -62,16 +62,17 @@ from tests.docs.pages import PAGES, blocks, name_of, quoted, rows, sections
 from tests.engine.controls import execution
 from tests.engine.grants import granted
 
-CONCEPTS = "docs/concepts.md"
+STATES_PAGE = "docs/reference/states.md"
 ARROW = re.compile(r"^ *(\S+) --> (\S+)(?: : (.+))?$", re.MULTILINE)
 ENDS = "[*]"
+STATE_DIAGRAM = "stateDiagram-v2"
 STATES = {state.value for state in PublicState} | {ENDS}
 NOT_REACHED = {"suspended", "resumable"}
 
 
-def arrows() -> list[tuple[str, str, str]]:
-    """(from, to, operation) for each operation on each arrow of either diagram."""
-    drawn = [each.text for each in blocks(CONCEPTS) if each.language == "mermaid"]
+def arrows(page: str = STATES_PAGE) -> list[tuple[str, str, str]]:
+    """(from, to, operation) for each operation on each arrow of the page's state diagrams."""
+    drawn = [each.text for each in blocks(page) if each.text.startswith(STATE_DIAGRAM)]
     return [
         (before, after, operation)
         for before, after, label in ARROW.findall("\n".join(drawn))
@@ -80,13 +81,13 @@ def arrows() -> list[tuple[str, str, str]]:
 
 
 def operations() -> set[str]:
-    """The coroutines of the spine."""
-    names = [
-        path.name.removesuffix(".py")
-        for path in resources.files(lifecycle).iterdir()
+    """The coroutines of the packages that move executions."""
+    modules = [
+        importlib.import_module(f"{package.__name__}.{path.name.removesuffix('.py')}")
+        for package in (lifecycle, operators, grants)
+        for path in resources.files(package).iterdir()
         if path.name.endswith(".py") and not path.name.startswith("_")
     ]
-    modules = [importlib.import_module(f"{lifecycle.__name__}.{name}") for name in names]
     return {
         name
         for module in modules
@@ -99,7 +100,7 @@ def test_diagrams_use_only_words_of_the_enums() -> None:
     known = operations()
     for page in PAGES:
         for each in blocks(name_of(page)):
-            if each.language != "mermaid":
+            if not each.text.startswith(STATE_DIAGRAM):
                 continue
             for before, after, label in ARROW.findall(each.text):
                 assert {before, after} <= STATES, each
@@ -110,11 +111,24 @@ def test_no_arrow_is_drawn_twice() -> None:
     assert len(arrows()) == len(set(arrows()))
 
 
+def test_the_picture_for_newcomers_is_a_part_of_the_whole() -> None:
+    picture = arrows("docs/concepts.md")
+
+    assert len(picture) > 10
+    assert set(picture) <= set(arrows())
+
+
+def test_every_public_state_is_explained() -> None:
+    listed = [quoted(cells[0])[0] for cells in rows(sections(STATES_PAGE, 2)["Public states"])]
+
+    assert sorted({*listed, *NOT_REACHED, ENDS}) == sorted(STATES)
+
+
 def test_every_state_is_drawn_or_said_to_be_out_of_reach() -> None:
     drawn = {word for before, after, _ in arrows() for word in (before, after)}
 
     assert drawn | NOT_REACHED == STATES
-    assert set(quoted(sections(CONCEPTS, 2)["States"])) >= NOT_REACHED
+    assert set(quoted(sections(STATES_PAGE, 2)["Public states"])) >= NOT_REACHED
 
 
 def test_every_end_and_no_other_state_leads_to_nothing() -> None:
@@ -128,7 +142,7 @@ def test_the_vectors_use_only_words_of_the_enums() -> None:
     alphabets = [LifecyclePhase, EligibilityState, BlockingReason, TerminalOutcome, AttemptState]
     words = {word.value for alphabet in alphabets for word in alphabet}
 
-    vectors = [cells for cells in rows(sections(CONCEPTS, 2)["States"]) if " / " in cells[1]]
+    vectors = list(rows(sections(STATES_PAGE, 2)["Stored columns"]))
     assert len(vectors) == 20
     for _, vector in vectors:
         for alphabet, part in zip(alphabets, vector.split(" / "), strict=False):

@@ -159,7 +159,7 @@ async def test_a_flow_is_cancelled_from_a_shell(
 
 def test_every_policy_and_every_state_is_listed() -> None:
     policies = [quoted(cells[0])[0] for cells in rows(sections(FLOWS, 2)["Cancel"])]
-    listed = [quoted(cells[0])[0] for cells in rows(sections(FLOWS, 2)["Where a flow stands"])]
+    listed = [quoted(cells[0])[0] for cells in rows(sections(FLOWS, 2)["The state of a flow"])]
 
     assert sorted(policies) == sorted(policy.value for policy in CancellationPolicy)
     assert listed == [state.value for state in DerivedFlowState]

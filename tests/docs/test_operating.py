@@ -25,7 +25,7 @@ from tests.docs.pages import block, quoted, rows, sections
 from tests.engine.controls import actions
 
 OPERATING = "docs/guides/operating.md"
-CONCEPTS = "docs/concepts.md"
+STATES_PAGE = "docs/reference/states.md"
 OPERATIONS = "docs/operations.md"
 
 
@@ -297,7 +297,7 @@ def test_every_reason_is_explained() -> None:
 
 
 async def test_a_lane_in_each_state_does_what_is_written(client: Client, db: Connection) -> None:
-    listed = list(rows(sections(CONCEPTS, 2)["Lane states"]))
+    listed = list(rows(sections(STATES_PAGE, 2)["Lane states"]))
     await given.created(db, lane_id="default")
 
     assert [quoted(state)[0] for state, *_ in listed] == [state.value for state in LaneState]

@@ -117,7 +117,7 @@ def listed_errors() -> dict[str, list[str]]:
     return {quoted(cells[0])[0]: cells for cells in listed if len(cells) == 5}
 
 
-ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge", "wait")
+ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge", "join")
 CODES_OF_INSTANCES = {"NotFound", "ValidationError", "InvalidGrant", "Unavailable"}
 
 
