@@ -108,7 +108,7 @@ async def test_a_subscription_that_was_cut_goes_on(
 
 
 def test_every_kind_of_event_is_listed() -> None:
-    listed = [quoted(cells[0])[0] for cells in rows(sections(EVENTS, 2)["What there is"])]
+    listed = [quoted(cells[0])[0] for cells in rows(sections(EVENTS, 2)["Every kind of event"])]
 
     kinds = [*LeaseEventType, *OperatorEventType]
     assert sorted(listed) == sorted(kind.value for kind in kinds)
