@@ -91,7 +91,7 @@ async def test_a_moment_wins_over_a_delay_and_over_the_policys_moment(
     db: Connection, clock: Clock
 ) -> None:
     now = await clock.now_ms()
-    policy = ExecutionPolicy(delay_until=now + 5000)
+    policy = ExecutionPolicy(delay_until=instant(now + 5000))
     moment = instant(now + 7000)
 
     both = await given.created(db, delay_until=moment, delay=1, policy=policy)
