@@ -81,7 +81,7 @@ class FlowRules(Common):
                 expected_graph_revision=revision,
                 data_passing_ref=ref,
             ),
-            lambda _: joins.stage_dependency_edge(
+            lambda _: flows.stage_dependency_edge(
                 self.world,
                 flow_id,
                 edge_id,
@@ -120,7 +120,7 @@ class FlowRules(Common):
         self.both(
             "apply_dependency_to_child",
             lambda engine: engine.apply_dependency_to_child(flow_id, edge_id, upstream=upstream),
-            lambda _: joins.apply_dependency_to_child(
+            lambda _: flows.apply_dependency_to_child(
                 self.world, flow_id, edge_id, upstream=upstream
             ),
             **ends,
@@ -145,7 +145,7 @@ class FlowRules(Common):
             lambda engine: engine.set_edge_group_policy(
                 flow_id, downstream, policy, expected_n=expected_n
             ),
-            lambda _: joins.set_edge_group_policy(
+            lambda _: flows.set_edge_group_policy(
                 self.world, flow_id, downstream, policy, expected_n=expected_n
             ),
             only=downstream,

@@ -1,7 +1,8 @@
-"""A group is looked at again, without an end that it heard of."""
+"""Joins are evaluated again, without a completion that was dispatched to them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
@@ -9,19 +10,21 @@ from flowfabric.engine.joins.resolve_edges import Decision
 from flowfabric.ids import ExecutionId
 
 EVALUATE_JOIN: Final[LiteralString] = """
--- joins.evaluate_join
-WITH judged AS (
-    SELECT partition_key, downstream_eid, policy_kind,
-           ff.group_decision(policy_kind, k, expected_n, success_count, fail_count, skip_count,
-                             running_count) AS new_state
-      FROM ff.edge_group
-     WHERE (partition_key, downstream_eid) = (%(partition_key)s, %(downstream)s)
-       AND group_state = 'pending'
+-- joins.evaluate_joins
+WITH evaluated AS (   -- the caller holds the locks of the groups
+    SELECT g.partition_key, g.downstream_eid,
+           ff.group_decision(g.policy_kind, g.k, g.expected_n, g.success_count, g.fail_count,
+                             g.skip_count, g.running_count) AS new_state
+      FROM unnest(%(partition_key)s::smallint[], %(downstream)s::uuid[])
+           AS named (partition_key, downstream_eid)
+      JOIN ff.edge_group g USING (partition_key, downstream_eid)
+     WHERE g.group_state = 'pending'
 ), decided AS (
-    UPDATE ff.edge_group g SET group_state = judged.new_state, fired_at_ms = ff.now_ms()
-      FROM judged
-     WHERE (g.partition_key, g.downstream_eid) = (judged.partition_key, judged.downstream_eid)
-       AND judged.new_state <> 'pending'
+    UPDATE ff.edge_group g SET group_state = evaluated.new_state, fired_at_ms = ff.now_ms()
+      FROM evaluated
+     WHERE (g.partition_key, g.downstream_eid)
+         = (evaluated.partition_key, evaluated.downstream_eid)
+       AND evaluated.new_state <> 'pending'
  RETURNING g.partition_key, g.downstream_eid, g.policy_kind, g.on_satisfied, g.wakes, g.group_state
 )
 SELECT d.partition_key, d.downstream_eid, d.wakes, d.on_satisfied, d.group_state AS decision,
@@ -36,15 +39,21 @@ SELECT d.partition_key, d.downstream_eid, d.wakes, d.on_satisfied, d.group_state
                 WHERE (m.partition_key, m.execution_id)
                     = (d.partition_key, d.downstream_eid)) AS owed
   FROM decided d
+ ORDER BY d.partition_key, d.downstream_eid
 """
 
 
 async def evaluate_join(conn: Connection, downstream: ExecutionId) -> list[Decision]:
-    """What the group came to, if its edges decide it; the caller acts on it."""
+    """The decision of one join, if its edges decide it; the caller applies it."""
+    return await evaluate_joins(conn, [downstream])
+
+
+async def evaluate_joins(conn: Connection, downstreams: Sequence[ExecutionId]) -> list[Decision]:
+    """The decisions of those joins that their edges decide; the caller applies them."""
     return await fetch_all(
         conn,
         EVALUATE_JOIN,
         Decision,
-        partition_key=downstream.partition_key,
-        downstream=downstream.uuid,
+        partition_key=[each.partition_key for each in downstreams],
+        downstream=[each.uuid for each in downstreams],
     )
