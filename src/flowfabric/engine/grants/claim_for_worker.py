@@ -47,8 +47,8 @@ async def claim_for_worker(
     lane_id: str,
     worker_id: str,
     worker_instance_id: str,
-    worker_capabilities: Sequence[str],
-    grant_ttl_ms: int,
+    worker_capabilities: Sequence[str] = (),
+    grant_ttl_ms: int = 5000,
     namespace: str = "default",
 ) -> ClaimGrant | None:
     """A grant to claim the best execution of the lane; None where there is nothing to claim.
