@@ -87,7 +87,7 @@ from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry, WorkerPage
 from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
 from flowfabric.engine.workers.register_worker import WorkerRefreshed, WorkerRegistered
-from flowfabric.ids import ExecutionId, PartitionKey
+from flowfabric.ids import ExecutionId, GroupId, PartitionKey
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.policy import (
     ExecutionPolicy,
@@ -159,6 +159,7 @@ __all__ = [
     "FoundExecution",
     "GrantNotFound",
     "GrantedClaim",
+    "GroupId",
     "HistoryEntry",
     "Join",
     "JoinPolicy",
