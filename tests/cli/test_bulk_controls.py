@@ -5,11 +5,16 @@ import os
 import pty
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from flowfabric.cli import bulk
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import RetryExhausted
 from flowfabric.ids import ExecutionId
+from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import PublicState
 from tests import given
 from tests.cli.conftest import Answer, Inside, Shell, one_line, usage_error
@@ -161,6 +166,95 @@ async def test_a_search_that_finds_nothing_does_not_ask(ff: Inside) -> None:
 
     assert (said.code, said.out, said.err) == (0, "cancelled 0 executions\n", "")
     assert told.json == {"replayed": 0, "executions": []}
+
+
+# Many.
+
+
+async def test_many_change_in_batches_and_each_batch_is_a_line(
+    ff: Inside, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    found = [await given.created(db) for _ in range(5)]
+
+    answer = await ff("executions", "cancel", "--lane", "default", "--yes")
+
+    assert (answer.code, answer.out) == (0, "cancelled 5 executions\n")
+    assert answer.err.splitlines()[-3:] == ["  2 of 5", "  4 of 5", "  5 of 5"]
+    assert await states(db, *found) == ["cancelled"] * 5
+
+
+async def test_on_a_terminal_batches_move_a_bar(
+    shell: Shell, db: Connection, ff_engine: Engine
+) -> None:
+    await ff_engine.create_execution([given.new() for _ in range(bulk.BATCH + 1)])
+    ours, theirs = pty.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "flowfabric.cli", "executions", "cancel"),
+            *("--lane", "default", "--yes"),
+            cwd=shell.directory,
+            env=shell.environment | {"TERM": "xterm"},
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+        shown = os.read(ours, 100_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert out.decode() == f"cancelled {bulk.BATCH + 1} executions\n"
+    assert f"/{bulk.BATCH + 1}" in shown
+    assert "━" in shown
+    assert f"of {bulk.BATCH + 1}\r" not in shown
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+async def test_refusals_of_a_search_are_counted_by_their_reason_or_listed(
+    ff: Inside, db: Connection, verbose: bool
+) -> None:
+    never = ExecutionPolicy(max_replay_count=0)
+    refused = [await execution(db, "cancelled", policy=never) for _ in range(2)]
+    replayed = await execution(db, "cancelled")
+
+    answer = await ff(
+        *("executions", "replay", "--state", "cancelled", "--yes"), *["--verbose"] * verbose
+    )
+
+    assert (answer.code, answer.out) == (1, "replayed 1 execution\n")
+    complaints = [line for line in answer.err.splitlines() if line.startswith("ff: ")]
+    if verbose:
+        assert len(complaints) == 2
+        assert all(any(str(each) in line for line in complaints) for each in refused)
+    else:
+        assert complaints == [
+            "ff: refused 2 executions: 2 max_replays_exhausted (--verbose lists them)"
+        ]
+    assert await states(db, replayed, *refused) == ["waiting", "cancelled", "cancelled"]
+
+
+async def test_a_batch_that_fails_does_not_stop_the_next(
+    ff: Inside, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    found = [await given.created(db) for _ in range(4)]
+    calls = 0
+    cancel = Engine.cancel_executions
+
+    async def once_busy(self: Engine, *arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise RetryExhausted("cancel_executions", 3)
+        return await cancel(self, *arguments, **options)
+
+    monkeypatch.setattr(Engine, "cancel_executions", once_busy)
+    answer = await ff("executions", "cancel", "--lane", "default", "--yes")
+
+    assert (answer.code, answer.out) == (1, "cancelled 2 executions\n")
+    assert answer.err.splitlines()[-1].startswith("ff: refused 2 executions: 2 retry_exhausted")
+    assert sorted(await states(db, *found)) == ["cancelled", "cancelled", "waiting", "waiting"]
 
 
 # On a terminal.

@@ -1,14 +1,17 @@
-"""The pages for contributors: the map shows the packages as they are, and imports as they go."""
+"""The pages for contributors: packages, imports and files are as these pages say."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 
-from tests.docs.pages import ROOT, blocks
+import pytest
+
+from tests.docs.pages import ROOT, blocks, prose, quoted
 
 CONTRIBUTING = "CONTRIBUTING.md"
 SOURCE = ROOT / "src/flowfabric"
+PATH = re.compile(r"[\w/]+(?:/|\.(?:py|sql|toml))")
 ARROW = re.compile(r"^ *(\w+) --> (.+)$", re.MULTILINE)
 
 
@@ -50,3 +53,13 @@ def test_every_arrow_of_the_map_goes_inwards() -> None:
 
     for importer, imported in drawn():
         assert numbers[importer] < numbers[imported], f"{importer} --> {imported}"
+
+
+@pytest.mark.parametrize("page", [CONTRIBUTING, "docs/design.md"])
+def test_every_file_that_is_named_is_there(page: str) -> None:
+    named = [path for path in quoted(prose(page)) if PATH.fullmatch(path)]
+
+    assert len(named) > 20
+    places = (ROOT, SOURCE, SOURCE / "engine", SOURCE / "engine/lifecycle/sql")
+    for path in named:
+        assert any((place / path).exists() for place in places), path

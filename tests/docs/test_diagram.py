@@ -16,14 +16,7 @@ from flowfabric.engine.grants.claim_execution import claim_execution
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
 from flowfabric.engine.grants.reclaim_execution import reclaim_execution
-from flowfabric.engine.lifecycle.block_execution import (
-    block_execution_for_admission,
-    unblock_execution,
-    unblock_routes,
-)
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
-from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.delay import DelayRequest, delay
@@ -41,10 +34,16 @@ from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
-from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
+from flowfabric.engine.lifecycle.restart import restart
 from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.lifecycle.unblock_routes import unblock_routes
 from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.change_priority import change_priority
+from flowfabric.engine.operators.replay_execution import replay_execution
+from flowfabric.engine.operators.revoke_lease import revoke_lease
+from flowfabric.engine.operators.unblock_execution import unblock_execution
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
@@ -313,7 +312,10 @@ async def take(db: Connection, clock: Clock, arrow: tuple[str, str, str]) -> str
     elif operation in CONTROLS:
         await CONTROLS[operation](db, execution_id)
     elif operation == "replay_execution":
-        await replay_execution(db, execution_id, groups_reset=1 if before == "skipped" else None)
+        if before == "skipped":  # as a member of a flow
+            await restart(db, [execution_id], waiting={execution_id})
+        else:
+            await replay_execution(db, execution_id)
     elif operation == "block_execution_for_admission":
         why = "waiting_for_quota" if after == "rate_limited" else "paused_by_operator"
         await block_execution_for_admission(db, execution_id, why)

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
 from flowfabric.states import TerminalOutcome
 from tests import given

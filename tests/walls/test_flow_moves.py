@@ -12,7 +12,6 @@ from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.reconcile_cancels import reconcile_cancels
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions
-from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.delay import DelayRequest
@@ -23,6 +22,7 @@ from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.wait_children import ChildWait
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.errors import EngineError, InternalError, NonDeterministicReplay
 from flowfabric.ids import ExecutionId, child_id, children_group_id
 from flowfabric.joins import AllOf, AnyOf, Quorum

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.walls.sources import Module, constants, modules
+from tests.walls.sources import Builder, Module, builders, constants, modules
 
 FORBIDDEN_MODULES = {
     "pickle",
@@ -158,15 +158,47 @@ def is_constant(node: ast.expr, known: set[str]) -> bool:
             return is_constant(left, known) and is_constant(right, known)
         case ast.IfExp(body=body, orelse=orelse):
             return is_constant(body, known) and is_constant(orelse, known)
+        case ast.JoinedStr(values=values):
+            return all(is_constant(value, known) for value in values)
+        case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+            return is_constant(value, known)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            given = [*args, *(keyword.value for keyword in keywords if keyword.arg)]
+            spread = len(given) < len(args) + len(keywords)
+            return (
+                f"{name}()" in known
+                and not spread
+                and all(is_constant(each, known) or _is_switch(each) for each in given)
+            )
         case _:
             return False
 
 
-def constant_names(module: Module) -> set[str]:
-    """Names that stand for constant text.
+def _is_switch(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
-    Upper-case ones, parameters that the type checker lets only constant text into, and what
-    `positional` made of one.
+
+def gives_constant(builder: Builder) -> bool:
+    """Is all that the function returns made of constant text and of what it is given?"""
+    known = constant_names(builder.module)
+    for node in builder.tree.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                if is_constant(value, known):
+                    known.add(name)
+            case _:
+                pass
+    returned = [node.value for node in ast.walk(builder.tree) if isinstance(node, ast.Return)]
+    return bool(returned) and all(
+        value is not None and is_constant(value, known) for value in returned
+    )
+
+
+def constant_names(module: Module) -> set[str]:
+    """Names that stand for constant text; `name()` for a function that gives some.
+
+    Upper-case ones, parameters that the type checker lets only constant text into, what
+    `positional` made of one, and builders of the package.
     """
     known = {
         alias.asname or alias.name
@@ -182,6 +214,15 @@ def constant_names(module: Module) -> set[str]:
         and isinstance(node.annotation, ast.Name)
         and node.annotation.id == "LiteralString"
     }
+    built = {(builder.module.name, builder.name) for builder in builders()}
+    known |= {
+        f"{alias.asname or alias.name}()"
+        for node in module.tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if (node.module, alias.name) in built
+    }
+    known |= {f"{name}()" for home, name in built if home == module.name}
     for node in module.tree.body:
         match node:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
@@ -236,6 +277,34 @@ def test_sql_constants_are_made_of_constants() -> None:
             assert constant.name in constant_names(constant.module), constant.name
 
 
+def test_builders_of_sql_give_constant_text() -> None:
+    assert [builder.name for builder in builders() if not gives_constant(builder)] == []
+    assert len(builders()) >= 8
+
+
+@pytest.mark.parametrize(
+    ("source", "constant"),
+    [
+        ("def f(x: LiteralString) -> LiteralString:\n    return f'SELECT {x}'", True),
+        ("def f(x: str) -> LiteralString:\n    return f'SELECT {x}'", False),
+        ("def f(x: LiteralString) -> LiteralString:\n    return x.lower()", False),
+        ("def f(x: LiteralString) -> LiteralString:\n    return f'{x!r}'", False),
+        ("def f(n: int) -> LiteralString:\n    return str(n)", False),
+        (
+            "def f(x: LiteralString) -> LiteralString:\n"
+            "    if x:\n        return x\n    return name",
+            False,
+        ),
+    ],
+)
+def test_a_builder_that_takes_other_text_is_found(source: str, constant: bool) -> None:
+    module = module_of(source)
+    [tree] = module.tree.body
+    assert isinstance(tree, ast.FunctionDef)
+
+    assert gives_constant(Builder(module, "f", tree)) is constant
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -247,6 +316,10 @@ def test_sql_constants_are_made_of_constants() -> None:
         'fetch_all(conn, f"SELECT {x}", Row)',
         'READ = "SELECT 1"\nfetch_one(conn, READ + x, Row)',
         'READ = f"SELECT {1}"\nfetch_one(conn, READ, Row)',
+        'READ = other("SELECT 1")\nfetch_one(conn, READ, Row)',
+        "from flowfabric.engine.lifecycle.sql.end import end\nfetch_all(conn, end(x), Row)",
+        'from flowfabric.engine.lifecycle.sql.end import end\nfetch_all(conn, end("x", **y), Row)',
+        'from x import end\nfetch_all(conn, end("x"), Row)',
         'READ = "SELECT 1"\nfetch_one(conn, READ.replace("1", x), Row)',
         "text, names = positional(sql)\nconn.fetch(text)",
     ],
@@ -261,6 +334,9 @@ def test_sql_that_is_put_together_is_found(source: str) -> None:
         'conn.execute("SELECT 1")',
         'from x import READ\nfetch_all(conn, READ, Row, a="b" + c)',
         'A = "SELECT"\nB = A + " 1"\nfetch_all(conn, B if x else A, Row)',
+        'A = "1"\nB = f"SELECT {A}"\nfetch_all(conn, B, Row)',
+        "from flowfabric.engine.lifecycle.sql.end import end\n"
+        'A = "WITH" + end("seen", outcome="x", on=True)\nfetch_all(conn, A, Row)',
         "from x import READ\ntext, names = positional(READ)\nconn.fetch(text, *names)",
     ],
 )

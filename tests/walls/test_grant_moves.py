@@ -18,7 +18,6 @@ from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
 from flowfabric.engine.grants.issue_reclaim_grant import issue_reclaim_grant
 from flowfabric.engine.grants.reclaim_execution import reclaim_execution
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.complete import Completion, complete
@@ -29,6 +28,7 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import mark_lease_exp
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy

@@ -10,7 +10,6 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -24,6 +23,7 @@ from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy

@@ -8,8 +8,8 @@ import pytest
 
 from flowfabric import App, Client, Ctx, ExecutionFailed, Fail, LeaseLost, Retry
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.complete import Completion
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ConfigError
 from flowfabric.states import PublicState
 from flowfabric.worker.renewer import Renewer

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Final
+from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from flowfabric.cli.confirm import Yes, confirmed
+from flowfabric.cli.bulk import AtMost, Chosen, Verbose, Work, complain_of, do_all
+from flowfabric.cli.confirm import Yes
 from flowfabric.cli.connection import ask
 from flowfabric.cli.executions import (
     Kind,
@@ -24,33 +19,19 @@ from flowfabric.cli.executions import (
     app,
     searched,
 )
-from flowfabric.cli.output import AsJson, DatabaseUrl, Id, complain, console, counted, print_json
+from flowfabric.cli.output import AsJson, DatabaseUrl, Id, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import who
-from flowfabric.engine.engine import Engine
-from flowfabric.engine.executions.search_executions import Search
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked
+from flowfabric.engine.operators.revoke_lease import LeaseRevoked
 from flowfabric.errors import FlowFabricError, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.states import BlockingReason, EligibilityState
 
-Work = Callable[[Engine, ExecutionId], Awaitable[object]]
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Execution ids, {fp:N}:<uuid>.")
 ]
 Reason = Annotated[str | None, typer.Option(help="Why; kept with the event.")]
-AtMost = Annotated[int, typer.Option(min=1, max=100_000, help="Of a search, at most so many.")]
-
-_AT_A_TIME: Final = 4
-_SHOWN: Final = 5
-
-
-class _Done(msgspec.Struct, frozen=True, kw_only=True):
-    """How one execution of many fared."""
-
-    execution_id: ExecutionId
-    error: str | None = None
 
 
 @app.command()
@@ -66,6 +47,7 @@ def cancel(
     within: Within = None,
     at_most: AtMost = 10_000,
     yes: Yes = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """End executions without a result, wherever they stand: by id, or all that a search finds."""
@@ -74,10 +56,11 @@ def cancel(
     search = searched(state, lane, kind, namespace, tag, within)
     _each(
         database_url,
-        lambda engine, each: engine.cancel_execution(each, reason=reason, actor=who()),
+        lambda engine, some: engine.cancel_executions(some, reason=reason, actor=who()),
         ("cancel", "cancelled"),
-        _Chosen(ids=execution_id, search=search, ended=False, at_most=at_most, yes=yes),
-        as_json,
+        Chosen(ids=execution_id, search=search, ended=False, at_most=at_most, yes=yes),
+        as_json=as_json,
+        verbose=verbose,
     )
 
 
@@ -94,6 +77,7 @@ def replay(
     within: Within = None,
     at_most: AtMost = 10_000,
     yes: Yes = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Run executions again that have ended: by id, or all that a search by state finds."""
@@ -104,10 +88,11 @@ def replay(
     search = searched(state, lane, kind, namespace, tag, within)
     _each(
         database_url,
-        lambda engine, each: engine.replay_execution(each, actor=who(), reason=reason),
+        lambda engine, some: engine.replay_executions(some, actor=who(), reason=reason),
         ("replay", "replayed"),
-        _Chosen(ids=execution_id, search=search, ended=True, at_most=at_most, yes=yes),
-        as_json,
+        Chosen(ids=execution_id, search=search, ended=True, at_most=at_most, yes=yes),
+        as_json=as_json,
+        verbose=verbose,
     )
 
 
@@ -204,94 +189,30 @@ def _say(answer: object, said: str, as_json: bool) -> None:
         console.print(said, soft_wrap=True, markup=False)
 
 
-class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """Which executions a command is for: those named, or those that a search finds."""
-
-    ids: list[str] | None
-    search: Search
-    ended: bool
-    at_most: int
-    yes: bool
-
-    def __post_init__(self) -> None:
-        if self.ids and self.search != Search():
-            raise invalid_input("ID", self.ids[0], "cannot be given together with a search")
-        if not self.ids and self.search == Search():
-            raise invalid_input("ID", None, "must be given, or a search such as --lane")
-
-
 def _each(
-    database_url: str | None, work: Work, verb: tuple[str, str], chosen: _Chosen, as_json: bool
-) -> None:
-    """Do `work` for each that was chosen; for what a search found, once the user agrees."""
-    named = list(dict.fromkeys(ExecutionId.parse(each) for each in chosen.ids or ()))
-    if len(chosen.ids or ()) == 1:
-        answer = ask(database_url, lambda engine: work(engine, named[0]))
-        again = isinstance(answer, Cancelled) and answer.repeated
-        _say(answer, f"{verb[1]}{' before:' if again else ''} {named[0]}", as_json)
-        return
-    done = ask(database_url, lambda engine: _agreed(engine, work, verb[0], chosen, named))
-    failed = [each for each in done if each.error]
-    report = {verb[1]: len(done) - len(failed), "executions": done}
-    _say(report, f"{verb[1]} {counted(len(done) - len(failed), 'execution')}", as_json)
-    for each in failed:
-        complain(each.error or "")
-    if failed:
-        raise typer.Exit(1)
-
-
-async def _agreed(
-    engine: Engine, work: Work, verb: str, chosen: _Chosen, named: list[ExecutionId]
-) -> list[_Done]:
-    if named:
-        return await _all(engine, work, named)
-    found = await _find(engine, chosen)
-    confirmed(f"{verb} {counted(len(found), 'execution')}?", yes=chosen.yes or not found)
-    return await _all(engine, work, found)
-
-
-async def _find(engine: Engine, chosen: _Chosen) -> list[ExecutionId]:
-    """What the search finds and the command can act on; the first few are shown."""
-    found: list[ExecutionId] = []
-    cursor: str | None = None
-    while len(found) < chosen.at_most:
-        page = await engine.search_executions(chosen.search, cursor=cursor, limit=1000)
-        found += [
-            each.execution_id
-            for each in page.executions
-            if each.public_state.is_terminal == chosen.ended
-        ]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    found = found[: chosen.at_most]
-    for each in found[:_SHOWN]:
-        sys.stderr.write(f"  {each}\n")
-    if len(found) > _SHOWN:
-        sys.stderr.write(f"  … and {len(found) - _SHOWN} more\n")
-    return found
-
-
-async def _all(
-    engine: Engine,
+    database_url: str | None,
     work: Work,
-    executions: list[ExecutionId],
-) -> list[_Done]:
-    """A few at a time, with a bar for a long list; one that is refused does not stop the others."""
-    turns = asyncio.Semaphore(_AT_A_TIME)
-    with Progress(
-        transient=True, disable=len(executions) < 50, console=Console(stderr=True)
-    ) as progress:
-        bar = progress.add_task("", total=len(executions))
-
-        async def one(execution_id: ExecutionId) -> _Done:
-            async with turns:
-                try:
-                    await work(engine, execution_id)
-                    return _Done(execution_id=execution_id)
-                except FlowFabricError as error:
-                    return _Done(execution_id=execution_id, error=str(error))
-                finally:
-                    progress.advance(bar)
-
-        return list(await asyncio.gather(*(one(each) for each in executions)))
+    verb: tuple[str, str],
+    chosen: Chosen,
+    *,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Do `work` for all that were chosen, and say how it went; a refusal makes the exit code 1."""
+    if len(chosen.ids or ()) == 1:
+        [only] = chosen.named
+        [answer] = ask(database_url, lambda engine: work(engine, [only]))
+        if isinstance(answer, FlowFabricError):
+            raise answer
+        again = isinstance(answer, Cancelled) and answer.repeated
+        _say(answer, f"{verb[1]}{' before:' if again else ''} {only}", as_json)
+        return
+    done = ask(database_url, lambda engine: do_all(engine, work, verb[0], chosen))
+    refused = [each for each in done if each.error]
+    changed = len(done) - len(refused)
+    listed = [{"execution_id": each.execution_id, "error": each.error} for each in done]
+    report = {verb[1]: changed, "executions": listed}
+    _say(report, f"{verb[1]} {counted(changed, 'execution')}", as_json)
+    complain_of(refused, one_by_one=verbose or bool(chosen.ids))
+    if refused:
+        raise typer.Exit(1)

@@ -9,7 +9,7 @@ from flowfabric.engine.executions.list_expired_leases import ExpiredLeaseCursor,
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
-from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked
+from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.workers.list_workers import WorkerPage
 from flowfabric.ids import ExecutionId

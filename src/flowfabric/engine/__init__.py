@@ -60,9 +60,7 @@ from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, 
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.list_lanes import LanePage
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
-from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
 from flowfabric.engine.lifecycle.cancel import Cancellation, Cancelled
-from flowfabric.engine.lifecycle.change_priority import PriorityChanged
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.complete import Completed, Completion
@@ -76,17 +74,20 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     NotExpiredReason,
 )
 from flowfabric.engine.lifecycle.release import Released
-from flowfabric.engine.lifecycle.replay_execution import Replayed
-from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
+from flowfabric.engine.operators.block_execution_for_admission import Blocked
+from flowfabric.engine.operators.change_priority import PriorityChanged
+from flowfabric.engine.operators.replay_execution import Replayed
+from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
+from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry, WorkerPage
 from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
 from flowfabric.engine.workers.register_worker import WorkerRefreshed, WorkerRegistered
-from flowfabric.ids import ExecutionId, PartitionKey
+from flowfabric.ids import ExecutionId, GroupId, PartitionKey
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from flowfabric.policy import (
     ExecutionPolicy,
@@ -158,6 +159,7 @@ __all__ = [
     "FoundExecution",
     "GrantNotFound",
     "GrantedClaim",
+    "GroupId",
     "HistoryEntry",
     "Join",
     "JoinPolicy",

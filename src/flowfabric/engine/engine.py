@@ -65,7 +65,6 @@ from flowfabric.engine.joins import (
     read_join,
     read_upstream_results,
     read_window,
-    replay_member,
     set_edge_group_policy,
     spawn_apart,
     spawn_children,
@@ -84,10 +83,7 @@ from flowfabric.engine.lanes import (
     set_lane_state,
 )
 from flowfabric.engine.lifecycle import (
-    block_execution,
     cancel,
-    cancel_execution,
-    change_priority,
     claim,
     complete,
     create_execution,
@@ -97,8 +93,6 @@ from flowfabric.engine.lifecycle import (
     progress,
     release,
     renew,
-    revoke_lease,
-    set_execution_tag,
     wait_children,
 )
 from flowfabric.engine.operation import (
@@ -109,7 +103,16 @@ from flowfabric.engine.operation import (
     subscription,
     transaction,
 )
-from flowfabric.engine.operators import cancel_flow
+from flowfabric.engine.operators import (
+    block_execution_for_admission,
+    cancel_execution,
+    cancel_flow,
+    change_priority,
+    replay_execution,
+    revoke_lease,
+    set_execution_tag,
+    unblock_execution,
+)
 from flowfabric.engine.retention import count_trimmable, trim_retention
 from flowfabric.engine.workers import (
     heartbeat_worker,
@@ -169,14 +172,25 @@ class Engine:
     cancel = statement(cancel.cancel)
     mark_lease_expired_if_due = statement(mark_lease_expired_if_due.mark_lease_expired_if_due)
 
-    # Operator controls; each change leaves an operator event.
+    # Operator controls; each change leaves an operator event. A plural stands before its singular,
+    # because in this body the name of the singular is then still that of the module.
 
+    cancel_executions = transaction(cancel_execution.cancel_executions)
     cancel_execution = transaction(cancel_execution.cancel_execution)
-    replay_execution = transaction(replay_member.replay_member)
+    replay_executions = transaction(replay_execution.replay_executions)
+    replay_execution = transaction(replay_execution.replay_execution)
+    revoke_leases = transaction(revoke_lease.revoke_leases)
     revoke_lease = transaction(revoke_lease.revoke_lease)
+    change_priorities = transaction(change_priority.change_priorities)
     change_priority = transaction(change_priority.change_priority)
-    block_execution_for_admission = transaction(block_execution.block_execution_for_admission)
-    unblock_execution = transaction(block_execution.unblock_execution)
+    block_executions_for_admission = transaction(
+        block_execution_for_admission.block_executions_for_admission
+    )
+    block_execution_for_admission = transaction(
+        block_execution_for_admission.block_execution_for_admission
+    )
+    unblock_executions = transaction(unblock_execution.unblock_executions)
+    unblock_execution = transaction(unblock_execution.unblock_execution)
     set_execution_tag = statement(set_execution_tag.set_execution_tag)
     cancel_flow = procedure(cancel_flow.cancel_flow)
 

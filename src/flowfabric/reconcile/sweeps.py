@@ -18,12 +18,12 @@ from flowfabric.engine.joins.cancel_siblings import cancel_siblings, pending_sib
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions, undispatched
 from flowfabric.engine.joins.reconcile_siblings import reconcile_siblings
 from flowfabric.engine.joins.redispatch_lost_completions import redispatch_lost_completions
-from flowfabric.engine.lifecycle.block_execution import unblock_routes
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.lifecycle.unblock_routes import unblock_routes
 from flowfabric.engine.retention.delete_finished import delete_finished
 from flowfabric.engine.workers.expire_workers import expire_workers
 from flowfabric.engine.workers.prune_worker_events import prune_worker_events

@@ -4,9 +4,9 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.events.subscribe_completions import subscribe_completions
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given

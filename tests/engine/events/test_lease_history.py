@@ -7,13 +7,13 @@ from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.lease_events import revoked_by
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.states import LeaseEventReason, LeaseEventType
 from flowfabric.testing import Clock
 from tests import given

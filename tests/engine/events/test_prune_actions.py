@@ -8,7 +8,7 @@ from flowfabric.engine.events.prune_actions import KEPT, prune_actions
 from flowfabric.engine.lanes.register_lanes import register_lanes
 from flowfabric.engine.lanes.set_lane_retention import set_lane_retention
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
-from flowfabric.engine.lifecycle.change_priority import change_priority
+from flowfabric.engine.operators.change_priority import change_priority
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import Another, actions

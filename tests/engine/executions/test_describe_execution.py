@@ -7,13 +7,13 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.describe_execution import describe_execution
 from flowfabric.engine.executions.read_execution_info import read_execution_info
 from flowfabric.engine.executions.read_execution_state import read_execution_state
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.instants import instant
 from flowfabric.policy import FixedBackoff

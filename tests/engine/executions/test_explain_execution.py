@@ -10,9 +10,9 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.explain_execution import explain_execution
 from flowfabric.engine.executions.explanation import ExplanationReason, ReasonCode
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
-from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState

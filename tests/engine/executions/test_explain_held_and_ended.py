@@ -8,13 +8,13 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.explain_execution import explain_execution
 from flowfabric.engine.executions.explanation import ExplanationReason, ReasonCode
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.progress import progress
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
 from flowfabric.testing import Clock
 from tests import given

@@ -7,11 +7,9 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.explain_execution import explain_execution
 from flowfabric.engine.executions.explanation import ExplanationReason, ReasonCode
-from flowfabric.engine.lifecycle.block_execution import (
-    block_execution_for_admission,
-    unblock_execution,
-)
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.unblock_execution import unblock_execution
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given

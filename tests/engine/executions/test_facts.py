@@ -17,7 +17,7 @@ from flowfabric.engine.executions.resolve_execution_flow_id import resolve_execu
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
-from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
+from flowfabric.engine.operators.set_execution_tag import set_execution_tag
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, PartitionKey
 from flowfabric.policy import FixedBackoff

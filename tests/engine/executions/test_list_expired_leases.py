@@ -16,7 +16,7 @@ from flowfabric.engine.executions.list_expired_leases import (
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked, revoke_lease
+from flowfabric.engine.operators.revoke_lease import LeaseRevoked, revoke_lease
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock

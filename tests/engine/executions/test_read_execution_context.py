@@ -8,7 +8,7 @@ from flowfabric.engine.executions.read_execution_context import (
     ExecutionContext,
     read_execution_context,
 )
-from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
+from flowfabric.engine.operators.set_execution_tag import set_execution_tag
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from tests import given

@@ -5,12 +5,12 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.get_execution_result import get_execution_result
 from flowfabric.engine.executions.read_outcomes import read_outcomes
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 from flowfabric.testing import Clock

@@ -10,13 +10,13 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.search_executions import Search, SearchPage, search_executions
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState, TerminalOutcome

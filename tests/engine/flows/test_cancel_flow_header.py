@@ -14,14 +14,12 @@ from flowfabric.engine.flows.cancel_flow_header import (
     FlowCancelAccepted,
     cancel_flow_header,
 )
-from flowfabric.engine.lifecycle.block_execution import (
-    block_execution_for_admission,
-    unblock_execution,
-)
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.unblock_execution import unblock_execution
 from flowfabric.errors import EngineError, ExecutionNotEligible, NotFound, ValidationError
 from flowfabric.states import CancellationPolicy
 from flowfabric.testing import Clock

@@ -7,7 +7,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, MemberCounts, describe_flow
-from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.ids import member_group_id
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.states import CancellationPolicy, FlowState, GroupState, WaitsAs

@@ -8,7 +8,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.ack_cancel_member import ack_cancel_member
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
 from flowfabric.engine.flows.reconcile_cancels import cancel_backlog_due, reconcile_cancels
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.testing import Clock
 from tests import given

@@ -10,7 +10,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.project_flow_summary import project_flow_summary
 from flowfabric.engine.flows.project_unsettled import EVERY_MS, project_unsettled
-from flowfabric.engine.joins.replay_member import replay_member
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.testing import Clock
 from tests import given
@@ -205,7 +205,7 @@ async def test_a_member_that_is_replayed_meanwhile_is_not_forgotten(
     await flow.complete("a")
     operator, projector = await another(), await another()
     async with operator.transaction():
-        await replay_member(operator, flow["a"])
+        await replay_execution(operator, flow["a"])
         projecting = await given.blocked(
             db, projector, project_flow_summary(projector, flow.flow_id)
         )

@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.release import release
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.errors import (
     ClaimGrantExpired,
     ExecutionNotActive,

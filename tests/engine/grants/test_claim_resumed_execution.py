@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
-from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
+from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.errors import (
     ClaimGrantExpired,
     ExecutionNotLeaseable,

@@ -11,8 +11,8 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.grants.grant import ClaimGrant, grant_id
 from flowfabric.engine.grants.issue_claim_grant import issue_claim_grant
 from flowfabric.engine.grants.verify_grant import verify_grant
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import (
     ExecutionNotEligible,
     ExecutionNotLeaseable,

@@ -15,7 +15,7 @@ from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.revoke_lease import revoke_lease
+from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.errors import GrantAlreadyExists, NotFound, Unavailable, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant

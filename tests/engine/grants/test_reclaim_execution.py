@@ -10,13 +10,13 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.reclaim_execution import GrantNotFound
 from flowfabric.engine.grants.reclaimable import NotReclaimable, ReclaimCapExceeded
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import NotFound, StaleLease, ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.policy import ExecutionPolicy, TimeoutPolicy

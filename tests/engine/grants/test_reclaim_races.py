@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.grants.issue_reclaim_grant import issue_reclaim_grant
 from flowfabric.engine.grants.reclaim_execution import GrantNotFound, reclaim_execution
 from flowfabric.engine.grants.reclaimable import NotReclaimable
 from flowfabric.engine.lifecycle.claim import claim
@@ -18,7 +16,7 @@ from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.errors import GrantAlreadyExists, RetryExhausted, StaleLease
+from flowfabric.errors import GrantAlreadyExists, StaleLease
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import waiting
@@ -147,29 +145,39 @@ async def test_a_plain_claim_that_comes_first_is_not_robbed(
     assert (await given.row(db, promised.execution_id))["lease_id"] == task.lease.lease_id
 
 
-# As the engine runs them: serializable, and run again after a conflict.
+# As the engine runs them.
 
 
-async def serialized(engine: Engine, body: Callable[[Connection], Awaitable[Any]]) -> Any:
-    return await transact(engine.pool, "reclaim", body, isolation="serializable")
-
-
-async def test_a_serializable_reclaim_that_waited_looks_again(
+async def test_a_reclaim_through_the_engine_that_waited_looks_again(
     db: Connection, clock: Clock, another: Another, promised: Lease, ff_engine: Engine
 ) -> None:
     first = await another()
     async with first.transaction():
         assert await renew(first, [promised], ttl=60) == [None]
         await clock.advance(2)
-        call = serialized(
-            ff_engine, lambda conn: reclaim_execution(conn, promised.execution_id, **RECLAIM)
+        reclaiming = await waiting(
+            db, ff_engine.reclaim_execution(promised.execution_id, **RECLAIM)
         )
-        reclaiming = await waiting(db, call)
 
     assert isinstance(await reclaiming, NotReclaimable)
 
 
-async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
+async def test_a_grant_through_the_engine_that_waited_for_another_is_refused(
+    db: Connection, clock: Clock, another: Another, ff_engine: Engine
+) -> None:
+    await granted.keyed(db)
+    lease = await granted.lost(db, clock)
+    first = await another()
+    async with first.transaction():
+        await reclaim_granted(first, lease.execution_id)
+        granting = await waiting(db, ff_engine.issue_reclaim_grant(lease.execution_id, **TERMS))
+
+    with pytest.raises(GrantAlreadyExists):
+        await granting
+    assert await db.fetchval("SELECT count(*) FROM ff.claim_grant") == 1
+
+
+async def test_many_grants_and_reclaims_at_once_leave_one_holder(
     db: Connection, clock: Clock, ff_engine: Engine
 ) -> None:
     await granted.keyed(db)
@@ -179,10 +187,8 @@ async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
     async def grant(worker: str) -> str | None:
         terms: dict[str, Any] = TERMS | {"worker_id": worker}
         try:
-            await serialized(
-                ff_engine, lambda conn: issue_reclaim_grant(conn, execution_id, **terms)
-            )
-        except (GrantAlreadyExists, RetryExhausted):
+            await ff_engine.issue_reclaim_grant(execution_id, **terms)
+        except GrantAlreadyExists:
             return None
         return worker
 
@@ -193,13 +199,9 @@ async def test_many_serializable_grants_and_reclaims_at_once_leave_one_holder(
     ]
 
     async def reclaim(number: int) -> Any:
-        fields = {"worker_id": winner, "worker_instance_id": f"i{number}", "lease_ttl": 30}
-        try:
-            return await serialized(
-                ff_engine, lambda conn: reclaim_execution(conn, execution_id, **fields)
-            )
-        except RetryExhausted:
-            return None
+        return await ff_engine.reclaim_execution(
+            execution_id, worker_id=winner, worker_instance_id=f"i{number}", lease_ttl=30
+        )
 
     answers = await asyncio.gather(*(reclaim(number) for number in range(8)))
 

@@ -8,7 +8,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.grant import ClaimGrant, GrantKey, ReclaimGrant
 from flowfabric.engine.grants.verify_grant import VerifiedGrant, verify_grant
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import InvalidGrant
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import epoch_ms, instant

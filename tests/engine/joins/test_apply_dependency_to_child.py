@@ -12,13 +12,11 @@ from flowfabric.engine.joins.apply_dependency_to_child import (
     EdgeApplied,
     apply_dependency_to_child,
 )
-from flowfabric.engine.lifecycle.block_execution import (
-    block_execution_for_admission,
-    unblock_execution,
-)
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.unblock_execution import unblock_execution
 from flowfabric.errors import EngineError, NotFound, ValidationError
 from flowfabric.testing import Clock
 from tests import given

@@ -6,8 +6,8 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from tests import given
 from tests.engine.controls import Another, waiting
@@ -238,7 +238,7 @@ async def test_who_is_cancelled_meanwhile_is_fed_nothing(
     flow = await joined(ff_engine, 1, AllOf(), "1")
     await flow.complete("u1", result=b"1")
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_execution(operator, flow["d"], reason="not wanted")
         carrying = await waiting(db, flow.carry())
 

@@ -8,12 +8,12 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions, undispatched
-from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ExecutionNotActive
 from flowfabric.joins import AnyOf, Quorum
 from flowfabric.testing import Clock

@@ -95,7 +95,7 @@ async def test_a_skipped_member_and_its_upstreams(
     flow = await submitted(ff_engine, arrows)
     await flow.fail("a")
     await flow.carry_all()
-    renewal = Renewal(db, await another(), "lifecycle.standing_of", [*flow.ids.values()])
+    renewal = Renewal(db, await another(), "lifecycle.restart", [*flow.ids.values()])
 
     with stepped(renewal):
         await flow.replay("d")

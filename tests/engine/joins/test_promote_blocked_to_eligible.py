@@ -244,7 +244,7 @@ async def test_one_that_is_parked_meanwhile_is_not_promoted(
 ) -> None:
     flow = await empty(ff_engine, "d", hold=True)
     canceller, operator = await another(), await another()
-    async with canceller.transaction(isolation="serializable"):
+    async with canceller.transaction():
         await cancel_flow_header(canceller, flow.flow_id)
         promoting = await given.blocked(db, operator, promoted(operator, flow["d"]))
 

@@ -6,7 +6,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.read_window import ChildWindow
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import (
     FlowAlreadyTerminal,
     NonDeterministicReplay,

@@ -5,10 +5,10 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.reopen_join import reopen_join
-from flowfabric.engine.joins.replay_member import replay_member
 from flowfabric.engine.joins.spawn_children import spawn_children
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
 from tests import given
 from tests.engine.controls import Another, waiting
@@ -154,8 +154,8 @@ async def test_a_child_that_an_operator_replays_meanwhile_counts_as_running(
 ) -> None:
     family, _ = await revived(ff_engine, db)
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
-        await replay_member(operator, family["a"])
+    async with operator.transaction():
+        await replay_execution(operator, family["a"])
         spawning = await waiting(db, family.spawn("ab"))
 
     assert (await spawning).group_state == "pending"

@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.errors import LaneNotAccepting
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.testing import Clock

@@ -10,9 +10,9 @@ from flowfabric.engine.lanes.list_lanes import LanePage, list_lanes
 from flowfabric.engine.lanes.register_lanes import register_lanes
 from flowfabric.engine.lanes.set_lane_retention import set_lane_retention
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
-from flowfabric.engine.lifecycle.block_execution import block_execution_for_admission
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ValidationError
 from flowfabric.states import LaneState
 from flowfabric.testing import Clock

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import Claimant, Claimed, claim
 from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import Claimed, claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given

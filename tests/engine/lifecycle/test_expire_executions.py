@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ExecutionNotActive
 from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
 from flowfabric.testing import Clock

@@ -7,7 +7,6 @@ import asyncpg
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
@@ -15,6 +14,7 @@ from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import FlowFabricError, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy

@@ -7,13 +7,13 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.cancel import Cancellation, Cancelled, cancel
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed, fail
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ExecutionNotActive, StaleLease
 from flowfabric.policy import ExecutionPolicy, FixedBackoff
 from flowfabric.testing import Clock

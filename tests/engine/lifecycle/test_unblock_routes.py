@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.block_execution import (
-    block_execution_for_admission,
-    unblock_routes,
-)
+from flowfabric.engine.lifecycle.unblock_routes import unblock_routes
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock

@@ -9,7 +9,6 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
@@ -21,6 +20,7 @@ from flowfabric.engine.lifecycle.wait_children import (
     WaitingChildren,
     wait_children,
 )
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ExecutionNotActive, LeaseExpired, NotFound, StaleLease
 from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.joins import AnyOf

@@ -10,7 +10,6 @@ from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
 from flowfabric.db.waiter import WAITING_FOR, deregister, register
 from flowfabric.engine.lifecycle.cancel import Cancellation, cancel
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -24,6 +23,7 @@ from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
 from flowfabric.testing import Clock
 from tests import given
@@ -305,9 +305,7 @@ async def test_a_statement_asks_once_for_each_topic_however_many_rows_it_writes(
     """Postgres folds equal notifications of a transaction, so the calls themselves are counted."""
     lanes = ("default", "other")
     claimant = Claimant(worker_id="w", worker_instance_id="w-1", lanes=lanes)
-    policy = ExecutionPolicy(
-        retry_policy=RetryPolicy(max_retries=9, backoff=FixedBackoff(delay=0))
-    )
+    policy = ExecutionPolicy(retry_policy=RetryPolicy(max_retries=9, backoff=FixedBackoff(delay=0)))
     await create_execution(
         db, [given.new(lane_id=lanes[n % 2], delay=1, policy=policy) for n in range(20)]
     )

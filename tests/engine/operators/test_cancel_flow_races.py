@@ -14,12 +14,12 @@ from flowfabric.engine.flows.cancel_flow_header import (
 )
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions
-from flowfabric.engine.joins.replay_member import replay_member
 from flowfabric.engine.lifecycle.claim import Claimed, claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.errors import EngineError, FlowAlreadyTerminal, RetryExhausted
 from tests import given
 from tests.engine.controls import Another, waiting
@@ -36,7 +36,7 @@ async def test_of_two_cancels_at_once_one_is_told(
 ) -> None:
     flow = await submitted(ff_engine, "a>b")
     first = await another()
-    async with first.transaction(isolation="serializable"):
+    async with first.transaction():
         header = await cancel_flow_header(first, flow.flow_id, reason="1")
         second = await waiting(db, ff_engine.cancel_flow(flow.flow_id, reason="2"))
     answer = await second
@@ -59,7 +59,7 @@ async def test_a_member_that_is_added_meanwhile_waits_and_is_refused(
         async with builder.transaction():
             return await add_execution_to_flow(builder, flow.flow_id, new)
 
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_flow_header(operator, flow.flow_id)
         adding = await given.blocked(db, builder, add())
 
@@ -72,7 +72,7 @@ async def test_a_claim_that_comes_while_it_is_parked_gets_nothing(
 ) -> None:
     flow = await submitted(ff_engine, "a b c")
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_flow_header(operator, flow.flow_id)
         assert await claim(db, given.WORKER, ttl=30, limit=10) == []
     assert await claim(db, given.WORKER, ttl=30, limit=10) == []
@@ -117,7 +117,7 @@ async def test_a_promotion_that_waits_for_the_header_does_not_happen(
     flow = await submitted(ff_engine, "a>b")
     await flow.complete("a")
     operator, carrier = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_flow_header(operator, flow.flow_id)
         carrying = await given.blocked(db, carrier, dispatched(carrier))
     await carrying
@@ -134,7 +134,7 @@ async def test_a_skip_that_waits_for_the_header_does_not_happen(
     flow = await submitted(ff_engine, "a>b")
     await flow.fail("a")
     operator, carrier = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_flow_header(operator, flow.flow_id)
         carrying = await given.blocked(db, carrier, dispatched(carrier))
     await carrying
@@ -177,7 +177,7 @@ async def test_one_that_fails_while_all_are_cancelled_does_not_run_again(
     [lease] = await flow.claim("a")
     failure = Failure(lease=lease, reason="boom", retry_after=0)
     worker, operator = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_flow_header(operator, flow.flow_id)
         failing = await given.blocked(db, worker, fail(worker, [failure]))
     await failing
@@ -195,8 +195,8 @@ async def test_one_that_is_replayed_meanwhile_does_not_run_again(
     await flow.fail("a")
     await flow.carry_all()
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
-        await replay_member(operator, flow["a"])
+    async with operator.transaction():
+        await replay_execution(operator, flow["a"])
         cancelling = await done_or_waiting(db, ff_engine.cancel_flow(flow.flow_id))
     await cancelling
 

@@ -5,11 +5,11 @@ from uuid import uuid4
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
-from flowfabric.engine.lifecycle.change_priority import change_priority
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.change_priority import change_priority
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention
 from flowfabric.ids import ExecutionId

@@ -7,10 +7,10 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, create_execution
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
-from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
+from flowfabric.engine.operators.set_execution_tag import set_execution_tag
 from flowfabric.engine.retention.count_trimmable import count_trimmable
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention

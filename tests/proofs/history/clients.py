@@ -16,7 +16,7 @@ from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
-from flowfabric.engine.lifecycle.revoke_lease import LeaseRevoked
+from flowfabric.engine.operators.revoke_lease import LeaseRevoked
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotTerminal,
@@ -67,8 +67,8 @@ STATEMENTS: Final = {
     "release": ("lifecycle.release",),
     "give_up": ("lifecycle.cancel",),
     "cancel": ("commit", "lifecycle.terminalize"),
-    "replay": ("commit", "lifecycle.replay_execution"),
-    "revoke": ("commit", "lifecycle.revoke_lease"),
+    "replay": ("commit", "lifecycle.restart"),
+    "revoke": ("commit", "lifecycle.revoke"),
     "describe": ("executions.describe",),
 }
 

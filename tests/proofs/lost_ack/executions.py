@@ -16,8 +16,8 @@ from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
-from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren
+from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.workers.register_worker import WorkerRefreshed
 from flowfabric.errors import (
     ExecutionNotEligible,

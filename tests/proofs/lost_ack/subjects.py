@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.submission import NewFlow
-from flowfabric.engine.lifecycle.block_execution import Blocked
 from flowfabric.engine.lifecycle.claim import Claimant, Claimed
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.operators.block_execution_for_admission import Blocked
 from flowfabric.ids import ExecutionId, child_id, children_group_id
 from tests import given
 from tests.engine.flows.graphs import member

@@ -7,16 +7,17 @@ from uuid import UUID
 
 from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
-from flowfabric.engine.lifecycle.block_execution import Blocked, Unblocked
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.change_priority import PriorityChanged
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     LeaseMarkedExpired,
     LeaseNotExpired,
     NotExpiredReason,
 )
-from flowfabric.engine.lifecycle.replay_execution import Replayed
-from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
+from flowfabric.engine.operators.block_execution_for_admission import Blocked
+from flowfabric.engine.operators.change_priority import PriorityChanged
+from flowfabric.engine.operators.replay_execution import Replayed
+from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
+from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,

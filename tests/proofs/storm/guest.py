@@ -32,6 +32,9 @@ WEIGHTS = {
     "cancel": 2,
     "change_priority": 3,
     "replay": 3,
+    "cancel_some": 1,
+    "change_priorities": 1,
+    "replay_some": 2,
     "tag": 1,
     "summarise": 1,
     "describe": 2,
@@ -162,6 +165,18 @@ class Guest:
 
     async def _replay(self) -> None:
         await self._engine.replay_execution(self._member())
+
+    def _some(self) -> list[ExecutionId]:
+        return self._chance.choices(self._board.members, k=5)
+
+    async def _cancel_some(self) -> None:
+        await self._engine.cancel_executions(self._some(), reason="not wanted")
+
+    async def _change_priorities(self) -> None:
+        await self._engine.change_priorities(self._some(), self._chance.randint(0, 100))
+
+    async def _replay_some(self) -> None:
+        await self._engine.replay_executions(self._some())
 
     async def _tag(self) -> None:
         await self._engine.set_execution_tag(self._member(), "a.b", "c")

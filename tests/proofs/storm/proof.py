@@ -109,6 +109,13 @@ def proven(arena: Arena, each: int) -> list[Figure]:
         ),
         Figure(
             "G21",
+            "operations that gave up after conflicts",
+            f"{board.answers['retry exhausted']} of {board.asked}",
+            "0",
+            held=not board.answers["retry exhausted"],
+        ),
+        Figure(
+            "G21",
             "deadlocks in it",
             f"{max(storm.deadlocks, conflicts.states[DEADLOCK])}{deadlocked}"
             f" beside {counted or 'no conflicts'}",

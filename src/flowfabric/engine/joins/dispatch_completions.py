@@ -45,10 +45,14 @@ WITH picked AS (      -- the oldest that nobody else dispatches
                 WHERE p.outcome <> 'success' AND w.waits_as = 'children')
      ORDER BY g.partition_key, g.group_id FOR NO KEY UPDATE
 )
-SELECT event_id, partition_key, execution_id, outcome FROM picked
- WHERE (SELECT count(*) FROM locked) IS NOT NULL
- ORDER BY event_id
+SELECT event_id, partition_key, execution_id, outcome, (SELECT count(*) FROM locked) AS joins
+  FROM picked ORDER BY event_id
 """
+
+
+class _Picked(MemberCompletion, frozen=True):
+    joins: int
+    """How many joins were locked for all of the completions."""
 
 
 class Dispatched(msgspec.Struct, frozen=True):
@@ -74,7 +78,7 @@ async def dispatch_completions(conn: Connection, limit: int = MAX_BATCH) -> int:
 
 async def dispatch_batch(conn: Connection, limit: int = MAX_BATCH) -> Dispatched:
     """As `dispatch_completions`, for a caller that cancels siblings at once."""
-    completions = await fetch_all(conn, PICK, MemberCompletion, limit=min(limit, MAX_BATCH))
+    completions = await fetch_all(conn, PICK, _Picked, limit=min(limit, MAX_BATCH))
     if not completions:
         return Dispatched(0)
     siblings = await apply_decisions(conn, await resolve_edges(conn, completions))

@@ -1,22 +1,24 @@
-"""A join is evaluated by its counters, without a new completion."""
+"""Joins are evaluated by their counters, without a new completion."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.joins.resolve_edges import Decision
 from flowfabric.ids import GroupId
 
-EVALUATE_JOIN: Final[LiteralString] = """
--- joins.evaluate_join
-WITH evaluated AS (
-    SELECT partition_key, group_id,
-           ff.group_decision(policy_kind, k, expected_n, success_count, fail_count, skip_count,
-                             running_count) AS new_state
-      FROM ff.edge_group
-     WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
-       AND group_state = 'pending'
+EVALUATE_JOINS: Final[LiteralString] = """
+-- joins.evaluate_joins
+WITH evaluated AS (   -- the caller has locked the joins
+    SELECT g.partition_key, g.group_id,
+           ff.group_decision(g.policy_kind, g.k, g.expected_n, g.success_count, g.fail_count,
+                             g.skip_count, g.running_count) AS new_state
+      FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
+           AS named (partition_key, group_id)
+      JOIN ff.edge_group g USING (partition_key, group_id)
+     WHERE g.group_state = 'pending'
 ), decided AS (
     UPDATE ff.edge_group g SET group_state = evaluated.new_state, fired_at_ms = ff.now_ms()
       FROM evaluated
@@ -39,15 +41,21 @@ SELECT d.partition_key, d.group_id, d.waiter_eid, d.waits_as, d.on_satisfied,
             WHERE (m.partition_key, m.execution_id)
                 = (d.partition_key, d.waiter_eid)) AS cancel_pending
   FROM decided d
+ ORDER BY d.partition_key, d.group_id
 """
 
 
 async def evaluate_join(conn: Connection, group: GroupId) -> list[Decision]:
     """The decision, if the counters decide the join now; the caller applies it."""
+    return await evaluate_joins(conn, [group])
+
+
+async def evaluate_joins(conn: Connection, groups: Sequence[GroupId]) -> list[Decision]:
+    """The decisions of those joins that their counters decide now; the caller applies them."""
     return await fetch_all(
         conn,
-        EVALUATE_JOIN,
+        EVALUATE_JOINS,
         Decision,
-        partition_key=group.partition_key,
-        group_id=group.uuid,
+        partition_key=[group.partition_key for group in groups],
+        group_id=[group.uuid for group in groups],
     )

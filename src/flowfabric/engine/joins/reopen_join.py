@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -11,9 +12,11 @@ from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
 from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.evaluate_join import evaluate_join
 from flowfabric.engine.joins.queue_siblings import BY
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.lifecycle.lock_executions import lock_and_read
+from flowfabric.engine.lifecycle.operator_event import operator_events
+from flowfabric.engine.lifecycle.restart import restart, restart_refusal
 from flowfabric.ids import ExecutionId, GroupId
-from flowfabric.states import FlowState, GroupState
+from flowfabric.states import FlowState, GroupState, OperatorEventType
 
 # A cancel of the flow waits until this commits, and then finds the children.
 LOCK_FLOW: Final[LiteralString] = """
@@ -130,13 +133,28 @@ async def reopen_join(conn: Connection, group: GroupId) -> None:
     if locked is None or locked.group_state == GroupState.SATISFIED:
         return
     await fetch_all(conn, LOCK_EXECUTIONS, _Child, **where)
-    for child in await fetch_all(conn, CANCELLED, _Child, by=BY, **where):
-        await replay_execution(
-            conn,
-            ExecutionId(group.partition_key, child.execution_id),
-            actor=BY,
-            reason="its parent runs again",
-        )
+    cancelled = await fetch_all(conn, CANCELLED, _Child, by=BY, **where)
+    await _restart(
+        conn, [ExecutionId(group.partition_key, each.execution_id) for each in cancelled]
+    )
     await execute(conn, REOPEN, **where)
     await execute(conn, RECOUNT, **where)
     await apply_decisions(conn, await evaluate_join(conn, group))
+
+
+async def _restart(conn: Connection, children: Sequence[ExecutionId]) -> None:
+    if not children:
+        return
+    seen = await lock_and_read(conn, children)
+    for child in children:
+        refusal = restart_refusal(seen[child])
+        if refusal is not None:
+            raise refusal
+    restarted = await restart(conn, children)
+    await operator_events(
+        conn,
+        OperatorEventType.REPLAYED,
+        {child: each.facts() for child, each in restarted.items()},
+        actor=BY,
+        reason="its parent runs again",
+    )

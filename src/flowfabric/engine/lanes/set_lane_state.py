@@ -21,12 +21,9 @@ WITH seen AS (        -- the lane as it stands, locked
        SET lane_state = %(lane_state)s, state_changed_at_ms = ff.now_ms(),
            state_changed_by = %(actor)s, state_reason = %(reason)s
       FROM seen WHERE l.lane_id = seen.lane_id AND seen.lane_state <> %(lane_state)s
- RETURNING l.lane_id
-), called AS (        -- whoever waits for work on a lane that may be worked on again
-    SELECT ff.wake('lane:' || lane_id) FROM changed WHERE %(lane_state)s = 'active'
+ RETURNING l.lane_id, CASE WHEN l.lane_state = 'active' THEN ff.wake('lane:' || l.lane_id) END
 )
-SELECT seen.lane_state AS old_state, EXISTS (SELECT FROM changed) AS changed
-  FROM seen WHERE (SELECT count(*) FROM called) IS NOT NULL
+SELECT seen.lane_state AS old_state, EXISTS (SELECT FROM changed) AS changed FROM seen
 """
 
 

@@ -1,7 +1,8 @@
-"""What an operator did, told in the same transaction: who, why, and what was before and after."""
+"""What an operator did is recorded in the same transaction: actor, reason, and the facts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
@@ -11,11 +12,12 @@ from flowfabric.db.rows import Connection, execute
 from flowfabric.ids import ExecutionId, check_text, clean_text
 from flowfabric.states import OperatorEventType
 
-OPERATOR_EVENT: Final[LiteralString] = """
--- lifecycle.operator_event
-SELECT ff.emit_operator_event(%(partition_key)s::smallint, %(execution_id)s::uuid,
-                              %(flow_id)s::uuid, %(event_type)s, %(actor)s, %(reason)s,
-                              %(details)s::jsonb)
+OPERATOR_EVENTS: Final[LiteralString] = """
+-- lifecycle.operator_events
+SELECT ff.emit_operator_event(named.partition_key, named.execution_id, named.flow_id,
+                              %(event_type)s, %(actor)s, %(reason)s, named.details::jsonb)
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[], %(flow_id)s::uuid[],
+              %(details)s::text[]) AS named (partition_key, execution_id, flow_id, details)
 """
 
 SOMEBODY: Final = "operator"
@@ -23,7 +25,7 @@ SOMEBODY: Final = "operator"
 
 
 def check_actor(actor: str) -> str:
-    """The name of whoever acts, if it can be stored."""
+    """The name of the actor, if it can be stored."""
     return check_text(actor, field="actor")
 
 
@@ -33,23 +35,49 @@ async def operator_event(
     *,
     actor: str,
     reason: str | None,
-    execution_id: ExecutionId | None = None,
     flow: tuple[int, UUID] | None = None,
     **details: Any,
 ) -> None:
-    """One event is written; `details` hold the facts, those of before as `old_…`.
+    """One event about a flow, given by its partition and its id, or about the whole system.
 
-    A flow is named by its partition and its id.
+    `details` hold the facts, those of before as `old_…`.
     """
-    home = flow[0] if flow is not None else 0
     await execute(
         conn,
-        OPERATOR_EVENT,
-        partition_key=home if execution_id is None else execution_id.partition_key,
-        execution_id=None if execution_id is None else execution_id.uuid,
-        flow_id=None if flow is None else flow[1],
+        OPERATOR_EVENTS,
+        partition_key=[0 if flow is None else flow[0]],
+        execution_id=[None],
+        flow_id=[None if flow is None else flow[1]],
         event_type=event_type.value,
         actor=actor,
         reason=None if reason is None else clean_text(reason),
-        details=msgspec.json.encode(details).decode(),
+        details=[_json(details)],
     )
+
+
+async def operator_events(
+    conn: Connection,
+    event_type: OperatorEventType,
+    changed: Mapping[ExecutionId, Mapping[str, Any]],
+    *,
+    actor: str,
+    reason: str | None,
+) -> None:
+    """One event for each changed execution, in the order given, with its own facts as details."""
+    if not changed:
+        return
+    await execute(
+        conn,
+        OPERATOR_EVENTS,
+        partition_key=[each.partition_key for each in changed],
+        execution_id=[each.uuid for each in changed],
+        flow_id=[None] * len(changed),
+        event_type=event_type.value,
+        actor=actor,
+        reason=None if reason is None else clean_text(reason),
+        details=[_json(details) for details in changed.values()],
+    )
+
+
+def _json(details: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(details).decode()

@@ -13,7 +13,7 @@ from flowfabric.engine.executions.describe_execution import describe_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.lifecycle.revoke_lease import (
+from flowfabric.engine.operators.revoke_lease import (
     LeaseNotRevoked,
     LeaseRevoked,
     NotRevokedReason,
@@ -375,7 +375,7 @@ async def test_a_completion_that_waited_for_a_revocation_is_refused(
 ) -> None:
     lease = await given.claimed(db)
     operator, holder = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await revoke_lease(operator, lease.execution_id, reason="stuck")
         completing = await given.blocked(db, holder, complete(holder, [Completion(lease, b"")]))
 
@@ -404,7 +404,7 @@ async def test_a_renewal_that_waited_for_a_revocation_is_refused(
 ) -> None:
     lease = await given.claimed(db)
     operator, holder = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await revoke_lease(operator, lease.execution_id, reason="stuck")
         renewing = await given.blocked(db, holder, renew(holder, [lease], ttl=60, tell=True))
 

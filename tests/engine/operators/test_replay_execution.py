@@ -8,14 +8,14 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.get_execution_result import get_execution_result
 from flowfabric.engine.executions.read_outcomes import read_outcomes
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed, fail
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_due import promote_due
-from flowfabric.engine.lifecycle.replay_execution import Replayed, replay_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.replay_execution import Replayed, replay_execution
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotTerminal,

@@ -10,13 +10,13 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ExecutionNotActive, NotFound, StaleLease, ValidationError
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.testing import Clock
@@ -320,7 +320,7 @@ async def test_whoever_names_the_attempt_must_name_the_one_that_runs(db: Connect
             reason="no",
             source="lease_holder",
             lease_epoch=lease.lease_epoch,
-            attempt=attempt_id(lease.execution_id, 1),
+            attempt_id=attempt_id(lease.execution_id, 1),
         )
 
     assert await given.everything(db) == before
@@ -330,7 +330,7 @@ async def test_whoever_names_the_attempt_must_name_the_one_that_runs(db: Connect
         reason="no",
         source="lease_holder",
         lease_epoch=lease.lease_epoch,
-        attempt=lease.attempt_id,
+        attempt_id=lease.attempt_id,
     )
     assert answer == Cancelled(execution_id=lease.execution_id)
 

@@ -5,10 +5,10 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ExecutionNotActive, ValidationError
 from tests import given
 from tests.engine.controls import Another, actions, waiting
@@ -19,7 +19,7 @@ async def test_two_cancels_at_once_are_told_once(
 ) -> None:
     lease = await given.claimed(db)
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         first = await cancel_execution(operator, lease.execution_id, reason="1", actor="alice")
         cancelling = await waiting(
             db, ff_engine.cancel_execution(lease.execution_id, reason="2", actor="bob")
@@ -55,7 +55,7 @@ async def test_a_completion_that_waited_for_a_cancel_is_refused(
 ) -> None:
     lease = await given.claimed(db)
     operator, holder = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_execution(operator, lease.execution_id, reason="no")
         completing = await given.blocked(db, holder, complete(holder, [Completion(lease, b"")]))
 
@@ -69,7 +69,7 @@ async def test_the_holder_learns_of_a_cancel_at_its_next_renewal(
 ) -> None:
     lease = await given.claimed(db)
     operator, holder = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_execution(operator, lease.execution_id, reason="no")
         renewing = await given.blocked(db, holder, renew(holder, [lease], ttl=30))
 
@@ -101,7 +101,7 @@ async def test_a_claim_passes_over_what_is_being_cancelled(
 ) -> None:
     execution_id = await given.created(db)
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await cancel_execution(operator, execution_id, reason="no")
         assert await claim(db, given.WORKER, ttl=30) == []
 

@@ -7,15 +7,13 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lanes.set_lane_state import set_lane_state
-from flowfabric.engine.lifecycle.block_execution import (
-    block_execution_for_admission,
-    unblock_execution,
-)
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
-from flowfabric.engine.lifecycle.change_priority import change_priority
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
-from flowfabric.engine.lifecycle.revoke_lease import LeaseNotRevoked, revoke_lease
-from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.change_priority import change_priority
+from flowfabric.engine.operators.replay_execution import replay_execution
+from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, revoke_lease
+from flowfabric.engine.operators.set_execution_tag import set_execution_tag
+from flowfabric.engine.operators.unblock_execution import unblock_execution
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention
 from flowfabric.errors import FlowFabricError

@@ -8,7 +8,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.engine.retention.delete_finished import delete_finished
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention
@@ -37,7 +37,7 @@ async def test_a_replay_that_waited_for_a_replay_is_refused(
 ) -> None:
     execution_id = await execution(db, "failed")
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await replay_execution(operator, execution_id)
         replaying = await waiting(db, ff_engine.replay_execution(execution_id))
 
@@ -50,7 +50,7 @@ async def test_a_replay_that_waited_for_a_replay_is_refused(
 async def test_what_is_being_replayed_is_not_forgotten(db: Connection, another: Another) -> None:
     execution_id = await execution(db, "failed")
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await replay_execution(operator, execution_id)
         assert await trim_retention(db, EVERYTHING) == 0
 
@@ -62,7 +62,7 @@ async def test_nor_by_the_sweep(db: Connection, another: Another, clock: Clock) 
     execution_id = await execution(db, "failed")
     await clock.advance(24 * 3600)
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await replay_execution(operator, execution_id)
         assert await delete_finished(db, limit=10) == 0
 
@@ -82,7 +82,7 @@ async def test_what_was_forgotten_meanwhile_cannot_be_replayed(
     with pytest.raises(NotFound):
         await replaying
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
-    assert await actions(db) == []
+    assert [each.event_type for each in await actions(db)] == ["retention_trimmed"]
 
 
 async def test_a_completion_told_again_while_it_is_replayed_is_refused(
@@ -91,7 +91,7 @@ async def test_a_completion_told_again_while_it_is_replayed_is_refused(
     lease = await given.claimed(db)
     await complete(db, [Completion(lease, b"done")])
     operator, holder = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await replay_execution(operator, lease.execution_id)
         completing = await given.blocked(db, holder, complete(holder, [Completion(lease, b"")]))
 
@@ -119,7 +119,7 @@ async def test_a_claim_takes_what_is_replayed_only_when_that_is_committed(
 ) -> None:
     execution_id = await execution(db, "failed")
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await replay_execution(operator, execution_id)
         assert await claim(db, given.WORKER, ttl=30) == []
 

@@ -5,16 +5,15 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.lifecycle.block_execution import (
-    Blocked,
-    Unblocked,
-    block_execution_for_admission,
-    unblock_execution,
-)
 from flowfabric.engine.lifecycle.cancel import Cancelled
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.operators.block_execution_for_admission import (
+    Blocked,
+    block_execution_for_admission,
+)
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.unblock_execution import Unblocked, unblock_execution
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
@@ -342,7 +341,7 @@ async def test_of_two_unblocks_at_once_one_lets_go(
     execution_id = await given.created(db)
     await block_execution_for_admission(db, execution_id, "paused_by_operator")
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await unblock_execution(operator, execution_id)
         unblocking = await waiting(db, ff_engine.unblock_execution(execution_id))
 

@@ -7,9 +7,9 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.get_execution_tag import get_execution_tag
 from flowfabric.engine.executions.search_executions import Search, search_executions
-from flowfabric.engine.lifecycle.cancel_execution import cancel_execution
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.set_execution_tag import set_execution_tag
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.set_execution_tag import set_execution_tag
 from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock

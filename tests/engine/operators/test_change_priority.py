@@ -7,8 +7,8 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.lifecycle.change_priority import PriorityChanged, change_priority
 from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.operators.change_priority import PriorityChanged, change_priority
 from flowfabric.errors import ExecutionNotEligible, NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
@@ -180,7 +180,7 @@ async def test_a_claim_passes_over_what_is_being_changed_and_takes_it_afterwards
 ) -> None:
     execution_id = await given.created(db, priority=3)
     operator, worker = await another(), await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await change_priority(operator, execution_id, 7)
         assert await claim(worker, given.WORKER, ttl=30) == []
 
@@ -194,7 +194,7 @@ async def test_of_two_changes_at_once_the_second_starts_from_the_first(
 ) -> None:
     execution_id = await given.created(db, priority=3)
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
+    async with operator.transaction():
         await change_priority(operator, execution_id, 5)
         changing = await waiting(db, ff_engine.change_priority(execution_id, 7))
 

@@ -7,7 +7,7 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions
-from flowfabric.engine.joins.replay_member import replay_member
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.errors import (
     ExecutionNotTerminal,
     FlowAlreadyTerminal,
@@ -327,7 +327,7 @@ async def test_a_dispatch_that_waits_for_the_reset_resolves_the_edge(
             return await dispatch_completions(carrier)
 
     async with operator.transaction():
-        await replay_member(operator, flow["d"])
+        await replay_execution(operator, flow["d"])
         carrying = await given.blocked(db, carrier, carry())
     await carrying
 
@@ -343,8 +343,8 @@ async def test_an_upstream_that_ends_during_the_reset_is_not_missed(
     await flow.replay("a")
     await flow.claim("a")
     operator = await another()
-    async with operator.transaction(isolation="serializable"):
-        await replay_member(operator, flow["d"])
+    async with operator.transaction():
+        await replay_execution(operator, flow["d"])
         ending = await done_or_waiting(db, flow.complete("a"))
         await flow.carry_all()
     await ending

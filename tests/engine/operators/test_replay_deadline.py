@@ -2,7 +2,7 @@
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
-from flowfabric.engine.lifecycle.replay_execution import replay_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import actions, execution

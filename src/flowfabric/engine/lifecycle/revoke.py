@@ -1,0 +1,52 @@
+"""active → runnable: executions are taken away from their holders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.lock_executions import id_columns
+from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.requeue import requeue
+from flowfabric.ids import ExecutionId
+
+REVOKE: Final[LiteralString] = (
+    f"""
+-- lifecycle.revoke
+WITH named AS (
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+        AS named (partition_key, execution_id)
+), seen AS (          -- the rows, locked in one order
+    SELECT{LOCKED_COLUMNS}
+      FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
+     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
+)"""
+    + requeue(
+        "seen",
+        where="leased",
+        attempt_outcome="'lease_revoked'",
+        counts_as_lost="true",
+        lease_reason="'operator'",
+    )
+    + """
+SELECT partition_key, execution_id FROM requeued
+"""
+)
+
+
+class _Requeued(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+
+
+async def revoke(conn: Connection, executions: Sequence[ExecutionId]) -> set[ExecutionId]:
+    """Every lease that is held is void, and its execution claimable; which executions.
+
+    The epoch of each is bumped, so that its holder's writes are refused.
+    """
+    rows = await fetch_all(conn, REVOKE, _Requeued, **id_columns(executions))
+    return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

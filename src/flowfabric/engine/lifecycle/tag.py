@@ -1,0 +1,49 @@
+"""One tag of executions gets a value; the executions do not move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.lock_executions import id_columns
+from flowfabric.ids import ExecutionId
+
+TAG: Final[LiteralString] = """
+-- lifecycle.tag
+WITH locked AS (      -- in one order
+    SELECT e.partition_key, e.execution_id FROM ff.exec_core e
+      JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+           AS named (partition_key, execution_id) USING (partition_key, execution_id)
+     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
+), tagged AS (
+    UPDATE ff.exec_core e
+       SET tags = e.tags || jsonb_build_object(%(key)s::text, %(value)s::text),
+           last_mutation_at_ms = ff.now_ms()
+      FROM locked
+     WHERE (e.partition_key, e.execution_id) = (locked.partition_key, locked.execution_id)
+ RETURNING e.partition_key, e.execution_id, e.created_at_ms
+), listed AS (        -- for the search by tag
+    INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
+    SELECT partition_key, execution_id, %(key)s, %(value)s, created_at_ms FROM tagged
+        ON CONFLICT (partition_key, execution_id, tag_key) DO UPDATE
+       SET tag_value = EXCLUDED.tag_value
+)
+SELECT partition_key, execution_id FROM tagged
+"""
+
+
+class _Tagged(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+
+
+async def tag(
+    conn: Connection, executions: Sequence[ExecutionId], *, key: str, value: str
+) -> set[ExecutionId]:
+    """The tag has this value, whatever it had; the executions that there are."""
+    rows = await fetch_all(conn, TAG, _Tagged, key=key, value=value, **id_columns(executions))
+    return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

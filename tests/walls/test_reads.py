@@ -1,0 +1,37 @@
+"""Which tables a package reads that it does not own: a list that a reviewer sees change."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from tests.walls.sources import bare, constants
+from tests.walls.test_statements import OWNER
+
+_TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
+
+READS: dict[str, set[str]] = {}
+
+
+def tables_of(sql: str) -> set[str]:
+    """The tables and views that a statement names, also where it writes them."""
+    return {f"ff.{name}" for name in _TABLE.findall(bare(sql))}
+
+
+def test_a_package_reads_only_the_foreign_tables_that_are_listed() -> None:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for constant in constants():
+        package = constant.module.room
+        if constant.is_literal and ".engine." in constant.module.name:
+            found[package] |= {
+                table for table in tables_of(constant.text) if OWNER.get(table) != package
+            }
+
+    assert {package: tables for package, tables in found.items() if tables} == READS
+
+
+def test_a_function_is_no_table() -> None:
+    assert tables_of("SELECT ff.now_ms() FROM ff.route r JOIN ff.attempt USING (x)") == {
+        "ff.route",
+        "ff.attempt",
+    }
