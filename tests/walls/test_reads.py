@@ -10,7 +10,45 @@ from tests.walls.test_statements import OWNER
 
 _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
-READS: dict[str, set[str]] = {}
+READS = {
+    "events": {"ff.completion_event", "ff.lease_event", "ff.route"},
+    "executions": {
+        "ff.attempt",
+        "ff.claim_grant",
+        "ff.edge",
+        "ff.edge_group",
+        "ff.exec_body",
+        "ff.exec_core",
+        "ff.exec_tag",
+        "ff.lane_registry",
+        "ff.operator_event",
+        "ff.route",
+        "ff.worker_registry",
+    },
+    "flows": {"ff.edge", "ff.edge_group", "ff.exec_body", "ff.exec_core", "ff.route"},
+    "grants": {"ff.attempt", "ff.exec_core"},
+    "joins": {
+        "ff.attempt",
+        "ff.cancel_backlog_member",
+        "ff.completion_event",
+        "ff.exec_body",
+        "ff.exec_core",
+        "ff.flow_core",
+        "ff.route",
+    },
+    "lanes": {"ff.exec_core", "ff.route"},
+    "lifecycle": {
+        "ff.cancel_backlog_member",
+        "ff.claim_grant",
+        "ff.edge_group",
+        "ff.flow_core",
+        "ff.lane_registry",
+        "ff.operator_event",
+        "ff.worker_registry",
+    },
+    "operators": {"ff.exec_core"},
+    "retention": {"ff.exec_core", "ff.lane_registry", "ff.route", "ff.settled_flow"},
+}
 
 
 def tables_of(sql: str) -> set[str]:

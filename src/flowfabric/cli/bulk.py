@@ -54,7 +54,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys(ExecutionId.parse(each) for each in self.ids or ()))
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How the control of one execution ended."""
 
     execution_id: ExecutionId
@@ -62,14 +62,14 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     code: str | None = None
 
 
-async def do_all(engine: Engine, work: Work, verb: str, chosen: Chosen) -> list[Done]:
+async def do_all(engine: Engine, work: Work, verb: str, chosen: Chosen) -> list[BulkAnswer]:
     """Control every execution that was chosen; those of a search once the user agrees."""
     executions = chosen.named
     if not executions:
         executions = await _find(engine, chosen)
         question = f"{verb} {counted(len(executions), 'execution')}?"
         confirmed(question, yes=chosen.yes or not executions)
-    done: list[Done] = []
+    done: list[BulkAnswer] = []
     with _progress(len(executions)) as advance:
         for start in range(0, len(executions), BATCH):
             batch = executions[start : start + BATCH]
@@ -78,7 +78,7 @@ async def do_all(engine: Engine, work: Work, verb: str, chosen: Chosen) -> list[
     return done
 
 
-def complain_of(refused: Sequence[Done], *, one_by_one: bool) -> None:
+def complain_of(refused: Sequence[BulkAnswer], *, one_by_one: bool) -> None:
     """The refusals on standard error: each of them, or how many there are of each kind."""
     if one_by_one:
         for each in refused:
@@ -89,7 +89,7 @@ def complain_of(refused: Sequence[Done], *, one_by_one: bool) -> None:
         complain(f"refused {counted(len(refused), 'execution')}: {summary} (--verbose lists them)")
 
 
-async def _batch(engine: Engine, work: Work, batch: Sequence[ExecutionId]) -> list[Done]:
+async def _batch(engine: Engine, work: Work, batch: Sequence[ExecutionId]) -> list[BulkAnswer]:
     """A refused execution does not stop the others, nor does a batch that fails."""
     try:
         answers = await work(engine, batch)
@@ -98,10 +98,10 @@ async def _batch(engine: Engine, work: Work, batch: Sequence[ExecutionId]) -> li
     return [_done(*each) for each in zip(batch, answers, strict=True)]
 
 
-def _done(execution_id: ExecutionId, answer: object) -> Done:
+def _done(execution_id: ExecutionId, answer: object) -> BulkAnswer:
     if isinstance(answer, FlowFabricError):
-        return Done(execution_id=execution_id, error=str(answer), code=answer.code)
-    return Done(execution_id=execution_id)
+        return BulkAnswer(execution_id=execution_id, error=str(answer), code=answer.code)
+    return BulkAnswer(execution_id=execution_id)
 
 
 async def _find(engine: Engine, chosen: Chosen) -> list[ExecutionId]:

@@ -12,11 +12,13 @@ import pytest
 from flowfabric.db.rows import Connection, execute, fetch_one
 from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.lifecycle.claim import Claimant, claim
 from tests.proofs.interleave.explore import Case, Found, explore
 from tests.proofs.interleave.operations import (
-    EXECUTIONS,
+    LANE,
     Operation,
     cancel_execution,
+    change_priority,
     complete,
 )
 from tests.proofs.interleave.scene import Scene
@@ -81,7 +83,14 @@ async def succeed_unfenced(conn: Connection, x: Any, _side: int) -> None:
 
 
 async def create_twice(conn: Connection, x: Any, _side: int) -> None:
+    await fetch_one(conn, READ, Row, x=x)
     await execute(conn, CREATE_TWICE, x=x)
+
+
+async def claim_and_commit(conn: Connection, _x: Any, side: int) -> Any:
+    """A claim whose commit is a step of its own."""
+    claimant = Claimant(worker_id="w", worker_instance_id=f"w-{side}", lanes=(LANE,))
+    return await claim(conn, claimant, ttl=30)
 
 
 @pytest.fixture
@@ -162,9 +171,8 @@ async def test_an_error_of_the_database_that_is_handed_on_is_counted(
 async def test_a_sweep_that_passes_over_a_row_in_use_has_another_turn(
     stage: Stage, scenes: dict[str, Scene]
 ) -> None:
-    claim = next(one for one in EXECUTIONS if one.name == "claim")
-    priority = next(one for one in EXECUTIONS if one.name == "change_priority x")
+    claiming = planted("claim", claim_and_commit, passes_over=True)
 
-    found = await explored(stage, scenes["waiting"], claim, priority)
+    found = await explored(stage, scenes["waiting"], claiming, change_priority("x"))
 
     assert 0 < found.next_turn < found.equal == found.plays
