@@ -192,6 +192,7 @@ async def no_clients(db: Connection) -> bool:
     )
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("listen", [True, False], ids=["notified", "polling"])
 async def test_two_hundred_waiters_of_one_client_cost_few_statements(
     ff_dsn: str, db: Connection, app: App, listen: bool
@@ -206,7 +207,9 @@ async def test_two_hundred_waiters_of_one_client_cost_few_statements(
         await end_all(db, results)
         assert await asyncio.gather(*waiting) == list(range(200))
 
-    assert await commits(db) - before < 100
+    assert (
+        await commits(db) - before < 40
+    )  # not one for each waiter, and few looks in half a second
 
 
 async def test_a_client_that_is_gone_is_no_longer_listed_as_waiting(

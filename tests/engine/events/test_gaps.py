@@ -13,6 +13,7 @@ from flowfabric.engine.events.subscribe_completions import subscribe_completions
 from flowfabric.engine.events.subscribe_lease_history import subscribe_lease_history
 from tests import given
 from tests.engine.events.facts import claimed_many, completed, taken, true
+from tests.worker.facts import database_time, eventually, has_asked
 
 Another = Callable[[], Awaitable[Connection]]
 
@@ -69,8 +70,9 @@ async def test_from_now_waits_for_writers_that_may_still_commit(
     await late.start()
     [slow] = await claimed_many(writer, 1)
     [quick] = await claimed_many(db, 1)
+    since = await database_time(db)
     subscribing = asyncio.create_task(subscribe_lease_history(hub))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: has_asked(db, "events.oldest_running", since))
     assert not subscribing.done()
 
     await late.commit()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from flowfabric.db.listen import CHANNEL
 from flowfabric.db.rows import Connection
 from flowfabric.db.waiter import register
@@ -23,16 +25,18 @@ from flowfabric.testing import Clock
 from tests import given
 from tests.engine.events.conftest import opened
 from tests.engine.events.facts import claimed_many, completed, emitted, taken
+from tests.worker.facts import eventually
 
-A_POLL = 4.0
-"""Less than the time between two looks of a reader that listens."""
+A_POLL = 2.0
+"""Much less than the time between two looks of a reader that listens, at least four seconds."""
 
 
+@pytest.mark.timing
 async def test_events_arrive_long_before_the_next_poll(hub: Hub, db: Connection) -> None:
     ends = await subscribe_completions(hub)
     history = await subscribe_lease_history(hub)
     acts = await subscribe_operator_events(hub)
-    await asyncio.sleep(0.1)  # every reader rests now
+    await eventually(lambda: all_registered(db))
 
     began = time.monotonic()
     lease = await given.claimed(db)
@@ -47,6 +51,11 @@ async def test_events_arrive_long_before_the_next_poll(hub: Hub, db: Connection)
     await taken(acts)
 
     assert time.monotonic() - began < A_POLL
+
+
+async def all_registered(db: Connection) -> bool:
+    """Are the three readers registered as waiting, the one of leases for two topics?"""
+    return await db.fetchval("SELECT count(*) FROM ff.waiter") == 4
 
 
 async def test_where_listening_is_off_everything_arrives_by_polling(
