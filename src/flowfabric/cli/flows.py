@@ -27,7 +27,7 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.cli.pictures import Picture, dot, mermaid
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.client.list_all_members import list_all_members
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
@@ -162,7 +162,7 @@ async def _cancel(
         f"{left} have not ended?",
         yes=yes,
     )
-    return await engine.cancel_flow(flow_id, reason=reason, policy=policy, requester=who())
+    return await engine.cancel_flow(flow_id, reason=reason, policy=policy, requester=user_at_host())
 
 
 async def _look(engine: Engine, flow_id: UUID) -> Picture:

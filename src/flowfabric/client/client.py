@@ -17,7 +17,7 @@ from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.config import DatabaseConfig, require_database_url
 from flowfabric.db.transaction import repeated
@@ -66,7 +66,7 @@ class Client:
     def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
         self.engine = engine
         self.namespace = namespace
-        self.identity = who()
+        self.identity = user_at_host()
         self._submits = Batcher(engine.create_execution, max_weight=_SUBMITS_PER_STATEMENT)
         self._starts = Batcher(
             engine.submit_flows,
