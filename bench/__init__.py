@@ -1,1 +1,14 @@
-"""FlowFabric measured beside its peers, in one run, on one Postgres."""
+"""Benchmarks: FlowFabric beside its peers, in one run, on one Postgres.
+
+__main__      the command line
+runner        runs every scenario for every system, in rounds
+scenarios     the table of scenarios
+systems       the table of systems
+targets       the table of ratios to reach
+results       figures by scenario, system and round
+report        tables and JSON
+postgres      the Postgres server of a run
+environments  installs the peers
+peers         one adapter script for each system; `floor_peer` is a bare queue in hand-written SQL
+drivers       asyncpg compared with psycopg 3
+"""

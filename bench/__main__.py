@@ -1,4 +1,4 @@
-"""`python -m bench`: measure FlowFabric beside its peers and say which bars are reached."""
+"""`python -m bench`: measure FlowFabric beside its peers and print figures and ratios."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def terminate(number: int, _frame: FrameType | None) -> NoReturn:
-    """Leave by the exception that stops the temporary Postgres on its way out."""
+    """Raise `SystemExit`, so that the temporary Postgres is stopped."""
     sys.exit(128 + number)
 
 
@@ -125,7 +125,7 @@ async def bench(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def warn_of_load(console: Console) -> None:
-    """Say so when other processes keep the machine busy before the run begins."""
+    """Print a warning when the machine is busy before the run begins."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores / 2:
         console.print(

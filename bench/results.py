@@ -1,4 +1,4 @@
-"""What a run measured: figures by scenario, system and round, with median and spread."""
+"""The figures of a run by scenario, system and round, with median and spread."""
 
 from statistics import median
 
@@ -30,7 +30,7 @@ class Results:
         self.failures: list[str] = []
 
     def add(self, scenario: str, system: str, number: int, figures: Figures) -> None:
-        """Record what `system` reached in round `number`."""
+        """Record the figures of `system` in round `number`."""
         self._figures.setdefault((scenario, system), {})[number] = figures
 
     def rounds(self, scenario: str, system: str) -> dict[int, Figures]:
@@ -45,7 +45,7 @@ class Results:
     def ratio(
         self, scenario: str, figure: str, *, against: str, system: str = OURS
     ) -> Spread | None:
-        """Ours in `scenario` divided by what `system` reached in `against`, round by round.
+        """Our figure in `scenario` divided by that of `system` in `against`, round by round.
 
         Rounds that only one of them has are left out; without a common round the medians are
         divided.

@@ -18,7 +18,7 @@ from bench.systems import ROOT, SYSTEMS, System
 
 
 class AdapterError(Exception):
-    """An adapter ended without figures; the message is the end of what it wrote."""
+    """An adapter ended without figures; the message is the last line of its output."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,17 +32,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 90.0
 
     def steps(self) -> Iterator[tuple[int, Scenario, System]]:
-        """Every single measurement in order: the systems take turns within each scenario.
+        """Every measurement in order: round by round, scenario by scenario, system by system.
 
-        Each round lets another system begin, so that none always follows the same one.
+        The order of the systems changes each round, so that none always follows the same one.
         """
         for number in range(self.rounds):
             for scenario in self.scenarios:
                 if number and not scenario.every_round:
                     continue
-                names = [n for n in self.systems if scenario.takes(n, quick=self.quick)]
-                turn = number % len(names) if names else 0
-                for name in names[turn:] + names[:turn]:
+                names = [n for n in self.systems if scenario.includes(n, quick=self.quick)]
+                first = number % len(names) if names else 0
+                for name in names[first:] + names[:first]:
                     yield number, scenario, SYSTEMS[name]
 
 
@@ -58,7 +58,7 @@ class Runner:
         self._broken: set[str] = set()
 
     async def run(self) -> Results:
-        """Measure everything in the plan; a failure is noted and the run goes on."""
+        """Measure everything in the plan; after a failure the run continues."""
         steps = list(self.plan.steps())
         began = time.monotonic()
         for done, (number, scenario, system) in enumerate(steps, 1):
@@ -67,21 +67,21 @@ class Runner:
                 self.results.failures.append(f"out of time: {left} measurements left out")
                 break
             try:
-                shown = await self._step(number, scenario, system)
+                text = await self._step(number, scenario, system)
             except (AdapterError, OSError) as error:
-                shown = f"[red]failed[/red]: {error}"
+                text = f"[red]failed[/red]: {error}"
                 self.results.failures.append(f"{scenario.key} {system.name}: {error}")
             elapsed = int(time.monotonic() - began)
             self.console.print(
                 f"[dim]{done:3}/{len(steps)} {elapsed // 60}:{elapsed % 60:02}[/dim]"
-                f"  round {number + 1}  {scenario.key:<24}{system.title:<22}{shown}",
+                f"  round {number + 1}  {scenario.key:<24}{system.title:<22}{text}",
                 highlight=False,
                 soft_wrap=True,
             )
         return self.results
 
     async def _step(self, number: int, scenario: Scenario, system: System) -> str:
-        """One measurement in a fresh database, and how its main figure reads."""
+        """Run one measurement in a fresh database; the main figure as text."""
         if system.name in self._broken:
             return "skipped, its schema could not be installed"
         backlog = scenario.backlog(system, quick=self.plan.quick)
@@ -108,7 +108,7 @@ class Runner:
         return f"{figures[scenario.figure]:>10,.1f} {scenario.unit}"
 
     async def _template(self, system: System, backlog: int) -> str:
-        """A database with the schema and `backlog` queued executions, made once per run."""
+        """A database with the schema and `backlog` queued executions, created once per run."""
         name = f"{system.name}_{backlog}"
         if name in self._templates:
             return name
@@ -127,7 +127,7 @@ class Runner:
         return name
 
     async def _footprint(self, system: System, database: str, size: int) -> Figures:
-        """What each of the executions left behind, beyond the empty schema."""
+        """Disk space and row versions per execution, beyond those of the empty schema."""
         empty = await self.cluster.footprint(f"{system.name}_0")
         left = await self.cluster.footprint(database)
         return {
@@ -139,7 +139,7 @@ class Runner:
         }
 
     async def _call(self, system: System, scenario: str, *options: str) -> Figures:
-        """Run one adapter to its end and read its line of JSON. Raises `AdapterError`."""
+        """Run one adapter and read its JSON output. Raises `AdapterError`."""
         process = await asyncio.create_subprocess_exec(
             *system.command(scenario, *options),
             cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The table of scenarios. A new one is one row here and one `run_…` method of the adapters."""
+"""The table of scenarios; each one calls a `run_…` method of the adapters."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ from bench.systems import FLOOR, OURS, PEERS, System
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How many executions or flows a run takes: ours, the fast systems', and the slow ones'.
+    """How many executions or flows are run: for FlowFabric, for fast and for slow systems.
 
-    Rates are compared, not times, so a slow system is measured over fewer.
+    Rates are compared, not times, so a slow system may run fewer.
     """
 
     ours: int
@@ -25,7 +25,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement: what the adapter is asked to do and which figure counts."""
+    """One measurement: the command for the adapter, and the figure to compare."""
 
     key: str
     title: str
@@ -45,11 +45,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """The name in performance.md: `S2` of `S2 one`."""
+        """The name of the scenario in performance.md: `S2` of `S2 one`."""
         return self.key.split()[0]
 
-    def takes(self, name: str, *, quick: bool) -> bool:
-        """Whether the system called `name` takes part."""
+    def includes(self, name: str, *, quick: bool) -> bool:
+        """Whether the system called `name` is measured."""
         return name in (self.quick_systems if quick and self.quick_systems else self.systems)
 
     def size(self, system: System, *, quick: bool) -> int:
@@ -64,8 +64,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return self.size(system, quick=quick) + (behind // 4 if quick else behind)
 
 
-ALONE: Final = (OURS,)
-BRISK: Final = (OURS, "pgqueuer", "procrastinate")
+OURS_ALONE: Final = (OURS,)
+WITH_BULK: Final = (OURS, "pgqueuer", "procrastinate")
 WITH_FLOWS: Final = (OURS, "dbos")
 BESIDE_PGQUEUER: Final = (OURS, "pgqueuer")
 
@@ -85,7 +85,7 @@ SCENARIOS: Final = (
         command="bulk",
         full=Size(20_000, 20_000, 10_000),
         quick=Size(10_000, 10_000, 5_000),
-        systems=(*BRISK, FLOOR),
+        systems=(*WITH_BULK, FLOOR),
         quick_systems=(*BESIDE_PGQUEUER, FLOOR),
     ),
     Scenario(
@@ -168,7 +168,7 @@ SCENARIOS: Final = (
         unit="s",
         full=Size(10_000, 0, 0),
         quick=Size(10_000, 0, 0),
-        systems=ALONE,
+        systems=OURS_ALONE,
     ),
     Scenario(
         key="S6",
@@ -179,7 +179,7 @@ SCENARIOS: Final = (
         full=Size(1_000, 0, 0),
         quick=Size(400, 0, 0),
         options=("--timeout", "15"),
-        systems=ALONE,
+        systems=OURS_ALONE,
         every_round=False,
     ),
     Scenario(
@@ -190,7 +190,7 @@ SCENARIOS: Final = (
         quick=Size(2_000, 2_000, 500),
         behind=Size(200_000, 200_000, 200_000),
         queued=True,
-        quick_systems=ALONE,
+        quick_systems=OURS_ALONE,
     ),
     Scenario(
         key="S7 size",
@@ -214,7 +214,7 @@ SCENARIOS: Final = (
         full=Size(100, 0, 0),
         quick=Size(100, 0, 0),
         options=("--cancels", "20"),
-        systems=ALONE,
+        systems=OURS_ALONE,
     ),
     Scenario(
         key="S8 n=1,000",
@@ -226,7 +226,7 @@ SCENARIOS: Final = (
         quick=Size(1_000, 0, 0),
         options=("--cancels", "20"),
         quick_options=("--cancels", "10"),
-        systems=ALONE,
+        systems=OURS_ALONE,
     ),
     Scenario(
         key="S9",
@@ -238,7 +238,7 @@ SCENARIOS: Final = (
         quick=Size(0, 0, 0),
         options=("--seconds", "30"),
         quick_options=("--seconds", "5"),
-        systems=ALONE,
+        systems=OURS_ALONE,
         every_round=False,
     ),
     Scenario(
@@ -249,7 +249,7 @@ SCENARIOS: Final = (
         quick=Size(10_000, 0, 0),
         queued=True,
         options=("--connections", "100"),
-        systems=ALONE,
+        systems=OURS_ALONE,
     ),
 )
 

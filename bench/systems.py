@@ -69,7 +69,7 @@ SYSTEMS: Final = {
         System(
             name=FLOOR,
             title="bare SQL",
-            adapter=("-m", "bench.floor"),
+            adapter=("bench/peers/floor_peer.py",),
         ),
     )
 }

@@ -11,10 +11,11 @@ Verdict = Literal["goal", "first bar", "below"]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One bar: a ratio to a peer, a ratio to ourselves elsewhere, or a plain bound.
+    """One target: a ratio to a peer, a ratio to another scenario of ours, or a plain bound.
 
-    `system` names the divisor's system and `against` its scenario (the same one by default);
-    without a `system` the figure itself is judged. A bar that is None is not set.
+    The figure is divided by that of `system` in the scenario `against` (the same one by default);
+    without a `system` the figure itself is compared. `first` (the first bar) and `goal` are the
+    thresholds; None means that there is none.
     """
 
     scenario: str
@@ -34,19 +35,19 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return results.ratio(self.scenario, self.figure, against=against, system=self.system)
 
     def verdict(self, value: float) -> Verdict:
-        """Which of the two bars `value` reaches, at the precision that the table shows."""
+        """Which threshold `value` reaches, at the precision that the table shows."""
         value = round(value, 2)
         if self._reaches(value, self.goal):
             return "goal"
         return "first bar" if self._reaches(value, self.first) else "below"
 
-    def _reaches(self, value: float, bar: float | None) -> bool:
-        if bar is None:
+    def _reaches(self, value: float, threshold: float | None) -> bool:
+        if threshold is None:
             return False
-        return value <= bar if self.lower else value >= bar
+        return value <= threshold if self.lower else value >= threshold
 
-    def bar(self, value: float | None) -> str:
-        """A bar as the table shows it."""
+    def threshold(self, value: float | None) -> str:
+        """A threshold as the table shows it."""
         if value is None:
             return "-"
         return f"{'≤' if self.lower else '≥'} {value:g}"

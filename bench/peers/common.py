@@ -1,7 +1,7 @@
-"""What every adapter shares: the scenarios, the worker processes, the clock.
+"""Shared by all adapters: the scenarios, the worker processes, the measuring of time.
 
-An adapter is one script per system, run with that system's own interpreter, and this module
-needs the standard library alone. `script.py SCENARIO --dsn DSN --n N` prints one line of JSON
+An adapter is one script per system, run with that system's own interpreter; this module therefore
+needs only the standard library. `script.py SCENARIO --dsn DSN --n N` prints one line of JSON
 on standard output. Throughput counts what the database recorded: the clock of a drain starts
 at the first handler call of any worker process and stops at the n-th recorded completion.
 """
@@ -10,13 +10,15 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
+
+from worker_process import WorkerProcess
 
 PADDING: Final = "x" * 60
 POLL_INTERVAL: Final = 0.1
@@ -42,7 +44,7 @@ def encoded(i: int, at: float = 0.0) -> bytes:
 
 
 class Meter:
-    """What the handlers of one worker process have seen."""
+    """Counts the handler calls of one worker process."""
 
     def __init__(self, stop_after: int) -> None:
         self.first = 0.0
@@ -71,63 +73,8 @@ class Meter:
         }
 
 
-class WorkerProcess:
-    """A child process that runs this script's `work` command between `go` and `stop`."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-
-    @classmethod
-    async def start(cls, options: argparse.Namespace, *extra: str) -> "WorkerProcess":
-        """Start the process and wait until it is connected."""
-        script = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
-        command = [sys.executable, *script, "work", "--dsn", options.dsn, *extra]
-        for name in ("batch", "concurrency", "shape"):
-            if (value := getattr(options, name)) is not None:
-                command += [f"--{name}", str(value)]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=1 << 24,
-        )
-        worker = cls(process)
-        await worker.expect("ready")
-        return worker
-
-    async def expect(self, word: str) -> None:
-        """Wait for the child to print `word`."""
-        assert self.process.stdout is not None
-        line = (await self.process.stdout.readline()).decode().strip()
-        if line != word:
-            raise RuntimeError(f"worker said {line!r} instead of {word!r}")
-
-    def go(self) -> None:
-        """Let the worker take work."""
-        self._say("go")
-
-    async def stop(self, grace: float = 15.0) -> dict[str, Any]:
-        """Stop the worker gracefully and answer its figures; kill it after `grace` seconds."""
-        self._say("stop")
-        try:
-            out, _ = await asyncio.wait_for(self.process.communicate(), grace)
-        except TimeoutError:
-            self.kill()
-            raise
-        return json.loads(out.decode().strip().splitlines()[-1])
-
-    def kill(self) -> None:
-        """End the process at once, as a crash would."""
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGKILL)
-
-    def _say(self, word: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{word}\n".encode())
-
-
 class Adapter(ABC):
-    """One system under measurement; subclasses say how it is called."""
+    """One system under measurement; subclasses implement how it is used."""
 
     def add_options(self, parse: argparse.ArgumentParser) -> None:
         """Add options that only this system understands; none by default."""
@@ -139,20 +86,20 @@ class Adapter(ABC):
 
     @abstractmethod
     async def fill(self, dsn: str, n: int) -> None:
-        """Queue `n` executions by the fastest way there is; nothing here is measured."""
+        """Queue `n` executions in the fastest way; this is not measured."""
 
     @abstractmethod
     async def submit(self, dsn: str, run: Callable[[Submit], Awaitable[float]]) -> float:
-        """Open a client, hand `run` a function that submits one execution, close the client."""
+        """Open a client, call `run` with a function that submits one execution, close it."""
 
     async def bulk(self, dsn: str, n: int) -> float:
-        """Submit `n` executions with the bulk call and answer the seconds it took."""
+        """Submit `n` executions with the bulk call; returns the seconds it took."""
         raise NotImplementedError
 
     async def start_flows(
         self, dsn: str, shape: str, run: Callable[[Submit], Awaitable[float]]
     ) -> float:
-        """Open a client, hand `run` a function that starts one flow of `shape`, close the client.
+        """Open a client, call `run` with a function that starts one flow of `shape`, close it.
 
         A `fan` is one member, `WIDTH` that wait for it and one that waits for them all; a `chain`
         is `LENGTH` members, each after the one before it.
@@ -161,7 +108,7 @@ class Adapter(ABC):
 
     @abstractmethod
     async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
-        """Run one worker until `stop` is set, then let it finish what it holds."""
+        """Run one worker until `stop` is set, then let it finish its running handlers."""
 
     @abstractmethod
     async def unfinished(self, dsn: str) -> bool:
@@ -218,30 +165,21 @@ class Adapter(ABC):
 
     async def run_end_to_end(self, options: argparse.Namespace) -> Figures:
         """S3: submit while one worker runs, from the first call to the last completion."""
-        worker = await WorkerProcess.start(options)
-        worker.go()
-        await asyncio.sleep(options.settle)
-        began = time.time()
+        began = 0.0
 
         async def run(submit: Submit) -> float:
             nonlocal began
             began = time.time()
             return await gathered(submit, options.n, options.in_flight)
 
-        try:
+        async with self.idle_worker(options) as worker:
             await self.submit(options.dsn, run)
             await self.until_finished(options)
-        except BaseException:
-            worker.kill()
-            raise
         await worker.stop()
         return await self.recorded(options, began)
 
     async def run_latency(self, options: argparse.Namespace) -> Figures:
         """S4: an idle system, one submit every `every` seconds, submit call to handler start."""
-        worker = await WorkerProcess.start(options)
-        worker.go()
-        await asyncio.sleep(options.settle)
 
         async def run(submit: Submit) -> float:
             for i in range(5):
@@ -249,12 +187,9 @@ class Adapter(ABC):
                 await asyncio.sleep(options.every)
             return await paced(submit, options.seconds, options.every)
 
-        try:
+        async with self.idle_worker(options) as worker:
             await self.submit(options.dsn, run)
             await self.until_finished(options)
-        except BaseException:
-            worker.kill()
-            raise
         delays = sorted(1000 * delay for delay in (await worker.stop())["delays"])
         return {
             "p50": percentile(delays, 50),
@@ -268,9 +203,6 @@ class Adapter(ABC):
 
         Before them `alone` flows run one at a time on the idle system.
         """
-        worker = await WorkerProcess.start(options)
-        worker.go()
-        await asyncio.sleep(options.settle)
         began = 0.0
 
         async def run(start: Submit) -> float:
@@ -281,12 +213,9 @@ class Adapter(ABC):
             began = time.time()
             return await gathered(start, options.n, options.in_flight)
 
-        try:
+        async with self.idle_worker(options) as worker:
             await self.start_flows(options.dsn, options.shape, run)
             await self.until_finished(options, self.flows_unfinished)
-        except BaseException:
-            worker.kill()
-            raise
         await worker.stop()
         times = await self.flow_times(options.dsn)
         if len(times) != options.alone + options.n:
@@ -329,6 +258,18 @@ class Adapter(ABC):
 
     # Shared steps
 
+    @asynccontextmanager
+    async def idle_worker(self, options: argparse.Namespace) -> AsyncGenerator[WorkerProcess]:
+        """A worker process that runs and has nothing to do yet; killed if the block raises."""
+        worker = await WorkerProcess.start(options)
+        worker.go()
+        await asyncio.sleep(options.settle)
+        try:
+            yield worker
+        except BaseException:
+            worker.kill()
+            raise
+
     async def until_finished(
         self,
         options: argparse.Namespace,
@@ -351,7 +292,7 @@ class Adapter(ABC):
 
 
 async def gathered(submit: Submit, n: int, in_flight: int) -> float:
-    """Submit `n` executions, `in_flight` at a time; answer the seconds to the last answer."""
+    """Submit `n` executions, `in_flight` at a time; returns the seconds until the last answer."""
     numbers = iter(range(n))
 
     async def caller() -> None:
@@ -405,7 +346,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(adapter: Adapter, run: Callable[[Any], Any] = asyncio.run) -> None:
-    """Run the scenario named on the command line with the event loop runner `run`."""
+    """Run the scenario that the command line names, with the event loop runner `run`."""
     parse = parser()
     adapter.add_options(parse)
     options = parse.parse_args()
@@ -415,4 +356,4 @@ def main(adapter: Adapter, run: Callable[[Any], Any] = asyncio.run) -> None:
     except StalledError:
         figures = {"stalled": options.timeout}
     print(json.dumps(figures), flush=True)
-    os._exit(0)  # threads that a system leaves behind must not hold the process
+    os._exit(0)  # threads of the system must not keep the process alive

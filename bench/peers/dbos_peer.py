@@ -13,12 +13,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any, LiteralString
 
 import psycopg
 from common import LENGTH, WIDTH, Adapter, Meter, Submit, arguments, main
 from dbos import DBOS, DBOSClient
 from psycopg import sql
+from psycopg_fetch import fetchval
 
 QUEUE = "bench"
 VERSION = "bench"
@@ -27,7 +27,7 @@ WORKER_POOL = 20
 WORKER_THREADS = 16
 WORKER_CONCURRENCY = 200
 POLLING_INTERVAL = 0.1
-FLOW_CONCURRENCY = 8  # of the threads, half are left to the children that a fan waits for
+FLOW_CONCURRENCY = 8  # the other half of the threads is for the children that a fan waits for
 
 UNFINISHED = """
 SELECT EXISTS (SELECT FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING'))
@@ -166,13 +166,6 @@ async def clone(conn: psycopg.AsyncConnection, n: int) -> None:
             ),
             (n,),
         )
-
-
-async def fetchval(dsn: str, statement: LiteralString, *values: object) -> Any:
-    """One value from a connection of its own."""
-    async with await psycopg.AsyncConnection.connect(dsn) as conn:
-        row = await (await conn.execute(statement, values or None)).fetchone()
-        return row[0] if row else None
 
 
 if __name__ == "__main__":

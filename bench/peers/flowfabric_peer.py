@@ -1,4 +1,4 @@
-"""FlowFabric itself, by its public API, with uvloop; and the scenarios that only it runs."""
+"""FlowFabric by its public API, with uvloop; and the scenarios that no peer runs."""
 
 import argparse
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import psutil
 import uvloop
+from asyncpg_fetch import fetchval
 from common import (
     LENGTH,
     WIDTH,
@@ -25,11 +26,11 @@ from common import (
     Meter,
     StalledError,
     Submit,
-    WorkerProcess,
     arguments,
     main,
     percentile,
 )
+from worker_process import WorkerProcess
 
 from flowfabric import App, Client
 from flowfabric.app.flow import Flow
@@ -98,7 +99,7 @@ SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current
 
 
 class FlowFabricAdapter(Adapter):
-    """Executions stay in `ff.exec_core`; every end writes one completion event."""
+    """Executions stay in `ff.exec_core`; each one that ends writes a completion event."""
 
     def add_options(self, parse: argparse.ArgumentParser) -> None:
         parse.add_argument("--runs", default="", help="file that every crash handler appends to")
@@ -153,7 +154,7 @@ class FlowFabricAdapter(Adapter):
             await client.close()
 
     async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
-        logging.getLogger("flowfabric").addHandler(Complaints(meter))
+        logging.getLogger("flowfabric").addHandler(WarningCounter(meter))
         app = application(meter, options.runs).app
         workers = [
             app.worker(
@@ -186,7 +187,7 @@ class FlowFabricAdapter(Adapter):
         finally:
             await conn.close()
 
-    # Scenarios of our own
+    # Scenarios that only FlowFabric runs
 
     async def run_submit_flow(self, options: argparse.Namespace) -> Figures:
         """S5: one flow of `n` members, a fan, started in one call."""
@@ -235,7 +236,7 @@ class FlowFabricAdapter(Adapter):
     async def _slow_run(
         self, options: argparse.Namespace, before: int, *, kill: bool
     ) -> tuple[float, Counter[str]]:
-        """Seconds from the start of the workers to the last completion, and runs per number."""
+        """Seconds from the start of the workers to the last completion; runs by execution."""
         task = application(Meter(0)).slow
         client = await Client.connect(options.dsn, namespace=NAMESPACE)
         await client.submit_many([task.call(i=i) for i in range(options.n)])
@@ -287,7 +288,7 @@ class FlowFabricAdapter(Adapter):
         }
 
     async def run_fleet(self, options: argparse.Namespace) -> Figures:
-        """S10: as many workers as hold `connections` connections drain `n` together."""
+        """S10: workers with `connections` connections in total drain `n` together."""
         workers = max(FLEET_PROCESSES, options.connections // CONNECTIONS_EACH)
         options.concurrency = options.concurrency or FLEET_CONCURRENCY
         processes = [
@@ -312,8 +313,8 @@ class FlowFabricAdapter(Adapter):
         }
 
 
-class Complaints(logging.Handler):
-    """Counts what a worker warns of; the text goes to standard error."""
+class WarningCounter(logging.Handler):
+    """Counts the warnings of a worker and prints them to standard error."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__(logging.WARNING)
@@ -333,7 +334,7 @@ class Bench(NamedTuple):
 
 
 def application(meter: Meter, runs: str = "") -> Bench:
-    """The application, its handlers bound to one meter and to the file of runs."""
+    """The application; its handlers report to `meter`, slow ones append to the file `runs`."""
     app = App(namespace=NAMESPACE)
     log = os.open(runs, os.O_WRONLY | os.O_APPEND | os.O_CREAT) if runs else -1
 
@@ -376,15 +377,6 @@ def spent(process: psutil.Process) -> float:
     """Seconds of CPU that a process has used."""
     times = process.cpu_times()
     return times.user + times.system
-
-
-async def fetchval(dsn: str, statement: str, *values: object):
-    """One value from a connection of its own."""
-    conn = await asyncpg.connect(dsn)
-    try:
-        return await conn.fetchval(statement, *values)
-    finally:
-        await conn.close()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 import asyncpg
 import uvloop
+from asyncpg_fetch import fetchval
 from common import Adapter, Meter, Submit, encoded, main
 from pgqueuer import PgQueuer
 from pgqueuer.models import Job
@@ -27,7 +28,7 @@ POOL = 4
 
 
 class PgQueuerAdapter(Adapter):
-    """Jobs leave the queue table when they end; `pgqueuer_log` keeps what happened."""
+    """Jobs are deleted from the queue table when they end, and logged in `pgqueuer_log`."""
 
     async def setup(self, dsn: str) -> None:
         conn = await asyncpg.connect(dsn)
@@ -89,15 +90,6 @@ COMPLETED_AT = """
 SELECT extract(epoch FROM created)::float8 FROM pgqueuer_log
  WHERE status = 'successful' ORDER BY created OFFSET $1 - 1 LIMIT 1
 """
-
-
-async def fetchval(dsn: str, statement: str, *values: object):
-    """One value from a connection of its own."""
-    conn = await asyncpg.connect(dsn)
-    try:
-        return await conn.fetchval(statement, *values)
-    finally:
-        await conn.close()
 
 
 if __name__ == "__main__":

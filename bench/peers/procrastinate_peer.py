@@ -7,11 +7,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, LiteralString
 
 import procrastinate
 import psycopg
 from common import Adapter, Meter, Submit, arguments, main
+from psycopg_fetch import fetchval
 
 CONCURRENCY = 10
 BULK = 2_500
@@ -102,13 +102,6 @@ def app(dsn: str, meter: Meter, pool: int) -> procrastinate.App:
         meter.seen(at)
 
     return application
-
-
-async def fetchval(dsn: str, statement: LiteralString, *values: object) -> Any:
-    """One value from a connection of its own."""
-    async with await psycopg.AsyncConnection.connect(dsn) as conn:
-        row = await (await conn.execute(statement, values or None)).fetchone()
-        return row[0] if row else None
 
 
 if __name__ == "__main__":

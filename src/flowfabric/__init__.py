@@ -1,4 +1,4 @@
-"""Durable execution on nothing but Postgres."""
+"""Durable tasks on Postgres: handlers run at least once, outcomes are recorded exactly once."""
 
 from flowfabric.app.app import App
 from flowfabric.app.codec import Codec, JsonCodec, MsgpackCodec

@@ -1,4 +1,4 @@
-"""The client for scripts and blocking frameworks: the async one, driven on a background loop."""
+"""The blocking client, for scripts and sync frameworks: runs the async one in a thread."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class _Loop:
         self._loop.close()
 
 
-class _Twin(Generic[A]):
-    """Something asynchronous, and the loop on which it is driven."""
+class _Blocking(Generic[A]):
+    """Wraps an async object; its coroutines run on `loop`."""
 
-    def __init__(self, loop: _Loop, driven: A) -> None:
-        self._loop, self._driven = loop, driven
+    def __init__(self, loop: _Loop, wrapped: A) -> None:
+        self._loop, self._wrapped = loop, wrapped
 
     def __repr__(self) -> str:
-        return repr(self._driven)
+        return repr(self._wrapped)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.wait(work)
@@ -63,23 +63,23 @@ class _Twin(Generic[A]):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        return self._wait(method(self._driven, *args, **kwargs))
+        return self._wait(method(self._wrapped, *args, **kwargs))
 
 
 def _blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[_Twin[A], P], T]:
-    """The same method of the twin: same parameters, same words; it returns when it is done."""
+) -> Callable[Concatenate[_Blocking[A], P], T]:
+    """The blocking form of an async method, with the same parameters and docstring."""
 
     @functools.wraps(method)
-    def call(self: _Twin[A], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._call(method, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  its own
+    def call(self: _Blocking[A], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(method, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  its own class
 
     return call
 
 
-class Handle(_Twin[AsyncHandle[R]]):
-    """One execution: wait for it, look at it, cancel it, run it again."""
+class Handle(_Blocking[AsyncHandle[R]]):
+    """One execution: wait for its result, describe it, cancel it, replay it."""
 
     def __init__(self, loop: _Loop, handle: AsyncHandle[R]) -> None:
         super().__init__(loop, handle)
@@ -88,8 +88,8 @@ class Handle(_Twin[AsyncHandle[R]]):
         """False when the idempotency key matched an earlier submit."""
 
     def result(self, timeout: float | timedelta | None = None) -> R:
-        """What it returned; blocks until it has ended. Raises as `flowfabric.Handle.result`."""
-        return self._wait(self._driven.result(timeout))
+        """The result, once the execution has ended; raises as `flowfabric.Handle.result`."""
+        return self._wait(self._wrapped.result(timeout))
 
     state = _blocking(AsyncHandle[Any].state)
     describe = _blocking(AsyncHandle[Any].describe)
@@ -101,8 +101,8 @@ class Handle(_Twin[AsyncHandle[R]]):
     set_tag = _blocking(AsyncHandle[Any].set_tag)
 
 
-class FlowHandle(_Twin[AsyncFlowHandle]):
-    """One flow: wait for it, look at it, cancel it."""
+class FlowHandle(_Blocking[AsyncFlowHandle]):
+    """One flow: wait for its results, describe it, cancel it."""
 
     def __init__(self, loop: _Loop, handle: AsyncFlowHandle) -> None:
         super().__init__(loop, handle)
@@ -117,20 +117,20 @@ class FlowHandle(_Twin[AsyncFlowHandle]):
     cancel = _blocking(AsyncFlowHandle.cancel)
 
     def member(self, name: str) -> Handle[Any]:
-        """A handle on the member of that name; raises `NotFound`."""
-        return Handle(self._loop, self._wait(self._driven.member(name)))
+        """A handle on the member of this name; raises `NotFound`."""
+        return Handle(self._loop, self._wait(self._wrapped.member(name)))
 
 
-class Admin(_Twin[AsyncAdmin]):
-    """Operator controls of one client; `actor` is kept with every change."""
+class Admin(_Blocking[AsyncAdmin]):
+    """Operator controls of one client; `actor` is recorded with every change."""
 
     @property
     def actor(self) -> str:
-        return self._driven.actor
+        return self._wrapped.actor
 
     @actor.setter
     def actor(self, actor: str) -> None:
-        self._driven.actor = actor
+        self._wrapped.actor = actor
 
     revoke_lease = _blocking(AsyncAdmin.revoke_lease)
     set_priority = _blocking(AsyncAdmin.set_priority)
@@ -146,8 +146,8 @@ class Admin(_Twin[AsyncAdmin]):
     rotate_secret = _blocking(AsyncAdmin.rotate_secret)
 
 
-class Client(_Twin[AsyncClient]):
-    """Blocking twin of `flowfabric.Client`; may be shared by threads."""
+class Client(_Blocking[AsyncClient]):
+    """The blocking form of `flowfabric.Client`. Threads may share a client."""
 
     def __init__(self, loop: _Loop, client: AsyncClient) -> None:
         super().__init__(loop, client)
@@ -164,8 +164,8 @@ class Client(_Twin[AsyncClient]):
             raise
 
     def close(self) -> None:
-        """Disconnect."""
-        self._wait(self._driven.close())
+        """Close the connections and end the background thread."""
+        self._wait(self._wrapped.close())
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -188,7 +188,7 @@ class Client(_Twin[AsyncClient]):
         lane: str | None = None,
         conn: Any = None,
     ) -> Handle[R]:
-        """Submit one call; with `conn`, a blocking connection, as part of its transaction."""
+        """Submit one call; with `conn`, a blocking connection, in its transaction."""
         options = Options(
             idempotency_key=idempotency_key,
             priority=priority,
@@ -205,14 +205,14 @@ class Client(_Twin[AsyncClient]):
     def submit_many(
         self, calls: Sequence[Call[R]], *, conn: Any = None, **options: Any
     ) -> list[Handle[R]]:
-        """Submit many calls in one statement, all or none."""
+        """Submit many calls in one transaction, all or none."""
         return self._submit(calls, Options(**options), conn)
 
     def start(
         self, flow: Flow, *, idempotency_key: str | None = None, conn: Any = None
     ) -> FlowHandle:
-        """Start a flow; with `conn`, a blocking connection, as part of its transaction."""
-        client = self._driven
+        """Start a flow; with `conn`, a blocking connection, in its transaction."""
+        client = self._wrapped
         if conn is None:
             started = self._wait(client.start(flow, idempotency_key=idempotency_key))
         else:
@@ -222,12 +222,12 @@ class Client(_Twin[AsyncClient]):
         return FlowHandle(self._loop, started)
 
     def flow(self, flow_id: UUID | str) -> FlowHandle:
-        """A handle on a flow started elsewhere."""
-        return FlowHandle(self._loop, self._driven.flow(flow_id))
+        """A handle on a flow that was started before, by any client."""
+        return FlowHandle(self._loop, self._wrapped.flow(flow_id))
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
-        """A handle on an execution submitted elsewhere."""
-        return Handle(self._loop, self._driven.handle(execution_id))
+        """A handle on an execution that was submitted before, by any client."""
+        return Handle(self._loop, self._wrapped.handle(execution_id))
 
     describe = _blocking(AsyncClient.describe)
     cancel = _blocking(AsyncClient.cancel)
@@ -236,11 +236,11 @@ class Client(_Twin[AsyncClient]):
     search = _blocking(AsyncClient.search)
 
     def _submit(self, calls: Sequence[Call[R]], options: Options, conn: Any) -> list[Handle[R]]:
-        client = self._driven
+        client = self._wrapped
         if conn is None:
-            handles = self._wait(client.submit_given(calls, options))
+            handles = self._wait(client.submit_with_options(calls, options))
         else:
-            news = [client.execution_of(call, options) for call in calls]
-            answers = enqueue_blocking(conn, news, partitions=client.engine.partitions)
-            handles = client.handles(calls, news, answers, certain=False)
+            executions = [client.execution_of(call, options) for call in calls]
+            answers = enqueue_blocking(conn, executions, partitions=client.engine.partitions)
+            handles = client.handles(calls, executions, answers, committed=False)
         return [Handle(self._loop, handle) for handle in handles]

@@ -85,7 +85,7 @@ def test_only_members_of_the_same_flow_can_be_waited_for() -> None:
     flow, other = app.flow("one"), app.flow("two")
     foreign = other.add(nothing.call())
 
-    with pytest.raises(ValidationError, match="no member"):
+    with pytest.raises(ValidationError, match="is not a member"):
         flow.add(nothing.call()).after(foreign)
 
 

@@ -5,7 +5,7 @@ import json
 import signal
 from typing import Any
 
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.cursor import cursor_to_hex, encode_cursor
@@ -117,9 +117,9 @@ async def test_operators_are_told_with_what_they_did(ff: Inside, db: Connection)
     first, second = (await ff(*tail)).out.splitlines()
     blocked, paused = told(await ff(*tail, "--json"))
 
-    assert f"blocked              {waiting} by {who()}: [b]look[/b]" in first
-    assert f"lane_state_changed    by {who()}" in second
-    assert (blocked["event_type"], blocked["actor"]) == ("blocked", who())
+    assert f"blocked              {waiting} by {user_at_host()}: [b]look[/b]" in first
+    assert f"lane_state_changed    by {user_at_host()}" in second
+    assert (blocked["event_type"], blocked["actor"]) == ("blocked", user_at_host())
     assert (paused["execution_id"], paused["details"]["new_state"]) == (None, "paused")
 
 

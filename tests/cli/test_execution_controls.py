@@ -2,7 +2,7 @@
 
 import re
 
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.ids import ExecutionId
@@ -58,7 +58,11 @@ async def test_cancel_ends_an_execution_and_keeps_who_did_it_and_why(
         "repeated": True,
     }
     [action] = await actions(db, cancelled)
-    assert (action.event_type, action.actor, action.reason) == ("cancelled", who(), "not wanted")
+    assert (action.event_type, action.actor, action.reason) == (
+        "cancelled",
+        user_at_host(),
+        "not wanted",
+    )
 
 
 async def test_what_ended_otherwise_cannot_be_cancelled(ff: Inside, db: Connection) -> None:
@@ -85,7 +89,7 @@ async def test_replay_runs_an_execution_again(ff: Inside, db: Connection) -> Non
     [action] = await actions(db, failed)
     assert (action.event_type, action.actor, action.reason) == (
         "replayed",
-        who(),
+        user_at_host(),
         "the bank is back",
     )
 
@@ -124,7 +128,9 @@ async def test_priority_changes_the_place_and_keeps_what_it_was(ff: Inside, db: 
     assert told.json == {"execution_id": str(later), "priority": 9000}
     assert (await given.row(db, sooner))["priority"] == 2
     details = {"old_priority": 0, "new_priority": 2}
-    assert await actions(db, sooner) == [Action("priority_changed", who(), "urgent", details)]
+    assert await actions(db, sooner) == [
+        Action("priority_changed", user_at_host(), "urgent", details)
+    ]
 
 
 async def test_a_priority_is_a_whole_number(ff_alone: Inside) -> None:
@@ -155,7 +161,11 @@ async def test_revoke_takes_an_execution_away_from_its_holder(ff: Inside, db: Co
     [again] = await claim(db, given.OTHER, ttl=30)
     assert again.lease.execution_id == lease.execution_id
     [action] = await actions(db, lease.execution_id)
-    assert (action.event_type, action.actor, action.reason) == ("lease_revoked", who(), "it hangs")
+    assert (action.event_type, action.actor, action.reason) == (
+        "lease_revoked",
+        user_at_host(),
+        "it hangs",
+    )
 
 
 async def test_revoke_takes_only_the_lease_that_is_meant(ff: Inside, db: Connection) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.submission import NewFlow
@@ -372,7 +372,7 @@ async def test_a_policy_says_who_ends(
         "cancellation_policy": policy,
         "member_count": ended,
     }
-    assert await actions(db) == [Action("flow_cancel_requested", who(), "no [1]", details)]
+    assert await actions(db) == [Action("flow_cancel_requested", user_at_host(), "no [1]", details)]
     await flow.carry_all()
 
 

@@ -1,6 +1,6 @@
 """`ff keys`: which key signs; a secret goes in and never comes out."""
 
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock
 from tests.cli.conftest import Answer, Inside, one_line
@@ -90,7 +90,7 @@ async def test_a_rotation_retires_the_key_before_and_keeps_who_did_it(
     ]
     assert later.json == {"current_kid": "k2", "verifying": []}
     [action] = await actions(db)
-    assert (action.event_type, action.actor) == ("key_rotated", who())
+    assert (action.event_type, action.actor) == ("key_rotated", user_at_host())
     assert action.details == {"old_kid": "k1", "new_kid": "k2", "grace_ms": 3_600_000}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from tests import given
@@ -29,7 +29,7 @@ async def test_a_lane_is_shown_with_its_state_and_what_is_open_on_it(
     heading, line = (await ff("lanes")).out.splitlines()
 
     assert heading.split("  ")[0] == "lane"
-    assert line.split()[:5] == ["default", "paused", "by", f"{who()}:", "deploy"]
+    assert line.split()[:5] == ["default", "paused", "by", f"{user_at_host()}:", "deploy"]
     assert line.split()[5:10] == ["[1]", "1", "1", "1", "0"]
     assert line.rstrip().endswith("1d (default)")
 
@@ -45,7 +45,7 @@ async def test_the_same_for_programs(ff: Inside, db: Connection) -> None:
         "paused",
         "deploy",
     )
-    assert lane["state_changed_by"] == who()
+    assert lane["state_changed_by"] == user_at_host()
     assert (lane["waiting"], lane["retention"]) == (1, None)
 
 
@@ -67,7 +67,7 @@ async def test_nothing_starts_on_a_lane_that_is_not_active(
     assert (len(while_), len(after)) == (0, 1)
     details = {"lane_id": "default", "old_state": "active", "new_state": state}
     first, second = await actions(db)
-    assert first == Action("lane_state_changed", who(), "deploy", details)
+    assert first == Action("lane_state_changed", user_at_host(), "deploy", details)
     assert second.details["new_state"] == "active"
 
 
@@ -136,7 +136,7 @@ async def test_who_changed_for_how_long_is_kept(ff: Inside, db: Connection) -> N
     await ff("lanes", "keep", "default", "ever")
 
     [action] = await actions(db)
-    assert (action.event_type, action.actor) == ("lane_retention_changed", who())
+    assert (action.event_type, action.actor) == ("lane_retention_changed", user_at_host())
     assert action.details == {
         "lane_id": "default",
         "old_retention_ms": None,

@@ -1,6 +1,6 @@
 """`ff retention trim`: forget what ended long ago, now; asks first."""
 
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock
 from tests import given
@@ -53,7 +53,7 @@ async def test_who_forgot_what_is_kept(ff: Inside, db: Connection) -> None:
     await ff(*TRIM, "--older-than", "0", "--yes")
 
     [action] = await actions(db)
-    assert (action.event_type, action.actor) == ("retention_trimmed", who())
+    assert (action.event_type, action.actor) == ("retention_trimmed", user_at_host())
     assert action.details == {"lane_id": "default", "retention_ms": 0, "deleted": 1}
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.workers.expire_workers import expire_workers
@@ -136,7 +136,7 @@ async def test_a_worker_that_is_known_to_be_gone_is_taken_off_the_list(
     assert told.json == {"worker_instance_id": "w-2", "marked": True}
     assert (await ff("workers", "--json")).json["workers"] == []
     assert ("w-1", "marked_dead", "its machine burnt") in await story(ff)
-    assert ("w-2", "marked_dead", f"marked dead by {who()}") in await story(ff)
+    assert ("w-2", "marked_dead", f"marked dead by {user_at_host()}") in await story(ff)
 
 
 async def test_a_worker_that_nobody_knows_is_one_line(ff: Inside, ff_engine: Engine) -> None:

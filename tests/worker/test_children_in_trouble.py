@@ -311,7 +311,7 @@ async def test_a_handler_that_swallows_everything_still_waits(
     async with app.worker(dsn=ff_dsn, concurrency=1):
         assert await handle.result(timeout=20) == [0, 1, 4]
 
-    assert swallowed == ["Parked"]
+    assert swallowed == ["AttemptSuspended"]
     assert len(await handle.attempts()) == 1
     assert await states(db) == {"parent completed": 1, "square completed": 3}
 
@@ -469,4 +469,4 @@ async def test_a_child_that_failed_when_it_was_decided_has_failed_whatever_becam
         site.gate.set()
         assert await handle.result(timeout=20) == -1
 
-    assert set(reasons) == {"no power", "it was replayed since"}
+    assert set(reasons) == {"no power", "the child was replayed since it failed"}

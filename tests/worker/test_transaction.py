@@ -14,7 +14,7 @@ from flowfabric.errors import ConfigError
 from flowfabric.states import PublicState
 from flowfabric.worker.renewer import Renewer
 from flowfabric.worker.running_attempt import RunningAttempt
-from flowfabric.worker.transaction import OwnTransaction
+from flowfabric.worker.transaction import HandlerTransaction
 from tests import given
 from tests.worker.facts import eventually
 from tests.worker.proxy import Proxy
@@ -237,18 +237,18 @@ async def test_a_renewal_that_finds_the_end_which_was_just_committed_is_no_loss(
     client: Client, ff_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, found = App(), []
-    complete, lose = OwnTransaction.complete, Renewer._lose
+    complete, mark_lost = HandlerTransaction.complete, Renewer._mark_lost
 
-    def noted(renewer: Renewer, held: RunningAttempt, why: Exception) -> None:
+    def noted(renewer: Renewer, attempt: RunningAttempt, why: Exception) -> None:
         found.append(why)
-        lose(renewer, held, why)
+        mark_lost(renewer, attempt, why)
 
-    async def slowly(own: OwnTransaction, completion: Completion) -> None:
+    async def slowly(own: HandlerTransaction, completion: Completion) -> None:
         await complete(own, completion)
         await eventually(lambda: found)
 
-    monkeypatch.setattr(Renewer, "_lose", noted)
-    monkeypatch.setattr(OwnTransaction, "complete", slowly)
+    monkeypatch.setattr(Renewer, "_mark_lost", noted)
+    monkeypatch.setattr(HandlerTransaction, "complete", slowly)
 
     @app.task("job")
     async def job(ctx: Ctx, number: int) -> int:

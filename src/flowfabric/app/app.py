@@ -1,4 +1,4 @@
-"""The application: its tasks, what they share, and the workers that run them."""
+"""The application: its tasks, their shared state, and the workers that run them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Middleware)
 
 
 class _Registrar(Protocol):
-    """What `@app.task(...)` gives: makes a task of an async or a plain function."""
+    """What `@app.task(...)` returns: registers an async or a plain function as a task."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Ctx, P], Awaitable[R]]) -> Task[P, R]: ...
@@ -39,7 +39,7 @@ class App:
     def __init__(self, namespace: str = "default", *, codec: Codec = JSON) -> None:
         self.namespace = check_text(namespace, field="namespace")
         self.state = SimpleNamespace()
-        """Anything that handlers share; read as `ctx.state`."""
+        """Values that handlers share; they read them as `ctx.state`."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self._codec = codec
         self._middleware: list[Middleware] = []
@@ -62,28 +62,25 @@ class App:
     ) -> _Registrar:
         """Register a function as the task `kind`.
 
-        A plain function runs in a thread, or with `executor="process"` in a process of its own that
-        neither blocks nor is blocked, and that a lost lease or a timeout kills. `retry` allows
-        further attempts (none by default), `timeout` limits one attempt, `deadline` the whole
-        execution, `requires` names capabilities that a worker must offer.
-        Raises `ConfigError` for a kind that is taken or a function that cannot be a task.
+        A plain function runs in a thread, or with `executor="process"` in a child process, which
+        is killed when the lease is lost or the attempt times out. `retry` allows further attempts
+        (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
+        names capabilities that a worker must offer.
+        Raises `ConfigError` for a kind that is registered already, a setting that is not valid, or
+        a function that cannot be a task.
         """
         try:
             check_text(kind, field="kind")
             check_lane(lane, field="lane")
             check_capabilities(requires, side="required")
+            policy = task_policy(retry, timeout, deadline, max_reclaims)
         except ValidationError as error:
             raise ConfigError("task", kind or "kind", error.detail) from None
         if kind in self.tasks:
             raise ConfigError("task", kind, "is registered already")
 
-        try:
-            policy = task_policy(retry, timeout, deadline, max_reclaims)
-        except ValidationError as error:
-            raise ConfigError("task", kind, error.detail) from None
-
         def register(function: Callable[..., Any]) -> Any:
-            made: Task[..., Any] = Task(
+            task: Task[..., Any] = Task(
                 function,
                 kind=kind,
                 lane=lane,
@@ -97,8 +94,8 @@ class App:
                 no_retry_on=tuple(no_retry_on),
                 in_process=executor == "process",
             )
-            self.tasks[kind] = made
-            return made
+            self.tasks[kind] = task
+            return task
 
         return register
 
@@ -107,7 +104,7 @@ class App:
         return Flow(kind, tags=tags)
 
     def middleware(self, function: M) -> M:
-        """Wrap every task: `async def m(ctx, call_next): ... return await call_next()`."""
+        """Wrap every task of the app: `async def m(ctx, call_next): return await call_next()`."""
         self._middleware.append(function)
         return function
 
@@ -132,11 +129,11 @@ class App:
     ) -> Worker:
         """A worker for this app's tasks, on the lanes they name unless `lanes` says otherwise.
 
-        The database is `dsn`, else `FF_DATABASE_URL`. Raises `ConfigError` for what cannot be.
+        The database is `dsn`, else `FF_DATABASE_URL`. Raises `ConfigError` for a setting that is
+        not valid.
         """
-        served = tuple(lanes) if lanes is not None else self.lanes
         settings = WorkerSettings(
-            lanes=served,
+            lanes=self.lanes if lanes is None else tuple(lanes),
             namespace=self.namespace,
             worker_id=worker_id or f"{self.namespace}-worker",
             worker_instance_id=worker_instance_id,
@@ -163,7 +160,7 @@ class App:
 
     @property
     def lanes(self) -> tuple[str, ...]:
-        """Every lane that a task of this app goes to."""
+        """The lanes of this app's tasks."""
         return tuple(sorted({task.lane for task in self.tasks.values()})) or ("default",)
 
 

@@ -1,4 +1,4 @@
-"""Values to bytes and back. Nothing is ever unpickled."""
+"""How values become bytes and back. Pickle is never used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Codec(Protocol):
-    """Encodes values of a task; `name` is stored beside the payload."""
+    """Encodes arguments and results of a task; `name` is stored with the payload."""
 
     @property
     def name(self) -> str: ...
@@ -66,4 +66,4 @@ def _decode_foreign(wanted: type, value: object) -> object:
 JSON: Final = JsonCodec()
 MSGPACK: Final = MsgpackCodec()
 RAW: Final = "bytes"
-"""The encoding of a payload that is passed through untouched."""
+"""The encoding of a payload that is passed as it is."""

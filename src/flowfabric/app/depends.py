@@ -1,4 +1,4 @@
-"""Dependencies of a handler: made for it by a factory, and put away afterwards."""
+"""Dependencies of a handler: a factory makes them, and cleans up afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Scope = Literal["task", "process"]
 
 
 class Dependency:
-    """The mark that `Depends` leaves as a parameter's default."""
+    """The default value that marks a parameter as a dependency."""
 
     def __init__(self, factory: Callable[..., Any], scope: Scope) -> None:
         self.factory, self.scope = factory, scope
@@ -27,41 +27,41 @@ def Depends(  # noqa: N802  reads as a declaration in a signature
     *,
     scope: Scope = "task",
 ) -> T:
-    """The default of a handler's parameter: what `factory` makes.
+    """The default of a handler's parameter: the handler is given what `factory` makes.
 
     The factory may be plain or async, and may yield once to clean up after the task. It may
-    take the context (a parameter of type `Ctx`) and dependencies of its own. With
-    `scope="process"` it is made once per worker process.
+    have a parameter of type `Ctx`, and dependencies of its own. With `scope="process"` the factory
+    is called once per worker process.
     """
     return cast("T", Dependency(factory, scope))
 
 
 class Plan:
-    """How the dependencies of one function are made; every parameter is checked beforehand."""
+    """How the dependencies of one function are resolved; parameters are checked when created."""
 
     def __init__(self, function: Callable[..., Any], *, owner: str) -> None:
-        self._needs: list[tuple[str, Dependency, Plan]] = []
+        self._dependencies: list[tuple[str, Dependency, Plan]] = []
         self._context: list[str] = []
         for name, parameter in inspect.signature(function).parameters.items():
             if isinstance(parameter.default, Dependency):
                 dependency = parameter.default
                 plan = Plan(dependency.factory, owner=f"{owner}: {name}")
                 plan.refuse_unknown(dependency.factory)
-                self._needs.append((name, dependency, plan))
+                self._dependencies.append((name, dependency, plan))
             elif takes_context(function, name):
                 self._context.append(name)
         self._owner = owner
 
     @property
     def empty(self) -> bool:
-        return not self._needs
+        return not self._dependencies
 
     @property
     def names(self) -> set[str]:
-        return {name for name, _, _ in self._needs}
+        return {name for name, _, _ in self._dependencies}
 
     def refuse_unknown(self, factory: Callable[..., Any]) -> None:
-        """A factory's parameter that nothing fills is a mistake of the program, found at start."""
+        """Raise `ConfigError` for a parameter of the factory that nothing provides."""
         known = self.names | set(self._context)
         for name, parameter in inspect.signature(factory).parameters.items():
             optional = parameter.default is not inspect.Parameter.empty
@@ -76,31 +76,40 @@ class Plan:
             ):
                 raise ConfigError("dependency", self._owner, f"nothing provides parameter {name!r}")
 
-    async def fill(
+    async def resolve(
         self,
         ctx: Ctx,
         stack: contextlib.AsyncExitStack,
         process_scope: ProcessScope,
         *,
-        keeping: bool = False,
+        process_scoped: bool = False,
     ) -> dict[str, Any]:
-        """Make everything; what lives as long as the process is made once, and kept."""
-        filled: dict[str, Any] = dict.fromkeys(self._context, ctx)
-        for name, dependency, plan in self._needs:
-            if dependency.scope == "task" and not keeping:
-                arguments = await plan.fill(ctx, stack, process_scope)
-                filled[name] = await _make(dependency.factory, arguments, stack)
-            elif keeping:
-                filled[name] = await plan.keep(dependency.factory, ctx, process_scope)
+        """The arguments of the function: the context and its dependencies, by parameter.
+
+        With `process_scoped` the function is a factory of that scope, and so are its dependencies.
+        The caller then holds the lock of the scope.
+        """
+        arguments: dict[str, Any] = dict.fromkeys(self._context, ctx)
+        for name, dependency, plan in self._dependencies:
+            factory = dependency.factory
+            if dependency.scope == "task" and not process_scoped:
+                given = await plan.resolve(ctx, stack, process_scope)
+                arguments[name] = await _make(factory, given, stack)
+            elif process_scoped:
+                arguments[name] = await plan.make_once(factory, ctx, process_scope)
             else:
                 async with process_scope.lock:
-                    filled[name] = await plan.keep(dependency.factory, ctx, process_scope)
-        return filled
+                    arguments[name] = await plan.make_once(factory, ctx, process_scope)
+        return arguments
 
-    async def keep(self, factory: Callable[..., Any], ctx: Ctx, process_scope: ProcessScope) -> Any:
-        """What this factory made for the process; made now if it was not. One at a time."""
+    async def make_once(
+        self, factory: Callable[..., Any], ctx: Ctx, process_scope: ProcessScope
+    ) -> Any:
+        """What `factory` makes for the process; the caller holds the lock of the scope."""
         if factory not in process_scope.made:
-            arguments = await self.fill(ctx, process_scope.stack, process_scope, keeping=True)
+            arguments = await self.resolve(
+                ctx, process_scope.stack, process_scope, process_scoped=True
+            )
             process_scope.made[factory] = await _make(factory, arguments, process_scope.stack)
         return process_scope.made[factory]
 

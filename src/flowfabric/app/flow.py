@@ -1,4 +1,4 @@
-"""A graph of calls, drawn before it runs: members, what each waits for, and how to start it."""
+"""A graph of calls, built before it runs: its members and what each of them waits for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Member(Generic[R]):
     def __init__(self, flow: Flow, call: Call[R], name: str, lane: str | None) -> None:
         self._flow, self.call, self.name, self.lane = flow, call, name, lane
         self.upstreams: dict[str, bool] = {}
-        """The names of those it waits for, and whether it is fed their result."""
+        """The members it waits for, by name, and whether their result is passed to it."""
         self.policy: JoinPolicy = AllOf()
 
     def __repr__(self) -> str:
@@ -33,16 +33,18 @@ class Member(Generic[R]):
     def after(
         self, *members: Member[Any], policy: JoinPolicy | None = None, feed: bool = False
     ) -> Member[R]:
-        """Wait for these: for all, or as `policy` says (`AnyOf()`, `Quorum(2)`).
+        """Wait for these members: for all, or as `policy` says (`AnyOf()`, `Quorum(2)`).
 
         With `feed` the result of the upstream becomes this member's whole input. Raises
-        `ValidationError` for a member of another flow, or one that is waited for already.
+        `ValidationError` for a member of another flow, and for one it already waits for.
         """
         for member in members:
             if self._flow.members.get(member.name) is not member:
-                raise invalid_input("after", member.name, f"is no member of {self._flow.kind!r}")
+                raise invalid_input("after", member.name, f"is not a member of {self._flow.kind!r}")
             if member.name in self.upstreams:
-                raise invalid_input("after", member.name, f"is before {self.name!r} already")
+                raise invalid_input(
+                    "after", member.name, f"is an upstream of {self.name!r} already"
+                )
             self.upstreams[member.name] = feed
         if policy is not None:
             self.policy = policy
@@ -50,17 +52,17 @@ class Member(Generic[R]):
 
 
 class Flow:
-    """A graph of calls. Start it with `client.start(flow)`; one flow starts once."""
+    """A graph of calls. `client.start(flow)` starts it, once."""
 
     def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None) -> None:
         self.kind = check_text(kind, field="kind")
         self.tags = dict(tags or {})
         self.members: dict[str, Member[Any]] = {}
         self.flow_id = uuid4()
-        self._named: Counter[str] = Counter()
+        self._suffixes: Counter[str] = Counter()
 
     def add(self, call: Call[R], *, name: str | None = None, lane: str | None = None) -> Member[R]:
-        """One more member, which waits for nothing yet; it is called after its task, or `name`."""
+        """Add a member that waits for nothing yet; its name is `name`, else that of its task."""
         if name is not None and name in self.members:
             raise invalid_input("name", name, "is the name of another member")
         member = Member(self, call, name or self._free_name(call.task.kind), lane)
@@ -74,11 +76,11 @@ class Flow:
     def build(
         self, *, namespace: str, creator: str, partitions: int, key: str | None = None
     ) -> NewFlow:
-        """The flow as the engine takes it; the same key in a namespace is the same flow."""
+        """The flow as the engine creates it; in a namespace the same key gives the same flow id."""
         flow_id = self.flow_id if key is None else keyed_flow_id(namespace, key)
-        home = uuid_partition(flow_id, partitions)
+        partition = uuid_partition(flow_id, partitions)
         ids = {
-            name: ExecutionId(home, member_uuid(flow_id, number))
+            name: ExecutionId(partition, member_uuid(flow_id, number))
             for number, name in enumerate(self.members)
         }
         return NewFlow(
@@ -102,20 +104,20 @@ class Flow:
     def _free_name(self, kind: str) -> str:
         name = kind
         while name in self.members:
-            self._named[kind] += 1
-            name = f"{kind}-{self._named[kind] + 1}"
+            self._suffixes[kind] += 1
+            name = f"{kind}-{self._suffixes[kind] + 1}"
         return name
 
 
 def keyed_flow_id(namespace: str, key: str) -> UUID:
-    """The flow that an idempotency key names."""
+    """The id of the flow with this idempotency key."""
     check_text(key, field="idempotency_key", at_most=1024)
     digest = hashlib.sha256(f"flow\x1f{namespace}\x1f{key}".encode()).digest()
     return UUID(bytes=digest[:16], version=5)
 
 
 def member_uuid(flow_id: UUID, number: int) -> UUID:
-    """The n-th member of a flow; starting a flow again finds the same ones."""
+    """The id of the n-th member of a flow; the same when the flow is started again."""
     digest = hashlib.sha256(flow_id.bytes + number.to_bytes(4, "big")).digest()
     return UUID(bytes=digest[:16], version=5)
 

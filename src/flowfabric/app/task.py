@@ -1,4 +1,4 @@
-"""A task: a function that executions of one kind run, with everything decided about them."""
+"""A task: the function that runs executions of one kind, and their settings."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from flowfabric.worker.run_task import Middleware, run_task
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_KNOWN: Final[Mapping[str, Codec]] = {JSON.name: JSON, MSGPACK.name: MSGPACK}
+_BUILT_IN: Final[Mapping[str, Codec]] = {JSON.name: JSON, MSGPACK.name: MSGPACK}
 
 
 class Call(Generic[R]):
-    """A task with its arguments: something to submit."""
+    """A task with its arguments, ready to submit."""
 
     __slots__ = ("payload", "task")
 
@@ -58,7 +58,7 @@ class Call(Generic[R]):
 
 
 class Task(Generic[P, R]):
-    """A registered function. `task.call(...)` is what clients submit."""
+    """A registered function; clients submit `task.call(...)`."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class Task(Generic[P, R]):
         self._raw_result = _is_raw(self._returns)
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         for name, parameter in self._parameters.items():
-            _must_decode(kind, f"parameter {name!r}", codec, parameter.annotation)
-        _must_decode(kind, "its result", codec, self._returns)
-        self._read_result = self._decoder_of_result()
+            _check_decodable(kind, f"parameter {name!r}", codec, parameter.annotation)
+        _check_decodable(kind, "its result", codec, self._returns)
+        self._read_result = self._result_decoder()
         self.__name__ = getattr(function, "__name__", kind)
         self.__doc__ = function.__doc__
 
@@ -106,7 +106,7 @@ class Task(Generic[P, R]):
         return RAW if self._single is bytes else self._codec.name
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """This task with these arguments; raises `ValidationError` when they do not fit it."""
+        """This task with these arguments; raises `ValidationError` when they do not match."""
         given = self._bound(args, kwargs)
         if self._single is None:
             return Call(self, self._encode(given))
@@ -114,24 +114,24 @@ class Task(Generic[P, R]):
         value = given.get(name, parameter.default)
         if not is_typeddict(self._single) and not isinstance(value, self._single):
             wanted = self._single.__name__
-            raise self._misfit(f"argument {name!r} must be {wanted}, not {type(value).__name__}")
+            raise self._invalid(f"argument {name!r} must be {wanted}, not {type(value).__name__}")
         return Call(self, value if self._single is bytes else self._encode(value))
 
     def many(self, items: Iterable[Any]) -> list[Call[R]]:
-        """One call for each item, given as the only argument."""
+        """One call for each item, with the item as the only argument."""
         call = cast("Callable[[Any], Call[R]]", self.call)
         return [call(item) for item in items]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the plain function, as if it were not a task."""
+        """Call the function directly, in this process."""
         return self.function(*args, **kwargs)
 
     def read_result(self, result: bytes | None, _encoding: str | None = None) -> R:
-        """A stored result as the value that the function returned."""
+        """Decode a stored result into the value that the function returned."""
         return self._read_result(result)
 
     def handler(self, environment: Environment) -> Handler:
-        """The way a worker runs this task."""
+        """How a worker runs this task."""
         return Handler(
             kind=self.kind,
             run=partial(run_task, self, environment),
@@ -139,36 +139,36 @@ class Task(Generic[P, R]):
             no_retry_on=self._no_retry_on,
         )
 
-    # At submit.
+    # When a call is made.
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if len(args) > len(self._parameters):
-            raise self._misfit(f"takes {len(self._parameters)} arguments, {len(args)} were given")
+            raise self._invalid(f"takes {len(self._parameters)} arguments, {len(args)} were given")
         given = dict(zip(self._parameters, args, strict=False))
         for name, value in kwargs.items():
             if name not in self._parameters:
-                raise self._misfit(f"has no argument {name!r}")
+                raise self._invalid(f"has no argument {name!r}")
             if name in given:
-                raise self._misfit(f"argument {name!r} was given twice")
+                raise self._invalid(f"argument {name!r} was given twice")
             given[name] = value
         for name, parameter in self._parameters.items():
             if name not in given and parameter.required:
-                raise self._misfit(f"argument {name!r} is missing")
+                raise self._invalid(f"argument {name!r} is missing")
         return given
 
-    def _misfit(self, why: str) -> ValidationError:
+    def _invalid(self, why: str) -> ValidationError:
         return ValidationError("invalid_input", f"task {self.kind!r} {why}")
 
     def _encode(self, value: object) -> bytes:
         try:
             return self._codec.encode(value)
         except (NotImplementedError, TypeError, ValueError) as error:
-            raise self._misfit(f"cannot encode its arguments: {error}") from None
+            raise self._invalid(f"cannot encode its arguments: {error}") from None
 
     # In the worker.
 
     def decode(self, payload: bytes, encoding: str | None) -> dict[str, Any]:
-        """The arguments that a payload holds; raises `Fail` where it does not decode."""
+        """The arguments in a payload, by name; raises `Fail` when it does not decode."""
         if self._single is bytes:
             return {next(iter(self._parameters)): payload}
         decoder = self._decoders.get(encoding or "")
@@ -192,12 +192,12 @@ class Task(Generic[P, R]):
     def _codec_of(self, encoding: str | None) -> Codec:
         if encoding in (None, RAW, self._codec.name):
             return self._codec
-        if encoding not in _KNOWN:
+        if encoding not in _BUILT_IN:
             raise ValueError(f"encoding {encoding!r} is unknown")
-        return _KNOWN[encoding]
+        return _BUILT_IN[encoding]
 
     def encode_result(self, result: object, encoding: str | None) -> bytes | None:
-        """The result in the encoding of the payload, which its submitter reads."""
+        """The result in the encoding of its payload; raises `Fail` when it cannot be encoded."""
         if result is None:
             return None
         if isinstance(result, bytes) and self._raw_result:
@@ -218,7 +218,7 @@ class Task(Generic[P, R]):
                 retryable=False,
             ) from None
 
-    def _decoder_of_result(self) -> Callable[[bytes | None], Any]:
+    def _result_decoder(self) -> Callable[[bytes | None], Any]:
         if self._raw_result:
             return lambda result: result
         decode = self._codec.decoder(Any if self._returns is None else self._returns)
@@ -237,7 +237,7 @@ def task_policy(
     deadline: float | timedelta | None,
     max_reclaims: int | None,
 ) -> ExecutionPolicy | None:
-    """The policy that a task's settings make; raises `ValidationError` where they cannot be."""
+    """The policy of a task with these settings; raises `ValidationError` if one is not valid."""
     if retry is None and timeout is None and deadline is None and max_reclaims is None:
         return None
     limits = None
@@ -256,7 +256,7 @@ def task_policy(
 
 
 def _limit(setting: str, given: float | timedelta | None) -> float | None:
-    """A time limit in seconds; raises `ValidationError` with the name of the task's setting."""
+    """A time limit in seconds; raises `ValidationError` that names the task's setting."""
     if given is None:
         return None
     limit = milliseconds(given, field=setting) / 1000
@@ -268,7 +268,7 @@ def _limit(setting: str, given: float | timedelta | None) -> float | None:
 def _payload_parameters(
     function: Callable[..., Any], kind: str
 ) -> tuple[dict[str, _Parameter], Any]:
-    """The parameters that come from the payload, and the type that is returned."""
+    """The parameters that come from the payload, and the type of the result."""
     signature = inspect.signature(function)
     try:
         hints = get_type_hints(function)
@@ -294,7 +294,7 @@ def _payload_parameters(
 
 
 def _single_model(parameters: dict[str, _Parameter]) -> Any:
-    """The type of the only parameter, if the whole payload is one such object."""
+    """The type of the only parameter, if the whole payload is one object of that type."""
     if len(parameters) != 1:
         return None
     [parameter] = parameters.values()
@@ -315,19 +315,23 @@ def _is_model(wanted: Any) -> bool:
 
 
 def _shape(kind: str, parameters: dict[str, _Parameter]) -> type[msgspec.Struct]:
-    """A struct of the named arguments, so that one decoding checks them all."""
+    """A struct with a field for each argument, so that one decoding checks them all."""
     fields = [
         (name, parameter.annotation)
         if parameter.required
-        else (name, parameter.annotation, msgspec.field(default_factory=partial(_same, parameter)))
+        else (
+            name,
+            parameter.annotation,
+            msgspec.field(default_factory=partial(_default_of, parameter)),
+        )
         for name, parameter in parameters.items()
     ]
     name = "".join(letter if letter.isalnum() else "_" for letter in kind)
     return msgspec.defstruct(f"payload_{name}", fields, kw_only=True)
 
 
-def _must_decode(kind: str, what: str, codec: Codec, wanted: Any) -> None:
-    """A type that cannot be read back is a mistake of the program, found at start."""
+def _check_decodable(kind: str, what: str, codec: Codec, wanted: Any) -> None:
+    """Raise `ConfigError` for a type that the codec cannot decode."""
     try:
         codec.decoder(wanted)
     except Exception as error:
@@ -335,7 +339,7 @@ def _must_decode(kind: str, what: str, codec: Codec, wanted: Any) -> None:
 
 
 def _is_raw(returns: Any) -> bool:
-    """Are results bytes, passed through untouched?"""
+    """Are results bytes, which are stored as they are?"""
     return returns is bytes or set(get_args(returns)) == {bytes, NoneType}
 
 
@@ -343,5 +347,5 @@ def _is_main(function: Callable[..., Any]) -> bool:
     return function.__module__ == "__main__"
 
 
-def _same(parameter: _Parameter) -> Any:
+def _default_of(parameter: _Parameter) -> Any:
     return parameter.default

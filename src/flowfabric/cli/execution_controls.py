@@ -21,7 +21,7 @@ from flowfabric.cli.executions import (
 )
 from flowfabric.cli.output import AsJson, DatabaseUrl, Id, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.operators.revoke_lease import LeaseRevoked
 from flowfabric.errors import FlowFabricError, invalid_input
@@ -56,7 +56,7 @@ def cancel(
     search = searched(state, lane, kind, namespace, tag, within)
     _each(
         database_url,
-        lambda engine, some: engine.cancel_executions(some, reason=reason, actor=who()),
+        lambda engine, some: engine.cancel_executions(some, reason=reason, actor=user_at_host()),
         ("cancel", "cancelled"),
         Chosen(ids=execution_id, search=search, ended=False, at_most=at_most, yes=yes),
         as_json=as_json,
@@ -88,7 +88,7 @@ def replay(
     search = searched(state, lane, kind, namespace, tag, within)
     _each(
         database_url,
-        lambda engine, some: engine.replay_executions(some, actor=who(), reason=reason),
+        lambda engine, some: engine.replay_executions(some, actor=user_at_host(), reason=reason),
         ("replay", "replayed"),
         Chosen(ids=execution_id, search=search, ended=True, at_most=at_most, yes=yes),
         as_json=as_json,
@@ -110,7 +110,9 @@ def priority(
     wanted = ExecutionId.parse(execution_id)
     answer = ask(
         database_url,
-        lambda engine: engine.change_priority(wanted, new_priority, actor=who(), reason=reason),
+        lambda engine: engine.change_priority(
+            wanted, new_priority, actor=user_at_host(), reason=reason
+        ),
     )
     _say(answer, f"priority {answer.priority}: {wanted}", as_json)
 
@@ -129,7 +131,11 @@ def revoke(
     answer = ask(
         database_url,
         lambda engine: engine.revoke_lease(
-            wanted, reason=reason, actor=who(), worker_instance_id=worker, expected_lease_id=lease
+            wanted,
+            reason=reason,
+            actor=user_at_host(),
+            worker_instance_id=worker,
+            expected_lease_id=lease,
         ),
     )
     said = (
@@ -152,7 +158,7 @@ def block(
     answer = ask(
         database_url,
         lambda engine: engine.block_execution_for_admission(
-            wanted, BlockingReason.PAUSED_BY_OPERATOR, detail=reason, actor=who()
+            wanted, BlockingReason.PAUSED_BY_OPERATOR, detail=reason, actor=user_at_host()
         ),
     )
     _say(answer, f"blocked {wanted}", as_json)
@@ -162,7 +168,9 @@ def block(
 def unblock(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Let an execution go that was held back."""
     wanted = ExecutionId.parse(execution_id)
-    answer = ask(database_url, lambda engine: engine.unblock_execution(wanted, actor=who()))
+    answer = ask(
+        database_url, lambda engine: engine.unblock_execution(wanted, actor=user_at_host())
+    )
     claimable = answer.eligibility_state is EligibilityState.ELIGIBLE_NOW
     also = "" if claimable else ", which waits for others of its flow"
     _say(answer, f"unblocked {wanted}{also}", as_json)

@@ -27,8 +27,8 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.cli.pictures import Picture, dot, mermaid
-from flowfabric.client.every_member import every_member
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
+from flowfabric.client.list_all_members import list_all_members
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
@@ -162,14 +162,14 @@ async def _cancel(
         f"{left} have not ended?",
         yes=yes,
     )
-    return await engine.cancel_flow(flow_id, reason=reason, policy=policy, requester=who())
+    return await engine.cancel_flow(flow_id, reason=reason, policy=policy, requester=user_at_host())
 
 
 async def _look(engine: Engine, flow_id: UUID) -> Picture:
     flow = await engine.describe_flow(flow_id)
     if flow is None:
         raise NotFound("flow", flow_id)
-    members = await every_member(engine, flow_id)
+    members = await list_all_members(engine, flow_id)
     return Picture(flow, members, await engine.list_edges(flow_id))
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration
 from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyUnchanged
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded
 
@@ -76,7 +76,9 @@ def rotate(
     length = duration(grace, field="--grace")
     [answer] = ask(
         database_url,
-        lambda engine: engine.rotate_waitpoint_hmac_secret_all(name, secret, length, actor=who()),
+        lambda engine: engine.rotate_waitpoint_hmac_secret_all(
+            name, secret, length, actor=user_at_host()
+        ),
     )
     if as_json:
         print_json(answer.result)

@@ -19,7 +19,7 @@ from flowfabric.cli.output import (
     print_json,
     table,
 )
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_retention import KEEP
 from flowfabric.policy import DEFAULT_RETENTION
@@ -105,7 +105,10 @@ def keep(
     retention = {"ever": timedelta(seconds=KEEP), "default": None}.get(length, ...)
     if retention is ...:
         retention = duration(length, field="DURATION")
-    ask(database_url, lambda engine: engine.set_lane_retention(lane, retention, actor=who()))
+    ask(
+        database_url,
+        lambda engine: engine.set_lane_retention(lane, retention, actor=user_at_host()),
+    )
     if as_json:
         print_json({"lane_id": lane, "retention": retention})
     else:
@@ -130,7 +133,7 @@ def _set(
 ) -> None:
     answer = ask(
         database_url,
-        lambda engine: engine.set_lane_state(lane, state, actor=who(), reason=reason),
+        lambda engine: engine.set_lane_state(lane, state, actor=user_at_host(), reason=reason),
     )
     if as_json:
         print_json(answer)

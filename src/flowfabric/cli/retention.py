@@ -14,7 +14,7 @@ from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
 from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.errors import NotFound
@@ -68,7 +68,7 @@ async def _trim(engine: Engine, wanted: Trim, length: timedelta, yes: bool) -> i
     deleted = 0
     with Progress(transient=True, console=Console(stderr=True)) as progress:
         bar = progress.add_task("", total=many)
-        while (moved := await engine.trim_retention(wanted, actor=who())) > 0:
+        while (moved := await engine.trim_retention(wanted, actor=user_at_host())) > 0:
             deleted += moved
             progress.update(bar, completed=deleted)
     return deleted

@@ -17,7 +17,7 @@ from flowfabric.cli.output import (
     print_json,
     table,
 )
-from flowfabric.client.identity import who
+from flowfabric.client.identity import user_at_host
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.errors import NotFound
 
@@ -99,7 +99,7 @@ def dead(
     as_json: AsJson = False,
 ) -> None:
     """Take a worker process off the list that is known to be gone; its leases lapse by time."""
-    why = reason or f"marked dead by {who()}"
+    why = reason or f"marked dead by {user_at_host()}"
     answer = ask(
         database_url,
         lambda engine: engine.mark_worker_dead(worker, reason=why, namespace=namespace),

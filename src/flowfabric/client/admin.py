@@ -1,4 +1,4 @@
-"""What operators do, under names of every day; each change is kept with who did it."""
+"""Operator controls of a client; each change is recorded with its actor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """Operator controls of one client; `actor` is kept with every change."""
+    """Operator controls of one client; `actor` is recorded with every change."""
 
     def __init__(self, client: Client, actor: str) -> None:
         self._client, self._engine = client, client.engine
@@ -29,7 +29,7 @@ class Admin:
     async def revoke_lease(
         self, execution_id: ExecutionId | str, reason: str, *, worker_instance_id: str = ""
     ) -> LeaseRevoked | LeaseNotRevoked:
-        """Take an execution away from whoever holds it; another worker may claim it at once."""
+        """Revoke the lease of an execution; another worker may claim the execution at once."""
         return await self._engine.revoke_lease(
             self._client.parse(execution_id),
             reason=reason,
@@ -40,42 +40,42 @@ class Admin:
     async def set_priority(
         self, execution_id: ExecutionId | str, priority: int, *, reason: str | None = None
     ) -> int:
-        """The priority it has now, within 0 … 9000; raises `ExecutionNotEligible`."""
+        """Change the priority; the new one, clamped to 0 … 9000. Raises `ExecutionNotEligible`."""
         changed = await self._engine.change_priority(
             self._client.parse(execution_id), priority, actor=self.actor, reason=reason
         )
         return changed.priority
 
     async def lanes(self) -> list[LaneCount]:
-        """Every lane with its state and what is open on it."""
+        """Every lane with its state and the numbers of its unfinished executions."""
         return await self._engine.count_by_lane()
 
     async def pause_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
-        """Start nothing on the lane; it takes new work."""
+        """Claims on the lane stop; submits are accepted."""
         return await self._set_lane(lane, LaneState.PAUSED, reason)
 
     async def resume_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
-        """Make the lane active again, whatever it was."""
+        """Make the lane active, whatever its state was."""
         return await self._set_lane(lane, LaneState.ACTIVE, reason)
 
     async def drain_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
-        """Take no new work and start nothing; what runs may end."""
+        """Claims and submits on the lane stop; executions that run may finish."""
         return await self._set_lane(lane, LaneState.DRAINING, reason)
 
     async def disable_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
-        """Take the lane out of service."""
+        """Claims and submits on the lane stop until it is resumed."""
         return await self._set_lane(lane, LaneState.DISABLED, reason)
 
     async def keep(self, lane: str, retention: float | timedelta | None) -> None:
-        """For how long the lane keeps what has ended: 0 for ever, None the default."""
+        """Keep ended executions of the lane this long: 0 for ever, None for the default."""
         await self._engine.set_lane_retention(lane, retention, actor=self.actor)
 
     async def trim(self, trim: Trim) -> int:
-        """Forget what ended long ago, now; how many it were."""
-        forgotten = 0
-        while moved := await self._engine.trim_retention(trim, actor=self.actor):
-            forgotten += moved
-        return forgotten
+        """Delete executions that ended long ago, now; returns how many."""
+        deleted = 0
+        while batch := await self._engine.trim_retention(trim, actor=self.actor):
+            deleted += batch
+        return deleted
 
     async def list_workers(self, *, after: str | None = None, limit: int = 1000) -> WorkerPage:
         """The worker processes of this client's namespace."""
@@ -84,7 +84,7 @@ class Admin:
     async def expired_leases(
         self, *, after: ExpiredLeaseCursor | None = None, limit: int = 1000
     ) -> ExpiredLeasePage:
-        """Leases of this client's namespace that ran out and were not taken back yet."""
+        """Expired leases of this client's namespace that no sweep has reclaimed yet."""
         return await self._engine.list_expired_leases(
             namespace=self._client.namespace, after=after, limit=limit
         )
@@ -92,7 +92,7 @@ class Admin:
     async def rotate_secret(
         self, kid: str, secret_hex: str, *, grace: float | timedelta = timedelta(hours=24)
     ) -> KeyRotated | KeyUnchanged:
-        """Sign grants and tokens with a new key; the old one verifies for `grace` more."""
+        """Sign grants and tokens with a new key; the old key verifies for another `grace`."""
         [answer] = await self._engine.rotate_waitpoint_hmac_secret_all(
             kid, secret_hex, grace, actor=self.actor
         )

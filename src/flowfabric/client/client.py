@@ -1,10 +1,10 @@
-"""The client: submit calls, get handles, look at executions."""
+"""The client: submits calls, returns handles, reads and controls executions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -12,12 +12,13 @@ import msgspec
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin
-from flowfabric.client.batching import BATCH, CHUNK, FLOW, MEMBERS, Batcher, create_together
+from flowfabric.client.batcher import Batcher
+from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
-from flowfabric.client.identity import who
-from flowfabric.client.waiting import Waits
+from flowfabric.client.identity import user_at_host
+from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.config import DatabaseConfig, require_database_url
 from flowfabric.db.transaction import repeated
 from flowfabric.engine.engine import Engine
@@ -39,9 +40,15 @@ from flowfabric.wire import read_untyped
 
 R = TypeVar("R")
 
+_SUBMITS_PER_STATEMENT: Final = 500
+_MEMBERS_PER_STATEMENT: Final = 2000
+"""How many members of flows one statement creates, unless a single flow has more."""
+_MIN_FLOW_WEIGHT: Final = 20
+"""Small flows count as this many members, so that one statement starts a hundred at most."""
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a submit may say beside the call; None leaves it to the task."""
+    """The options of a submit; None means the setting of the task."""
 
     idempotency_key: str | None = None
     priority: int | None = None
@@ -54,19 +61,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Client:
-    """Connected to one database, for one namespace. Many coroutines may share it."""
+    """Connected to one database, for one namespace. Coroutines may share a client."""
 
     def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
         self.engine = engine
         self.namespace = namespace
-        self.identity = who()
-        self._submits = Batcher(engine.create_execution, at_most=BATCH)
+        self.identity = user_at_host()
+        self._submits = Batcher(engine.create_execution, max_weight=_SUBMITS_PER_STATEMENT)
         self._starts = Batcher(
             engine.submit_flows,
-            at_most=MEMBERS,
-            weight=lambda flow: max(FLOW, len(flow.members)),
+            max_weight=_MEMBERS_PER_STATEMENT,
+            weight=lambda flow: max(_MIN_FLOW_WEIGHT, len(flow.members)),
         )
-        self.waits = Waits(engine, engine.listener)
+        self.outcomes = OutcomeWaiter(engine, engine.listener)
         self.admin = Admin(self, self.identity)
 
     @classmethod
@@ -82,7 +89,8 @@ class Client:
         """Connect to `dsn`, else to `FF_DATABASE_URL`.
 
         `pooler=True` is for a pooler in transaction mode. Raises `ConfigError` without a DSN,
-        `TransportError` when nobody answers, `Unavailable` when the schema does not fit.
+        `TransportError` when the server does not answer, `Unavailable` when the schema is missing
+        or of another version.
         """
         config = DatabaseConfig(
             dsn=require_database_url(dsn), pool_size=pool_size, pooler=pooler, listen=listen
@@ -90,7 +98,7 @@ class Client:
         return cls(await Engine.connect(config), namespace=namespace)
 
     async def close(self) -> None:
-        await self.waits.close()
+        await self.outcomes.close()
         await self.engine.close()
 
     async def __aenter__(self) -> Self:
@@ -113,11 +121,11 @@ class Client:
         lane: str | None = None,
         conn: Any = None,
     ) -> Handle[R]:
-        """Submit one call; when this returns, it happens.
+        """Submit one call; when this returns, the execution is stored.
 
-        With `conn` (psycopg 3, asyncpg or SQLAlchemy) it belongs to the transaction of that
-        connection and happens when that commits. The same `idempotency_key` within its window gives
-        the first execution.
+        With `conn` (psycopg 3, asyncpg or SQLAlchemy) the execution is created in the transaction
+        of that connection, and exists when the caller commits. The same `idempotency_key` within
+        its window gives the execution of the first submit.
         """
         options = Options(
             idempotency_key=idempotency_key,
@@ -131,35 +139,36 @@ class Client:
         )
         new = self.execution_of(call, options)
         if conn is None:
-            answer = await self._submits.ask(new)
+            answer = await self._submits.request(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
-        [handle] = self.handles([call], [new], [answer], certain=conn is None)
+        [handle] = self.handles([call], [new], [answer], committed=conn is None)
         return handle
 
     async def submit_many(
         self, calls: Sequence[Call[R]], *, conn: Any = None, **options: Any
     ) -> list[Handle[R]]:
-        """Submit many calls in one statement, all or none; handles in the order given.
+        """Submit many calls in one transaction, all or none; handles in the order given.
 
-        The options of `submit` apply to each; an idempotency key would make them all one.
+        The options of `submit` apply to each call; with an idempotency key all would be one
+        execution.
         """
-        return await self.submit_given(calls, Options(**options), conn=conn)
+        return await self.submit_with_options(calls, Options(**options), conn=conn)
 
-    async def submit_given(
+    async def submit_with_options(
         self, calls: Sequence[Call[R]], options: Options, *, conn: Any = None
     ) -> list[Handle[R]]:
         """`submit_many` with its options as one value."""
         if not calls:
             return []
-        news: list[NewExecution] = []
+        executions: list[NewExecution] = []
 
         def chunks(size: int = CHUNK) -> Iterator[Sequence[NewExecution]]:
             for start in range(0, len(calls), size):
-                if start >= len(news):
+                if start >= len(executions):
                     chunk = calls[start : start + size]
-                    news.extend([self.execution_of(call, options) for call in chunk])
-                yield news[start : start + size]
+                    executions.extend([self.execution_of(call, options) for call in chunk])
+                yield executions[start : start + size]
 
         if conn is not None:
             [everything] = chunks(size=max(1, len(calls)))
@@ -168,27 +177,27 @@ class Client:
             [everything] = chunks()
             answers = await repeated(lambda: self.engine.create_execution(everything))
         else:
-            answers = await create_together(self.engine, chunks)
-        return self.handles(calls, news, answers, certain=conn is None)
+            answers = await create_in_chunks(self.engine, chunks)
+        return self.handles(calls, executions, answers, committed=conn is None)
 
     async def start(
         self, flow: Flow, *, idempotency_key: str | None = None, conn: Any = None
     ) -> FlowHandle:
         """Start a flow: all its members and edges exist when this returns, or none.
 
-        With `conn` (psycopg 3, asyncpg or SQLAlchemy) it belongs to the transaction of that
-        connection and starts when that commits. The same `idempotency_key` gives the flow that was
-        started with it before.
+        With `conn` (psycopg 3, asyncpg or SQLAlchemy) the flow is created in the transaction of
+        that connection, and starts when the caller commits. The same `idempotency_key` gives the
+        flow of the first start.
         """
         built = self.flow_of(flow, idempotency_key)
         if conn is None:
-            answer = await self._starts.ask(built)
+            answer = await self._starts.request(built)
         else:
             answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
         return FlowHandle(self, built.flow_id, created=not answer.repeated)
 
     def flow_of(self, flow: Flow, idempotency_key: str | None) -> NewFlow:
-        """The flow as this client submits it; raises `ValidationError`."""
+        """The flow as the engine creates it; raises `ValidationError`."""
         return flow.build(
             namespace=self.namespace,
             creator=self.identity,
@@ -197,23 +206,23 @@ class Client:
         )
 
     def flow(self, flow_id: UUID | str) -> FlowHandle:
-        """A handle on a flow started elsewhere."""
+        """A handle on a flow that was started before, by any client."""
         wanted = parse_uuid(flow_id, field="flow_id") if isinstance(flow_id, str) else flow_id
         return FlowHandle(self, wanted, created=False)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
-        """A handle on an execution submitted elsewhere."""
+        """A handle on an execution that was submitted before, by any client."""
         wanted = self.parse(execution_id)
-        return Handle(self, wanted, created=False, certain=False, read_result=read_untyped)
+        return Handle(self, wanted, created=False, known_to_exist=False, read_result=read_untyped)
 
     def parse(self, execution_id: ExecutionId | str) -> ExecutionId:
-        """The id, also from its written form; raises `ValidationError`."""
+        """The id, parsed if it is text; raises `ValidationError`."""
         if isinstance(execution_id, str):
             return ExecutionId.parse(execution_id, partitions=self.engine.partitions)
         return execution_id
 
     async def describe(self, execution_id: ExecutionId | str) -> ExecutionSnapshot:
-        """Everything about one execution; raises `NotFound`."""
+        """An execution with its state, attempt, lease and times; raises `NotFound`."""
         return await self.handle(execution_id).describe()
 
     async def explain(self, execution_id: ExecutionId | str) -> Explanation:
@@ -225,25 +234,25 @@ class Client:
         await self.handle(execution_id).cancel(reason)
 
     async def replay(self, execution_id: ExecutionId | str, reason: str | None = None) -> None:
-        """Run an execution again that has ended."""
+        """Run an ended execution again."""
         await self.handle(execution_id).replay(reason)
 
     async def subscribe_completions(
         self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
     ) -> Subscription[CompletionEvent]:
-        """The ends of this namespace's executions as they happen, or from `cursor` on."""
+        """Completions of this namespace's executions: new ones, or all after `cursor`."""
         return await self.engine.subscribe_completions(cursor, self._events(tag))
 
     async def subscribe_lease_history(
         self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
     ) -> Subscription[LeaseEvent]:
-        """Who claims, renews, loses and gives back this namespace's executions."""
+        """Lease events of this namespace: acquired, renewed, expired, reclaimed, revoked."""
         return await self.engine.subscribe_lease_history(cursor, self._events(tag))
 
     async def subscribe_operator_events(
         self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
     ) -> Subscription[OperatorEvent]:
-        """What operators do to this namespace's executions."""
+        """Operator actions on this namespace's executions."""
         return await self.engine.subscribe_operator_events(cursor, self._events(tag))
 
     def _events(self, tag: tuple[str, str] | None) -> EventFilter:
@@ -261,7 +270,7 @@ class Client:
         cursor: str | None = None,
         limit: int = 50,
     ) -> SearchPage:
-        """The executions of this client's namespace that match, newest first, page by page."""
+        """One page of the matching executions of this client's namespace, newest first."""
         search = Search(
             namespace=self.namespace,
             lane_id=lane,
@@ -274,7 +283,7 @@ class Client:
         return await self.engine.search_executions(search, cursor=cursor, limit=limit)
 
     def execution_of(self, call: Call[Any], options: Options) -> NewExecution:
-        """The execution that a call and its options make; raises `ValidationError`."""
+        """The execution to create for a call and its options; raises `ValidationError`."""
         task = call.task
         return NewExecution(
             execution_id=ExecutionId.mint(
@@ -302,25 +311,25 @@ class Client:
     def handles(
         self,
         calls: Sequence[Call[R]],
-        news: Sequence[NewExecution],
+        executions: Sequence[NewExecution],
         answers: Sequence[Created | Duplicate],
         *,
-        certain: bool,
+        committed: bool,
     ) -> list[Handle[R]]:
-        """A handle for each call, on the execution that stands for it.
+        """A handle for each call, on the execution that was created or found for it.
 
-        `certain` says that it exists: it was committed, not left to a transaction of the caller's.
+        `committed` is False when the caller's own transaction is still to be committed.
         """
         return [
             Handle(
                 self,
                 answer.execution_id,
-                # The id is ours: a "duplicate" of it is our submit, repeated after a lost answer.
-                created=answer.execution_id == new.execution_id,
-                certain=certain,
+                # A duplicate with the id made here is this submit, repeated after a lost answer.
+                created=answer.execution_id == execution.execution_id,
+                known_to_exist=committed,
                 read_result=call.task.read_result,
             )
-            for call, new, answer in zip(calls, news, answers, strict=True)
+            for call, execution, answer in zip(calls, executions, answers, strict=True)
         ]
 
 

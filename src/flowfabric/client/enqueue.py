@@ -1,4 +1,4 @@
-"""Submit on the caller's own connection: part of their transaction, whatever their driver."""
+"""Submits on the caller's own connection, as part of its transaction, with any driver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SUPPORTED: Final = "psycopg 3 (sync and async), asyncpg, SQLAlchemy over either
 async def enqueue(
     conn: Any, executions: Sequence[NewExecution], *, partitions: int
 ) -> list[Created | Duplicate]:
-    """Create on `conn`; nothing is committed here, and a rollback leaves nothing."""
+    """Create the executions on `conn`; the caller commits or rolls back."""
     parameters = _parameters(distinct(executions), partitions)
     return _answers(executions, await _fetch(conn, CREATE_EXECUTION, parameters))
 
@@ -47,7 +47,7 @@ def enqueue_blocking(
 
 
 async def enqueue_flow(conn: Any, flow: NewFlow, *, partitions: int) -> FlowSubmitted:
-    """Submit a flow on `conn`; it is there when that commits, and as a whole."""
+    """Submit a flow on `conn`; the caller commits or rolls back."""
     flow.check(partitions=partitions)
     submission = Submission([flow], partitions=partitions)
     return _submitted(submission, await _fetch(conn, SUBMIT_FLOWS, submission.columns()))
@@ -61,7 +61,7 @@ def enqueue_flow_blocking(conn: Any, flow: NewFlow, *, partitions: int) -> FlowS
 
 
 async def _fetch(conn: Any, sql: LiteralString, parameters: Mapping[str, Any]) -> Sequence[Any]:
-    """The rows of a statement on whatever connection this is."""
+    """The rows of a statement, on a connection of any supported driver."""
     match driver_of(conn):
         case "asyncpg":
             text, names = positional(sql)
@@ -93,7 +93,7 @@ def _fetch_blocking(conn: Any, sql: LiteralString, parameters: Mapping[str, Any]
 
 
 def driver_of(conn: Any) -> str:
-    """Which library a connection comes from; raises `ConfigError` for one we cannot use."""
+    """The library of a connection; raises `ConfigError` for one that is not supported."""
     for kind in type(conn).__mro__:
         library = kind.__module__.partition(".")[0]
         if library in ("asyncpg", "psycopg") and kind.__name__ in _CONNECTIONS:
@@ -137,5 +137,5 @@ def _submitted(submission: Submission, rows: Sequence[Any]) -> FlowSubmitted:
 
 
 def _values(row: Any) -> Sequence[Any]:
-    """The columns in order, whatever shape the caller's rows have."""
+    """The columns of a row in order; the caller's rows may be dicts or sequences."""
     return list(cast("dict[str, Any]", row).values()) if isinstance(row, dict) else list(row)

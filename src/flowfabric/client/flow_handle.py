@@ -1,4 +1,4 @@
-"""A started flow in the hands of whoever started it."""
+"""A handle on a started flow."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flowfabric.client.every_member import every_member
 from flowfabric.client.handle import Handle
+from flowfabric.client.list_all_members import list_all_members
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
@@ -23,7 +23,7 @@ _LAST_PAUSE = 1.0
 
 
 class FlowHandle:
-    """One flow: wait for it, look at it, cancel it."""
+    """One flow: wait for its results, describe it, cancel it."""
 
     def __init__(self, client: Client, flow_id: UUID, *, created: bool) -> None:
         self._client, self.flow_id = client, flow_id
@@ -34,10 +34,10 @@ class FlowHandle:
         return f"<handle of flow {self.flow_id}>"
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
-        """What its members returned, by name, once every member has ended.
+        """The results of the members, by name, once every member has ended.
 
-        Members that were not needed, or whose failure others got over, are left out. Raises
-        `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
+        Members that were skipped or cancelled as not needed, or that failed without failing the
+        flow, are left out. Raises `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         try:
@@ -49,31 +49,31 @@ class FlowHandle:
         if flow.derived_state is DerivedFlowState.CANCELLED:
             raise FlowCancelled(self.flow_id, flow.cancel_reason)
         if flow.derived_state is DerivedFlowState.FAILED:
-            ended_badly = [
+            failures = [
                 f"{member.name or member.execution_id}: {member.reason}"
                 for member in members
-                if member.public_state in _BAD
+                if member.public_state in _UNSUCCESSFUL
             ]
-            raise FlowFailed(self.flow_id, ended_badly)
+            raise FlowFailed(self.flow_id, failures)
         return await self._results(members)
 
     async def describe(self) -> FlowSnapshot:
-        """Everything about it."""
+        """The flow with its state and the numbers of its members; raises `NotFound`."""
         found = await self._client.engine.describe_flow(self.flow_id)
         if found is None:
             raise NotFound("flow", self.flow_id)
         return found
 
     async def state(self) -> DerivedFlowState:
-        """Where it stands now."""
+        """The state of the flow now; raises `NotFound`."""
         return (await self.describe()).derived_state
 
     async def members(self) -> list[FlowMember]:
         """Every member with its state."""
-        return await every_member(self._client.engine, self.flow_id)
+        return await list_all_members(self._client.engine, self.flow_id)
 
     async def member(self, name: str) -> Handle[Any]:
-        """A handle on the member of that name; raises `NotFound`."""
+        """A handle on the member of this name; raises `NotFound`."""
         for member in await self.members():
             if member.name == name:
                 return self._client.handle(member.execution_id)
@@ -85,13 +85,13 @@ class FlowHandle:
         *,
         policy: CancellationPolicy | str = CancellationPolicy.CANCEL_ALL,
     ) -> None:
-        """End it: every member that has not ended, or as `policy` says; twice is fine."""
+        """Cancel every member that has not ended, or as `policy` says; may be repeated."""
         await self._client.engine.cancel_flow(
             self.flow_id, reason=reason, policy=policy, requester=self._client.identity
         )
 
     async def _settled(self) -> FlowSnapshot:
-        """Look until every member has ended; the pauses grow with the age of the flow."""
+        """Poll until every member has ended; the pauses between two polls grow."""
         pause = _FIRST_PAUSE
         while True:
             flow = await self.describe()
@@ -112,4 +112,4 @@ class FlowHandle:
         }
 
 
-_BAD = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
+_UNSUCCESSFUL = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)

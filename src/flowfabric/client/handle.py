@@ -1,4 +1,4 @@
-"""A submitted execution in the hands of whoever submitted it."""
+"""A handle on a submitted execution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class Handle(Generic[R]):
-    """One execution: wait for it, look at it, cancel it, run it again."""
+    """One execution: wait for its result, describe it, cancel it, replay it."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Handle(Generic[R]):
         execution_id: ExecutionId,
         *,
         created: bool,
-        certain: bool,
+        known_to_exist: bool,
         read_result: Callable[[bytes | None, str | None], R],
     ) -> None:
         self._client, self._read_result = client, read_result
-        self._certain = certain
+        self._known_to_exist = known_to_exist
         self.execution_id = execution_id
         self.created = created
         """False when the idempotency key matched an earlier submit."""
@@ -51,10 +51,11 @@ class Handle(Generic[R]):
         return f"<handle of {self.execution_id}>"
 
     async def result(self, timeout: float | timedelta | None = None) -> R:
-        """What it returned, as soon as it has ended.
+        """The result, once the execution has ended.
 
         Raises `ExecutionFailed`, `ExecutionCancelled`, `ExecutionExpired` or `ExecutionSkipped` if
-        it ended otherwise, `ResultTimeout` if not in time, `NotFound` if it never existed.
+        it ended without success, `ResultTimeout` if it has not ended in time, `NotFound` if it does
+        not exist.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if seconds is not None and seconds <= 0:
@@ -64,57 +65,57 @@ class Handle(Generic[R]):
         await self._must_exist()
         try:
             async with asyncio.timeout(seconds):
-                outcome = await self._client.waits.outcome(self.execution_id)
+                outcome = await self._client.outcomes.wait(self.execution_id)
         except TimeoutError:
             raise ResultTimeout(self.execution_id, seconds or 0.0) from None
         return self._read(outcome)
 
     async def state(self) -> PublicState:
-        """Where it stands now."""
+        """The state of the execution now; raises `NotFound`."""
         found = await self._client.engine.read_execution_state(self.execution_id)
         if found is None:
             raise NotFound("execution", self.execution_id)
         return found
 
     async def describe(self) -> ExecutionSnapshot:
-        """Everything about it."""
+        """The execution with its state, attempt, lease and times; raises `NotFound`."""
         found = await self._client.engine.describe_execution(self.execution_id)
         if found is None:
             raise NotFound("execution", self.execution_id)
         return found
 
     async def attempts(self) -> list[Attempt]:
-        """Its attempts, from the first to the one that runs."""
+        """The attempts, from the first to the latest."""
         return await self._client.engine.list_attempts(self.execution_id)
 
     async def cancel(self, reason: str = "cancelled by its submitter") -> None:
-        """End it without a result, wherever it stands; cancelling twice is fine."""
+        """End the execution without a result, in whatever state it is; may be repeated."""
         await self._client.engine.cancel_execution(
             self.execution_id, reason=reason, actor=self._client.identity
         )
 
     async def replay(self, reason: str | None = None) -> None:
-        """Run it again, once it has ended; the same handle then waits for the new result."""
+        """Run the ended execution again; `result` then waits for the new result."""
         await self._client.engine.replay_execution(
             self.execution_id, actor=self._client.identity, reason=reason
         )
 
     async def explain(self) -> Explanation:
-        """Why it does not run, or how it ended, and what would change that."""
+        """Why the execution does not run, or how it ended, and what would change that."""
         return await self._client.engine.explain_execution(self.execution_id)
 
     async def history(self) -> list[HistoryEntry]:
-        """Everything that happened to it, in order: leases, ends, and what operators did."""
+        """The events of the execution, in order: leases, completions, operator actions."""
         return await self._client.engine.read_history(self.execution_id)
 
     async def set_tag(self, key: str, value: str) -> None:
-        """Give it a tag, or change one."""
+        """Set a tag of the execution."""
         await self._client.engine.set_execution_tag(self.execution_id, key, value)
 
     async def _must_exist(self) -> None:
-        if not self._certain:
+        if not self._known_to_exist:
             await self.state()
-            self._certain = True
+            self._known_to_exist = True
 
     def _read(self, outcome: ExecutionOutcome) -> R:
         match outcome.public_state:

@@ -1,4 +1,4 @@
-"""Who submits or acts: the user and the machine."""
+"""The user and the host of this process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import socket
 
 
-def who() -> str:
-    """`user@host`, as it is kept with executions and operator events."""
+def user_at_host() -> str:
+    """`user@host`, as it is recorded with executions and operator events."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):

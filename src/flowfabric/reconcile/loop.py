@@ -1,4 +1,4 @@
-"""The loop that runs every sweep of the table; any number of processes may run it at once."""
+"""Runs every sweep of the table periodically; any number of processes may do so at once."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ log: Final = logging.getLogger("flowfabric.reconcile")
 
 
 async def reconcile(pool: Pool, sweeps: Sequence[Sweep] = SWEEPS) -> None:
-    """Run until cancelled. A sweep that fails is logged and tried again at its next turn."""
+    """Run the sweeps until cancelled; a failure is logged, and the sweep runs again when due."""
     async with asyncio.TaskGroup() as group:
         for sweep in sweeps:
-            group.create_task(_keep(pool, sweep), name=f"flowfabric {sweep.name}")
+            group.create_task(_run_periodically(pool, sweep), name=f"flowfabric {sweep.name}")
 
 
-async def _keep(pool: Pool, sweep: Sweep) -> None:
+async def _run_periodically(pool: Pool, sweep: Sweep) -> None:
     while True:
         await asyncio.sleep(sweep.every * random.uniform(0.8, 1.2))
         try:
             await sweep_all(pool, sweep)
         except FlowFabricError as error:
-            log.warning("%s: %s", sweep.name, error)
+            log.warning("sweep %s failed and runs again when due: %s", sweep.name, error)
 
 
 async def sweep_all(pool: Pool, sweep: Sweep) -> int:
-    """Run one sweep until nothing is left for it; how many rows it moved."""
+    """Run one sweep until no due rows are left; returns how many rows it moved."""
     total = 0
     while True:
         if sweep.check is None:
@@ -45,5 +45,5 @@ async def sweep_all(pool: Pool, sweep: Sweep) -> int:
         total += moved
         if moved < sweep.batch:
             if total:
-                log.info("%s moved %s", sweep.name, total)
+                log.info("sweep %s moved %s rows", sweep.name, total)
             return total

@@ -1,4 +1,4 @@
-"""Which sweeps there are, and how often each runs."""
+"""The table of sweeps, and how often each of them runs."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Check = Callable[[Connection], Awaitable[bool]]
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """One sweep: moves at most `batch` rows a time, every `every` seconds."""
+    """One sweep: every `every` seconds, `step` moves due rows, at most `batch` at a time."""
 
     step: Step
     every: float
     batch: int = 500
     check: Check | None = None
-    """Is there anything to do? Asked first where a step takes several statements."""
+    """Are there due rows? Asked first where `step` needs a transaction."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,9 @@
-"""For tests of applications: a Postgres, a database a test, and a clock that tests set."""
+"""For tests of applications: a Postgres server, a database for each test, a clock to set.
+
+plugin     the pytest plugin with its fixtures
+databases  `TestServer`: creates and drops databases
+clock      `Clock`: the time of one database
+"""
 
 from flowfabric.testing.clock import Clock
 from flowfabric.testing.databases import TestServer

@@ -1,4 +1,4 @@
-"""The database's clock in the hand of a test."""
+"""The clock of a database, set by a test."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CREATE OR REPLACE FUNCTION ff.now_ms() RETURNS bigint
 """
 
 ADVANCE: Final[LiteralString] = """
--- testing.clock: let time pass
+-- testing.clock: advance
 UPDATE ff_testing.clock SET now_ms = now_ms + %(ms)s
 """
 
 READ: Final[LiteralString] = """
--- testing.clock: what time is it
+-- testing.clock: read
 SELECT ff.now_ms() AS now_ms
 """
 
@@ -36,7 +36,7 @@ class _Now(msgspec.Struct, frozen=True):
 
 
 class Clock:
-    """`ff.now_ms()` of one database: stands still until the test moves it."""
+    """The clock `ff.now_ms()` of one database: stopped, and moved by the test."""
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
@@ -48,7 +48,7 @@ class Clock:
         return cls(conn)
 
     async def advance(self, by: float | timedelta) -> None:
-        """Let time pass, or run back if negative."""
+        """Move the clock forward, or back if `by` is negative."""
         await execute(self._conn, ADVANCE, ms=milliseconds(by))
 
     async def now(self) -> datetime:

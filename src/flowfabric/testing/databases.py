@@ -1,4 +1,4 @@
-"""Throw-away databases: copies of one migrated template on a shared server."""
+"""Databases for tests: copies of one migrated template, on one server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SETTINGS: Final = {
 
 
 class TestServer:
-    """The server of a test session: `FF_DATABASE_URL`, or an embedded one that is stopped after."""
+    """The server of a test session: that of `FF_DATABASE_URL`, or an embedded one."""
 
     __test__ = False
 
@@ -40,7 +40,7 @@ class TestServer:
 
     @classmethod
     def start(cls, *, shared_as: str | None = None) -> TestServer:
-        """Start it; processes that give the same `shared_as` share one embedded server."""
+        """Start the server; processes with the same `shared_as` share one embedded server."""
         dsn = database_url()
         if dsn is not None:
             return cls(dsn, None)
@@ -52,33 +52,33 @@ class TestServer:
         return cls(embedded.dsn, embedded, shared=shared)
 
     def stop(self) -> None:
-        """Stop the embedded server; the last of those who share it removes its directory."""
+        """Stop the embedded server; the last process that shares it removes its directory."""
         if self._embedded is not None:
             self._embedded.stop()
         if self._shared is not None and not (self._shared / "postgres/postmaster.pid").exists():
             shutil.rmtree(self._shared, ignore_errors=True)
 
     async def create(self) -> str:
-        """A new migrated database; its DSN."""
+        """Create a migrated database and return its DSN."""
         if self._template is None:
             template = f"{self._prefix}template"
             await self._admin(f'CREATE DATABASE "{template}" TEMPLATE template0 ENCODING UTF8')
             await migrate(self.dsn_of(template))
             self._template = template
         name = f"{self._prefix}{next(self._numbers)}"
-        # Copied as files, which is five times as fast on a server that does not wait for its disk.
-        how = "" if self._embedded is None else " STRATEGY FILE_COPY"
-        await self._admin(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"{how}')
+        # Copying files is five times as fast on a server without fsync.
+        strategy = "" if self._embedded is None else " STRATEGY FILE_COPY"
+        await self._admin(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"{strategy}')
         return self.dsn_of(name)
 
     async def create_empty(self) -> str:
-        """A new database without the schema; its DSN."""
+        """Create a database without the schema and return its DSN."""
         name = f"{self._prefix}{next(self._numbers)}"
         await self._admin(f'CREATE DATABASE "{name}" TEMPLATE template0 ENCODING UTF8')
         return self.dsn_of(name)
 
     async def drop(self, dsn: str) -> None:
-        """Remove a database and disconnect whoever still uses it."""
+        """Drop a database and end the connections to it."""
         name = urlsplit(dsn).path.removeprefix("/")
         await self._admin(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 

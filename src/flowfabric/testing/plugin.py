@@ -1,4 +1,4 @@
-"""The pytest plugin: `ff_dsn`, `ff_engine`, `ff_clock`, `ff_sweep`; each test has a database."""
+"""The pytest plugin: fixtures that give each test a database of its own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ try:
     import pytest_asyncio
 
     fixture = pytest_asyncio.fixture
-except ImportError:  # another plugin runs the coroutines then
+except ImportError:  # then another plugin runs coroutines
     fixture = pytest.fixture
 
 
 @pytest.fixture(scope="session")
 def ff_server() -> Generator[TestServer]:
-    """The server of this session; parallel test processes share it."""
+    """The Postgres server of this session; parallel test processes share it."""
     from flowfabric.testing.databases import TestServer
 
     server = TestServer.start(shared_as=os.environ.get("PYTEST_XDIST_TESTRUNUID"))
@@ -38,7 +38,7 @@ def ff_server() -> Generator[TestServer]:
 
 @fixture
 async def ff_dsn(ff_server: TestServer) -> AsyncGenerator[str]:
-    """A migrated database that only this test uses."""
+    """The DSN of a migrated database that only this test uses."""
     dsn = await ff_server.create()
     try:
         yield dsn
@@ -61,7 +61,7 @@ async def ff_engine(ff_dsn: str) -> AsyncGenerator[Engine]:
 
 @fixture
 async def ff_sweep(ff_engine: Engine) -> Callable[[], Awaitable[int]]:
-    """Runs every sweep once, to its end: what is due by the clock happens; how much moved."""
+    """A function that runs every sweep until no due rows are left; returns how many moved."""
     from flowfabric.reconcile.loop import sweep_all
     from flowfabric.reconcile.sweeps import SWEEPS
 
@@ -73,7 +73,7 @@ async def ff_sweep(ff_engine: Engine) -> Callable[[], Awaitable[int]]:
 
 @fixture
 async def ff_clock(ff_dsn: str) -> AsyncGenerator[Clock]:
-    """The clock of this test's database, standing still until the test moves it."""
+    """The clock of this test's database, stopped; the test moves it."""
     from flowfabric.config import DatabaseConfig
     from flowfabric.db.pool import connect
     from flowfabric.testing.clock import Clock

@@ -1,1 +1,22 @@
-"""The worker: claims executions, runs handlers, keeps leases alive, reports outcomes."""
+"""The worker process: claims executions, runs their handlers, records the outcomes.
+
+loop              `Worker`: starts the parts below, claims, stops in order
+slots             runs claimed attempts, at most `concurrency` at a time
+settings          the settings of one worker process
+signals           SIGTERM and SIGINT stop the worker
+run_attempt       runs one attempt to its outcome
+running_attempt   `RunningAttempt`, and `HeldLeases`: the attempts of this process
+renewer           renews held leases and sends heartbeats, in a thread
+outcome_recorder  writes outcomes to the database in batches
+transaction       the transaction that a handler may have, committed with its result
+claimed_task      `ClaimedTask`: a claimed execution that the caller runs
+handler           `Handler`: how executions of one kind are run; exceptions become failures
+run_task          runs a task's function: dependencies, middleware, threads
+environment       threads, child processes and dependencies that all tasks of a worker share
+context           `Ctx`: what a handler is given
+children          how a handler starts child executions and waits for them
+child_batch       the children of one such call
+processes         a pool of child processes for `executor="process"`
+child_process     the program that such a child process runs
+frames            the messages between a worker and its child processes
+"""

@@ -1,4 +1,4 @@
-"""What a handler gives to start children, and what it gets of them."""
+"""The children of one call of a handler, and the types of calls and results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class ChildTask(Protocol[R_co]):
-    """What is decided about a task; `flowfabric.Task` is one."""
+    """The settings of a task that a child needs; `flowfabric.Task` is one."""
 
     @property
     def kind(self) -> str: ...
@@ -46,7 +46,7 @@ class ChildCall(Protocol[R_co]):
 
 
 class Child(Generic[R]):
-    """A child that runs beside its parent."""
+    """A child that runs while its parent continues."""
 
     def __init__(
         self, execution_id: ExecutionId, result: Callable[[], Coroutine[Any, Any, R]]
@@ -58,7 +58,7 @@ class Child(Generic[R]):
         return f"<child {self.execution_id}>"
 
     async def result(self) -> R:
-        """What it returned, as soon as it has ended; raises `ChildFailed` if it did not return."""
+        """The child's result, once it has ended; raises `ChildFailed` if it did not succeed."""
         return await self._result()
 
 
@@ -74,14 +74,14 @@ class ChildBatch(Generic[R]):
         self._parent, self._position = parent, position
 
     def groups(self) -> dict[GroupId, ExecutionId]:
-        """Every child by a join of its own."""
+        """The join of each child, for children that are waited for one by one."""
         return {
             children_group_id(self._parent, self._position, index): child
             for index, child in enumerate(self.calls)
         }
 
     def execution(self, child: ExecutionId) -> NewExecution:
-        """A child, to be spawned."""
+        """The execution to create for this child."""
         call = self.calls[child]
         return NewExecution(
             execution_id=child,
@@ -95,8 +95,8 @@ class ChildBatch(Generic[R]):
             policy=call.task.policy,
         )
 
-    def value(self, outcome: ExecutionOutcome) -> R:
-        """What a child returned; raises `ChildFailed`."""
+    def result(self, outcome: ExecutionOutcome) -> R:
+        """The decoded result of a child; raises `ChildFailed` if it did not succeed."""
         if outcome.public_state is not PublicState.COMPLETED:
             raise child_failed(outcome)
         task = self.calls[outcome.execution_id].task

@@ -1,4 +1,4 @@
-"""The child process of `executor="process"`: reads a task, runs it, writes the outcome; repeat."""
+"""The child process of `executor="process"`: reads requests, runs the tasks, writes replies."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from flowfabric.worker.running_attempt import RunningAttempt
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
     from flowfabric.engine.engine import Engine
-    from flowfabric.worker.transaction import OwnTransaction
+    from flowfabric.worker.transaction import HandlerTransaction
 
 
 class _Pipe:
-    """Frames to the parent, on a descriptor that the task's own prints do not reach."""
+    """Frames to the worker, on a copy of stdout; what the task prints goes to stderr instead."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "wb")
@@ -39,12 +39,12 @@ class _Pipe:
 
 
 class _ChildCtx(Ctx):
-    """The context in a child: progress goes through the parent, who holds the lease."""
+    """The context in a child process: progress is sent to the worker, which holds the lease."""
 
     __slots__ = ("_pipe",)
 
-    def __init__(self, running: RunningAttempt, state: SimpleNamespace, pipe: _Pipe) -> None:
-        super().__init__(running, cast("Engine", None), state, cast("OwnTransaction", None))
+    def __init__(self, attempt: RunningAttempt, state: SimpleNamespace, pipe: _Pipe) -> None:
+        super().__init__(attempt, cast("Engine", None), state, cast("HandlerTransaction", None))
         self._pipe = pipe
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
@@ -53,7 +53,7 @@ class _ChildCtx(Ctx):
     async def transaction(self) -> Connection:
         raise Fail("a task with executor='process' cannot have a transaction", retryable=False)
 
-    def _family(self) -> Children:
+    def _own_children(self) -> Children:
         raise Fail("a task with executor='process' cannot have children", retryable=False)
 
     @property
@@ -70,21 +70,19 @@ class _ChildSyncCtx(SyncCtx):
         self._pipe.write(Progressed(percent, message))
 
 
-async def _answer(wanted: Run, pipe: _Pipe, environment: Environment) -> Reply:
-    running = RunningAttempt(wanted.claimed, time.monotonic())
-    handler = None
+async def _reply(request: Run, pipe: _Pipe, environment: Environment) -> Reply:
+    claimed, handler = request.claimed, None
     try:
-        task = find_task(wanted.module, wanted.kind)
+        task = find_task(request.module, request.kind)
         handler = task.handler(environment)
-        ctx = _ChildCtx(running, task.state, pipe)
-        claimed = wanted.claimed
+        ctx = _ChildCtx(RunningAttempt(claimed, time.monotonic()), task.state, pipe)
         return Done(await handler.run(ctx, claimed.input_payload, claimed.payload_encoding))
     except BaseException as error:
-        return Failed(failure_of(error, wanted.claimed.lease, handler))
+        return Failed(failure_of(error, claimed.lease, handler))
 
 
 def find_task(module: str, kind: str) -> RunnableTask:
-    """The task of that kind which the module defines; raises `ConfigError`."""
+    """The task of this kind that the module defines; raises `ConfigError` without one."""
     for value in vars(importlib.import_module(module)).values():
         if isinstance(value, RunnableTask) and value.kind == kind:
             return value
@@ -92,15 +90,16 @@ def find_task(module: str, kind: str) -> RunnableTask:
 
 
 def main() -> None:
-    """Serve until the parent closes the pipe."""
+    """Run tasks until the worker closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe, environment = _Pipe(), Environment()
-    given: BinaryIO = sys.stdin.buffer
+    requests: BinaryIO = sys.stdin.buffer
     with asyncio.Runner() as loop:
-        while len(header := given.read(HEADER.size)) == HEADER.size:
+        while len(header := requests.read(HEADER.size)) == HEADER.size:
             (length,) = HEADER.unpack(header)
-            pipe.write(loop.run(_answer(read_run(given.read(length)), pipe, environment)))
+            request = read_run(requests.read(length))
+            pipe.write(loop.run(_reply(request, pipe, environment)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Children of a running execution: how a handler starts them, and waits without holding a slot."""
+"""How a handler starts child executions, and waits for them without holding a slot."""
 
 from __future__ import annotations
 
@@ -35,53 +35,62 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
-_LOOK_AGAIN: Final = 1.0
+_REPLAYED_CHILD_DELAY: Final = 1.0
+"""After how many seconds an attempt checks again a child that was replayed."""
 
 
-class Parked(BaseException):
-    """Raised in a handler whose attempt was put down; it runs again, from the top, later."""
+class AttemptSuspended(BaseException):
+    """Raised in a handler whose attempt was suspended to wait; it runs again later, from the top.
+
+    Not an `Exception`, so that a handler's own `except Exception` does not catch it.
+    """
 
 
 class Children:
-    """The children of one running attempt, called in turn so that each call has its place."""
+    """The children of one running attempt.
 
-    def __init__(self, running: RunningAttempt, engine: Engine) -> None:
-        self._running, self._engine = running, engine
-        self._lease = running.claimed.lease
+    The calls of a handler are numbered: when the handler runs again, each call finds the children
+    of its number.
+    """
+
+    def __init__(self, attempt: RunningAttempt, engine: Engine) -> None:
+        self._attempt, self._engine = attempt, engine
+        self._lease = attempt.lease
         self._position = 0
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def gather(
         self, calls: Iterable[ChildCall[R]], concurrency: int | None = None
     ) -> list[R]:
-        """What all of them returned; raises `ChildFailed` as soon as one has failed."""
-        batch = self._next(calls)
+        """The results of all children; raises `ChildFailed` as soon as one has failed."""
+        batch = self._next_batch(calls)
         if concurrency is None:
             return await self._all(batch) if batch.calls else []
-        window = await self._in_turn(batch, concurrency, until_lost=True)
+        window = await self._run_window(batch, concurrency, until_failure=True)
         if window.lost:
-            raise await self._failed(window.lost[0])
-        return [batch.value(end) for end in await self._ends(batch.calls)]
+            raise await self._failure_of(window.lost[0])
+        return [batch.result(outcome) for outcome in await self._outcomes(batch.calls)]
 
-    async def gather_ends(
+    async def gather_outcomes(
         self, calls: Iterable[ChildCall[R]], concurrency: int | None = None
     ) -> list[R | ChildFailed]:
-        """What each returned or failed with, once all have ended."""
-        batch = self._next(calls)
+        """The result or the error of each child, once all have ended."""
+        batch = self._next_batch(calls)
         if concurrency is not None:
-            await self._in_turn(batch, concurrency, until_lost=False)
+            await self._run_window(batch, concurrency, until_failure=False)
         elif batch.calls:
-            # More successes than there are children: decided when none of them runs any more.
+            # A quorum of more than all children is decided when the last child has ended.
             await self._decided(batch, Quorum(len(batch.calls) + 1, "let_run"))
-        ends = await self._ends(batch.calls)
         return [
-            batch.value(end) if end.public_state is PublicState.COMPLETED else child_failed(end)
-            for end in ends
+            batch.result(outcome)
+            if outcome.public_state is PublicState.COMPLETED
+            else child_failed(outcome)
+            for outcome in await self._outcomes(batch.calls)
         ]
 
     async def race(self, calls: Iterable[ChildCall[R]]) -> R:
-        """What the first that succeeds returned."""
-        batch = self._next(calls)
+        """The result of the first child that succeeds."""
+        batch = self._next_batch(calls)
         if not batch.calls:
             raise invalid_input("calls", 0, "must be at least one to race")
         [winner] = await self._first(batch, 1, AnyOf())
@@ -90,76 +99,77 @@ class Children:
     async def quorum(
         self, k: int, calls: Iterable[ChildCall[R]], on_satisfied: Disposition
     ) -> list[R]:
-        """What the first `k` that succeed returned."""
-        batch = self._next(calls)
+        """The results of the first `k` children that succeed."""
+        batch = self._next_batch(calls)
         policy = Quorum(k, on_satisfied)
         if k > len(batch.calls):
             raise invalid_input("k", k, f"is more than the {len(batch.calls)} calls")
         return await self._first(batch, k, policy)
 
     async def spawn(self, call: ChildCall[R], *, detached: bool) -> Child[R]:
-        """A child that runs while its parent goes on."""
-        batch = self._next([call])
+        """Start a child that runs while its parent continues."""
+        batch = self._next_batch([call])
         await self._spawned(batch, None if detached else AllOf())
         [execution_id] = batch.calls
 
         async def result() -> R:
             if detached:
-                raise invalid_input("child", str(execution_id), "is detached: nobody waits for it")
+                raise invalid_input(
+                    "child", str(execution_id), "is detached and cannot be waited for"
+                )
             [only] = await self._all(batch)
             return only
 
         return Child(execution_id, result)
 
-    # The parts.
-
-    def _next(self, calls: Iterable[ChildCall[R]]) -> ChildBatch[R]:
+    def _next_batch(self, calls: Iterable[ChildCall[R]]) -> ChildBatch[R]:
         position, self._position = self._position, self._position + 1
         return ChildBatch(self._lease.execution_id, position, list(calls))
 
     async def _all(self, batch: ChildBatch[R]) -> list[R]:
         join = await self._decided(batch, AllOf())
         if join.group_state is not GroupState.SATISFIED:
-            raise await self._failure(batch, join)
-        return [batch.value(end) for end in await self._ends(batch.calls)]
+            raise await self._first_failure(batch, join)
+        return [batch.result(outcome) for outcome in await self._outcomes(batch.calls)]
 
     async def _first(self, batch: ChildBatch[R], k: int, policy: JoinPolicy) -> list[R]:
-        """What the first `k` that succeeded returned, in the order of the calls."""
+        """The results of the first `k` children that succeeded, in the order of the calls."""
         join = await self._decided(batch, policy)
         if join.group_state is not GroupState.SATISFIED:
-            raise await self._failure(batch, join)
+            raise await self._first_failure(batch, join)
         first = join.succeeded[:k]
-        ends = await self._ends([each for each in batch.calls if each in first])
-        return [batch.value(end) for end in ends]
+        outcomes = await self._outcomes([each for each in batch.calls if each in first])
+        return [batch.result(outcome) for outcome in outcomes]
 
     async def _spawned(self, batch: ChildBatch[R], policy: JoinPolicy | None) -> Join | None:
-        """The children exist; without a policy they are nobody's."""
+        """Create the children, and the join of the parent unless `policy` is None (detached)."""
         executions = [batch.execution(child) for child in batch.calls]
         group = None if policy is None else batch.group
-        async with self._turn:
-            found = await self._fenced(
+        async with self._lock:
+            join = await self._fenced(
                 lambda: self._engine.spawn_children(
                     self._lease, executions, group=group, policy=policy
                 )
             )
             if policy is not None:
-                self._running.joined = True
-            return found
+                self._attempt.has_children = True
+            return join
 
-    async def _in_turn(
-        self, batch: ChildBatch[R], concurrency: int, *, until_lost: bool
+    async def _run_window(
+        self, batch: ChildBatch[R], concurrency: int, *, until_failure: bool
     ) -> ChildWindow:
-        """The children once all have ended, or `until_lost` one was; a few at a time.
+        """Run the children, `concurrency` at a time, until all have ended.
 
-        Whenever some have ended the attempt goes on, starts as many others, and is put down again.
+        With `until_failure` returns as soon as one has failed. Each time some children have ended,
+        the attempt runs again, starts as many others and is suspended again.
         """
         _check_concurrency(concurrency)
         groups = batch.groups()
         while True:
-            async with self._turn:
+            async with self._lock:
                 window = await self._fenced(lambda: self._engine.read_window(self._lease, groups))
                 ended = len(window.succeeded) + len(window.lost)
-                if ended == len(groups) or (until_lost and window.lost):
+                if ended == len(groups) or (until_failure and window.lost):
                     return window
                 known = {*window.running, *window.succeeded, *window.lost}
                 missing = (
@@ -170,83 +180,88 @@ class Children:
                 new = dict(islice(missing, max(0, concurrency - len(window.running))))
                 if new:
                     await self._fenced(partial(self._engine.spawn_apart, self._lease, new))
-                    self._running.joined = True
-            still_open = [group for group, child in groups.items() if child in window.running]
-            async with self._turn:
-                await self._park(*still_open, *new)
+                    self._attempt.has_children = True
+            pending = [group for group, child in groups.items() if child in window.running]
+            async with self._lock:
+                await self._suspend(*pending, *new)
 
-    async def _fenced(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """The answer of a call that only the holder of the lease may make."""
+    async def _fenced(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """The answer of an operation that needs the lease; raises `LeaseLost`."""
         self._check()
         try:
-            return await repeated(attempt)
+            return await repeated(operation)
         except (NotFound, ExecutionNotActive, StaleLease, LeaseExpired) as refusal:
-            self._lose(refusal)
+            self._lease_lost(refusal)
 
     async def _decided(self, batch: ChildBatch[R], policy: JoinPolicy) -> Join:
-        """The join once it is decided; until then the attempt is suspended to wait."""
+        """The join of the batch, decided; while it is pending the attempt is suspended."""
         join = await self._spawned(batch, policy)
         while join is None or join.group_state is GroupState.PENDING:
-            async with self._turn:
-                await self._park(batch.group)
+            async with self._lock:
+                await self._suspend(batch.group)
             join = await repeated(lambda: self._engine.read_join(batch.group))
         return join
 
-    async def _ends(self, children: Iterable[ExecutionId]) -> list[ExecutionOutcome]:
-        """How these ended, in this order; one that was replayed and runs is waited for."""
+    async def _outcomes(self, children: Iterable[ExecutionId]) -> list[ExecutionOutcome]:
+        """The outcomes of these children, in this order.
+
+        If one of them runs again, because it was replayed, the attempt is delayed for a moment.
+        """
         wanted = list(children)
         found = await repeated(lambda: self._engine.read_outcomes(wanted))
         if len(found) < len(wanted):
-            async with self._turn:
-                await self._rest()
+            async with self._lock:
+                await self._delay()
         return [found[each] for each in wanted]
 
-    async def _failure(self, batch: ChildBatch[R], join: Join) -> ChildFailed:
-        """The first, in the order of the calls, of those that made the wait impossible."""
-        return await self._failed(next(each for each in batch.calls if each in join.lost))
+    async def _first_failure(self, batch: ChildBatch[R], join: Join) -> ChildFailed:
+        """The error of the first child, in the order of the calls, that did not succeed."""
+        return await self._failure_of(next(each for each in batch.calls if each in join.lost))
 
-    async def _failed(self, first: ExecutionId) -> ChildFailed:
-        end = (await repeated(lambda: self._engine.read_outcomes([first]))).get(first)
-        if end is None or end.public_state is PublicState.COMPLETED:
-            return ChildFailed(first, "failed", "it was replayed since")
-        return child_failed(end)
+    async def _failure_of(self, child: ExecutionId) -> ChildFailed:
+        outcome = (await repeated(lambda: self._engine.read_outcomes([child]))).get(child)
+        if outcome is None or outcome.public_state is PublicState.COMPLETED:
+            return ChildFailed(child, "failed", "the child was replayed since it failed")
+        return child_failed(outcome)
 
-    async def _park(self, *groups: GroupId) -> None:
-        """Let go of the attempt until one of the waits is decided; returns if one is by now."""
+    async def _suspend(self, *groups: GroupId) -> None:
+        """Suspend the attempt until one of the joins is decided; return if one already is.
+
+        Raises `AttemptSuspended`, or `LeaseLost`.
+        """
         self._check()
-        ask = ChildWait(lease=self._lease, groups=groups)
-        [answer] = await repeated(lambda: self._engine.wait_children([ask]))
+        request = ChildWait(lease=self._lease, groups=groups)
+        [answer] = await repeated(lambda: self._engine.wait_children([request]))
         match answer:
             case NothingToWaitFor():
                 return
             case WaitingChildren():
-                self._put_down()
+                self._suspended()
             case refusal:
-                self._lose(refusal)
+                self._lease_lost(refusal)
 
-    async def _rest(self) -> NoReturn:
-        """Let go of the attempt for a moment."""
+    async def _delay(self) -> NoReturn:
+        """Suspend the attempt for a moment; raises `AttemptSuspended`, or `LeaseLost`."""
         self._check()
-        rest = DelayRequest(lease=self._lease, delay=_LOOK_AGAIN)
-        [answer] = await repeated(lambda: self._engine.delay([rest]))
+        request = DelayRequest(lease=self._lease, delay=_REPLAYED_CHILD_DELAY)
+        [answer] = await repeated(lambda: self._engine.delay([request]))
         if isinstance(answer, Delayed):
-            self._put_down()
-        self._lose(answer)
+            self._suspended()
+        self._lease_lost(answer)
 
     def _check(self) -> None:
-        if self._running.parked:
-            raise Parked
-        if self._running.lost:
-            raise LeaseLost(f"the lease of {self._lease.execution_id} is gone")
+        if self._attempt.suspended:
+            raise AttemptSuspended
+        self._attempt.check_lease()
 
-    def _put_down(self) -> NoReturn:
-        self._running.parked = self._running.finished = True
-        raise Parked
+    def _suspended(self) -> NoReturn:
+        self._attempt.suspended = self._attempt.finished = True
+        raise AttemptSuspended
 
-    def _lose(self, refusal: Exception) -> NoReturn:
-        self._running.lost = True
-        if self._running.on_lost is not None:
-            self._running.on_lost.set()
+    def _lease_lost(self, refusal: Exception) -> NoReturn:
+        self._attempt.lost = True
+        if self._attempt.on_lost is not None:
+            self._attempt.on_lost.set()
         raise LeaseLost(str(refusal)) from refusal
 
 

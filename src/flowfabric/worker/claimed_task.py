@@ -1,4 +1,4 @@
-"""A claimed execution in the caller's hands: the low-level way to run work."""
+"""A claimed execution that the caller runs: the low-level way to do work."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.errors import LeaseLost, TaskConsumed
 from flowfabric.ids import ExecutionId
@@ -24,67 +25,63 @@ log: Final = logging.getLogger("flowfabric.worker")
 
 
 class ClaimedTask:
-    """RunningAttempt until one ending call; its lease is renewed in the background meanwhile."""
+    """One claimed execution; its lease is renewed until a call ends the attempt."""
 
     def __init__(
         self,
-        running: RunningAttempt,
+        attempt: RunningAttempt,
         engine: Engine,
         recorder: OutcomeRecorder,
         *,
         on_end: Callable[[], None],
     ) -> None:
-        self._running, self._engine, self._recorder, self._on_end = (
-            running,
-            engine,
-            recorder,
-            on_end,
-        )
+        self._attempt, self._engine = attempt, engine
+        self._recorder, self._on_end = recorder, on_end
 
     @property
     def claimed(self) -> Claimed:
-        return self._running.claimed
+        return self._attempt.claimed
 
     @property
     def execution_id(self) -> ExecutionId:
-        return self._running.claimed.lease.execution_id
+        return self._attempt.execution_id
 
     @property
     def input_payload(self) -> bytes:
-        return self._running.claimed.input_payload
+        return self._attempt.claimed.input_payload
 
     @property
     def healthy(self) -> bool:
-        """Is the lease running, with fewer than three failed renewals in a row?"""
-        return not self._running.lost and self._running.failures < 3
+        """Is the lease held, with fewer than three failed renewals in a row?"""
+        return self._attempt.healthy
 
     async def complete(self, result: bytes | None = None) -> Completed:
-        """End it with success."""
+        """End the execution with success."""
         return await self._end(Completion(self._lease(), result))
 
     async def fail(
         self, reason: str, category: str = FailureClass.TRANSIENT.value
     ) -> RetryScheduled | TerminalFailed:
-        """Fail the attempt; the policy decides what follows."""
+        """Fail the attempt; the policy decides between retry and end."""
         failure = Failure(lease=self._lease(), reason=str(reason), category=str(category))
         return await self._end(failure)
 
     async def cancel(self, reason: str) -> None:
-        """End it without a result."""
+        """End the execution as cancelled, without a result."""
         await self._end(Cancellation(self._lease(), str(reason)))
 
     async def delay(
         self, *, until: datetime | None = None, for_: float | timedelta | None = None
     ) -> Delayed:
-        """Park it; the same attempt goes on then."""
+        """Suspend the attempt until then; the same attempt continues afterwards."""
         return await self._end(DelayRequest(lease=self._lease(), delay_until=until, delay=for_))
 
     async def release(self) -> None:
-        """Hand it back; anybody may claim it at once."""
+        """Release the execution: any worker may claim it at once."""
         await self._end(self._lease())
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
-        """Store how far it has come."""
+        """Store how far the attempt has come; raises `LeaseLost` when the lease is not held."""
         refusal = await self._engine.progress(self._lease(), percent=percent, message=message)
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
@@ -93,27 +90,27 @@ class ClaimedTask:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._running.lost and not self._running.finished:
-            self._recorder.forget(self._running)
+        if self._attempt.lost and not self._attempt.finished:
+            self._recorder.discard(self._attempt)
             self._on_end()
-        elif not self._running.finished:
-            log.warning("task %s was left without an end and is handed back", self.execution_id)
+        elif not self._attempt.finished:
+            log.warning("%s was left without an outcome and is released", self._attempt)
             await self.release()
 
-    def _lease(self) -> Any:
-        if self._running.finished:
+    def _lease(self) -> Lease:
+        if self._attempt.finished:
             raise TaskConsumed(f"task {self.execution_id} was already ended")
-        return self._running.claimed.lease
+        return self._attempt.lease
 
     async def _end(self, outcome: Outcome) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._recorder.put(self._running, outcome, answer)
+        self._recorder.put(self._attempt, outcome, answer)
         try:
             recorded = await answer
         finally:
             self._on_end()
         if recorded is None:
-            raise LeaseLost(f"the lease of {self.execution_id} is gone")
+            raise LeaseLost(f"the lease of {self.execution_id} is lost")
         if isinstance(recorded, Exception):
             raise recorded
         return recorded

@@ -1,4 +1,4 @@
-"""What a handler sees of its execution."""
+"""The context of a handler: its execution, its lease, its children."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
     from flowfabric.engine.lifecycle.sql.lease import Claimed
     from flowfabric.worker.running_attempt import RunningAttempt
-    from flowfabric.worker.transaction import OwnTransaction
+    from flowfabric.worker.transaction import HandlerTransaction
 
 T = TypeVar("T")
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
-    """For conditional writes of the user's own: unique to this claim, and growing."""
+    """For the user's own conditional writes: unique to this claim; the epoch only grows."""
 
     lease_id: UUID
     lease_epoch: int
@@ -37,40 +37,45 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseHealth:
-    """How the lease of the running attempt is doing."""
+    """The state of the lease of a running attempt."""
 
-    def __init__(self, running: RunningAttempt) -> None:
-        self._running = running
+    def __init__(self, attempt: RunningAttempt) -> None:
+        self._attempt = attempt
 
     @property
     def healthy(self) -> bool:
-        """RunningAttempt, with fewer than three failed renewals in a row."""
-        return not self._running.lost and self._running.failures < 3
+        """Is the lease held, with fewer than three failed renewals in a row?"""
+        return self._attempt.healthy
 
     @property
     def failures(self) -> int:
-        return self._running.failures
+        """How many renewals have failed since the last one that succeeded."""
+        return self._attempt.failures
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when the lease is gone."""
-        if self._running.on_lost is None:
-            self._running.on_lost = asyncio.Event()
-            if self._running.lost:
-                self._running.on_lost.set()
-        return self._running.on_lost
+        """Set when the lease is lost."""
+        if self._attempt.on_lost is None:
+            self._attempt.on_lost = asyncio.Event()
+            if self._attempt.lost:
+                self._attempt.on_lost.set()
+        return self._attempt.on_lost
 
 
 class Ctx:
-    """The running attempt: who it is, how to report progress, whether its lease still holds."""
+    """The context of a running attempt: its execution, progress, children and lease."""
 
-    __slots__ = ("_children", "_engine", "_loop", "_own", "_running", "state")
+    __slots__ = ("_attempt", "_children", "_engine", "_loop", "_transaction", "state")
 
     def __init__(
-        self, running: RunningAttempt, engine: Engine, state: SimpleNamespace, own: OwnTransaction
+        self,
+        attempt: RunningAttempt,
+        engine: Engine,
+        state: SimpleNamespace,
+        transaction: HandlerTransaction,
     ) -> None:
-        self._running = running
-        self._own = own
+        self._attempt = attempt
+        self._transaction = transaction
         self._engine = engine
         self._loop = asyncio.get_running_loop()
         self._children: Children | None = None
@@ -79,74 +84,72 @@ class Ctx:
 
     @property
     def abandoned(self) -> bool:
-        """Has the worker given up waiting for this handler?"""
-        return self._running.abandoned
+        """Does the worker stop without waiting for this handler?"""
+        return self._attempt.abandoned
 
     @property
     def claimed(self) -> Claimed:
-        """What was claimed, as the engine gave it."""
-        return self._running.claimed
+        """The claimed execution, as the engine returned it."""
+        return self._attempt.claimed
 
     @property
     def execution_id(self) -> ExecutionId:
-        return self._running.claimed.lease.execution_id
+        return self._attempt.execution_id
 
     @property
     def attempt_index(self) -> int:
-        return self._running.claimed.lease.attempt_index
+        return self._attempt.lease.attempt_index
 
     @property
     def attempt_type(self) -> AttemptType:
-        return self._running.claimed.attempt_type
+        return self._attempt.claimed.attempt_type
 
     @property
     def kind(self) -> str:
-        return self._running.claimed.execution_kind
+        return self._attempt.claimed.execution_kind
 
     @property
     def lane(self) -> str:
-        return self._running.claimed.lane_id
+        return self._attempt.claimed.lane_id
 
     @property
     def tags(self) -> dict[str, str]:
-        return self._running.claimed.tags
+        return self._attempt.claimed.tags
 
     @property
     def payload(self) -> bytes:
         """The payload as it was submitted."""
-        return self._running.claimed.input_payload
+        return self._attempt.claimed.input_payload
 
     @property
     def lease(self) -> LeaseHealth:
-        return LeaseHealth(self._running)
+        return LeaseHealth(self._attempt)
 
     @property
     def fence(self) -> Fence:
-        lease = self._running.claimed.lease
+        lease = self._attempt.lease
         return Fence(
             lease_id=lease.lease_id, lease_epoch=lease.lease_epoch, attempt_id=lease.attempt_id
         )
 
     @property
     def sync(self) -> SyncCtx:
-        """The same calls for a handler that runs in a thread."""
+        """The blocking form of these calls, for a handler that runs in a thread."""
         return SyncCtx(self, self._loop)
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
-        """Store how far the attempt has come; raises `LeaseLost` when it is no longer ours."""
+        """Store how far the attempt has come; raises `LeaseLost` when the lease is not held."""
         self.check()
-        refusal = await self._engine.progress(
-            self._running.claimed.lease, percent=percent, message=message
-        )
+        refusal = await self._engine.progress(self._attempt.lease, percent=percent, message=message)
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
 
     async def upstreams(self) -> dict[str, Any]:
-        """What the members it waited for returned, by name; of those that succeeded.
+        """The results of the upstream members that succeeded, by member name.
 
-        Empty for an execution that is no member of a flow.
+        Empty for an execution that is not a member of a flow.
         """
-        if self._running.claimed.flow_id is None:
+        if self._attempt.claimed.flow_id is None:
             return {}
         found = await self._engine.read_upstream_results(self.execution_id)
         return {
@@ -158,20 +161,21 @@ class Ctx:
     async def transaction(self) -> Connection:
         """A connection to FlowFabric's database, in a transaction that ends with this attempt.
 
-        What is written on it is committed together with what the handler returns: both happen,
-        once, or neither does. It is rolled back when the handler raises, loses its lease or puts
-        itself down to wait for children. Nobody else may commit it, and it should be short.
+        Its writes are committed together with the handler's result: both once, or neither. The
+        transaction is rolled back when the handler raises, when its lease is lost, and when the
+        attempt is suspended to wait for children. The handler must not commit it, and should keep
+        it short.
         """
         self.check()
-        return await self._own.begin()
+        return await self._transaction.begin()
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the lease is gone."""
-        if self._running.lost:
-            raise LeaseLost(f"the lease of {self.execution_id} is gone")
+        """Raise `LeaseLost` if the lease is lost."""
+        self._attempt.check_lease()
 
-    # Children. A handler that waits for them lets go of its slot and runs again, from the top, once
-    # it is decided: each call then finds its children by its place among these calls.
+    # Children. While a handler waits for children its attempt is suspended and holds no slot. Once
+    # the join is decided the handler runs again, from the top, and each call finds its children by
+    # its position among these calls.
 
     @overload
     async def gather(
@@ -196,23 +200,23 @@ class Ctx:
         concurrency: int | None = None,
         return_exceptions: bool = False,
     ) -> list[Any]:
-        """Run the calls as children; what they returned, in the order given.
+        """Run the calls as children and return their results, in the order given.
 
-        The first that fails raises `ChildFailed` at once, while the others run on; with
-        `return_exceptions` all are waited for, and the errors stand among the results. With
-        `concurrency` at most that many are there at a time that have not ended: the next ones are
-        started as others end, and none any more once one has failed.
+        The first child that fails raises `ChildFailed` at once, while the others keep running. With
+        `return_exceptions` all children are waited for, and errors are returned among the results.
+        With `concurrency` at most that many children run at a time: the next one starts when
+        another ends, and after a failure no further child is started.
         """
-        family = self._family()
-        gather = family.gather_ends if return_exceptions else family.gather
+        children = self._own_children()
+        gather = children.gather_outcomes if return_exceptions else children.gather
         return await gather(calls, concurrency)
 
     async def race(self, *calls: ChildCall[T]) -> T:
-        """What the first child that succeeds returned; the others are cancelled.
+        """The result of the first child that succeeds; the others are cancelled.
 
         Raises `ChildFailed` when all have failed.
         """
-        return await self._family().race(calls)
+        return await self._own_children().race(calls)
 
     async def quorum(
         self,
@@ -221,29 +225,29 @@ class Ctx:
         *,
         on_satisfied: Disposition = "cancel_remaining",
     ) -> list[T]:
-        """What the first `k` children that succeed returned, in the order of the calls.
+        """The results of the first `k` children that succeed, in the order of the calls.
 
-        The others are cancelled, or with `let_run` left alone. Raises `ChildFailed` as soon as too
-        many have failed.
+        The others are cancelled, or with `let_run` keep running. Raises `ChildFailed` as soon as
+        too many have failed.
         """
-        return await self._family().quorum(k, calls, on_satisfied)
+        return await self._own_children().quorum(k, calls, on_satisfied)
 
     async def spawn(self, call: ChildCall[T], *, detached: bool = False) -> Child[T]:
-        """Start a child and go on; `await child.result()` waits for it.
+        """Start a child and continue; `await child.result()` waits for it.
 
-        A detached one is not cancelled when its parent is, and nobody can wait for it here.
+        A detached child is not cancelled with its parent, and its parent cannot wait for it.
         """
-        return await self._family().spawn(call, detached=detached)
+        return await self._own_children().spawn(call, detached=detached)
 
-    def _family(self) -> Children:
-        """The children of this attempt."""
+    def _own_children(self) -> Children:
+        """The children of this attempt; raises `Fail` where a handler cannot have children."""
         if self._children is None:
-            self._children = Children(self._running, self._engine)
+            self._children = Children(self._attempt, self._engine)
         return self._children
 
 
 class SyncCtx:
-    """Blocking twins of the context's coroutines; never to be called on the event loop."""
+    """The blocking form of the context's coroutines; must not be called on the event loop."""
 
     def __init__(self, ctx: Ctx, loop: asyncio.AbstractEventLoop) -> None:
         self._ctx, self._loop = ctx, loop
@@ -306,12 +310,12 @@ class SyncCtx:
 
 
 class SyncChild(Generic[T]):
-    """A child, for a handler that runs in a thread."""
+    """The blocking form of `Child`, for a handler that runs in a thread."""
 
     def __init__(self, child: Child[T], wait: Callable[[Coroutine[Any, Any, T]], T]) -> None:
         self._child, self._wait = child, wait
         self.execution_id = child.execution_id
 
     def result(self) -> T:
-        """What it returned, as soon as it has ended; raises `ChildFailed` if it did not return."""
+        """The child's result, once it has ended; raises `ChildFailed` if it did not succeed."""
         return self._wait(self._child.result())

@@ -1,4 +1,4 @@
-"""What the tasks of one worker share: threads, child processes, dependencies of the process."""
+"""What all tasks of a worker share: threads, child processes, process-scoped dependencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.worker.processes import ProcessPool
 
 
 class ProcessScope:
-    """Dependencies that are made once for the worker process, and cleaned up when it stops."""
+    """Dependencies made once for the worker process, and cleaned up when the worker stops."""
 
     def __init__(self) -> None:
         self.made: dict[Callable[..., Any], Any] = {}
@@ -33,7 +33,7 @@ class Environment:
         self.process_scope = ProcessScope()
 
     async def close(self) -> None:
-        """Stop threads and child processes, and clean up the dependencies of the process."""
+        """Stop threads and child processes, and clean up the process-scoped dependencies."""
         if self.processes is not None:
             await self.processes.close()
         self.threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What a worker and its child processes say to each other: MessagePack frames over pipes."""
+"""The messages between a worker and its child processes: MessagePack frames over pipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADER: Final = struct.Struct("<I")
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """To the child: run this task on this execution."""
+    """To the child process: run this task for this execution."""
 
     module: str
     kind: str
@@ -22,19 +22,19 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """From the child: the task returned."""
+    """From the child process: the task returned."""
 
     result: bytes | None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """From the child: the task raised."""
+    """From the child process: the task raised."""
 
     failure: Failure
 
 
 class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
-    """From the child: how far the task has come."""
+    """From the child process: how far the task has come."""
 
     percent: int | None
     message: str | None

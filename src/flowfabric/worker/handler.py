@@ -1,4 +1,4 @@
-"""What the worker needs of a task: a way to run it, and a way to read its errors."""
+"""How a worker runs executions of one kind, and how exceptions become failures."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from flowfabric.states import FailureClass
 from flowfabric.worker.context import Ctx
 
 _CHAIN: Final = 8
+"""How many causes of an error its reason shows."""
 _NOT_RAISABLE: Final = "exceptions must derive from BaseException"
-"""What Python says of a handler that raises a value, such as the policy `Retry`."""
+"""Python's message when a handler raises a value that is no exception, such as `Retry`."""
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,13 +32,13 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     run: Callable[[Ctx, bytes, str | None], Awaitable[bytes | None]]
-    """From payload and its encoding to the encoded result."""
+    """Takes the context, the payload and its encoding; returns the encoded result."""
     retry_on: tuple[type[BaseException], ...] = ()
     no_retry_on: tuple[type[BaseException], ...] = ()
 
 
 class Reported(FlowFabricError):
-    """A failure that was read where it happened, in another process."""
+    """The failure of a task that ran in a child process."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -45,7 +46,7 @@ class Reported(FlowFabricError):
 
 
 def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> Failure:
-    """The failure that an exception of a handler stands for."""
+    """The failure to record for an exception of a handler."""
     if isinstance(error, Reported):
         return error.failure
     if isinstance(error, Fail):
@@ -64,16 +65,16 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
             failure_class=FailureClass.TRANSIENT,
             retry_after=error.after,
         )
-    hopeless = handler is None or (
+    permanent = handler is None or (
         isinstance(error, handler.no_retry_on)
         or (bool(handler.retry_on) and not isinstance(error, handler.retry_on))
-        or (not handler.retry_on and isinstance(error, ChildFailed))  # it would find the same end
+        or (not handler.retry_on and isinstance(error, ChildFailed))  # a retry finds the same child
     )
     return Failure(
         lease=lease,
         reason=_chain(error),
         category=HANDLER_ERROR if isinstance(error, Exception) else HANDLER_PANIC,
-        failure_class=FailureClass.PERMANENT if hopeless else FailureClass.TRANSIENT,
+        failure_class=FailureClass.PERMANENT if permanent else FailureClass.TRANSIENT,
         detail=_trace(error),
     )
 
@@ -97,7 +98,7 @@ def _chain(error: BaseException) -> str:
 
 
 def _text(value: object) -> str:
-    """The value as text, also where the user's own code cannot write it."""
+    """`str(value)`, also where the user's `__str__` raises."""
     try:
         return str(value)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The worker process: claim into a small buffer, run in slots, record in batches, stop in order."""
+"""The worker process: claims executions, runs them in slots, stops in order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import asyncio
 import contextlib
 import logging
 import random
-import signal
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
-from functools import partial
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -21,17 +18,18 @@ from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
-from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
-from flowfabric.worker.run_attempt import Recorded, run_attempt
+from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 from flowfabric.worker.settings import WorkerSettings
-from flowfabric.worker.transaction import Transactions
+from flowfabric.worker.signals import stop_on_signals
+from flowfabric.worker.slots import Slots
+from flowfabric.worker.transaction import TransactionPool
 
 log: Final = logging.getLogger("flowfabric.worker")
 _STOP_WITHIN: Final = 2.0
@@ -41,8 +39,17 @@ _FIRST_PAUSE: Final = 0.05
 T = TypeVar("T")
 
 
+class _Parts(NamedTuple):
+    """What a running worker consists of, beside the tasks in the background."""
+
+    engine: Engine
+    recorder: OutcomeRecorder
+    slots: Slots
+    waiter: Waiter
+
+
 class Worker:
-    """Runs handlers until told to stop. One use: after it has stopped, make another."""
+    """Runs handlers until it is stopped. A worker runs once; create another to run again."""
 
     def __init__(
         self,
@@ -57,50 +64,47 @@ class Worker:
         self.instance = settings.instance_id()
         self.state = state or SimpleNamespace()
         self.handlers = dict(handlers)
-        # An execution whose worker freezes in a transaction is free when its lease is.
-        patience = min(database.idle_transaction_timeout, settings.lease_ttl)
-        self._database = msgspec.structs.replace(database, idle_transaction_timeout=patience)
+        # A worker that freezes inside a transaction must not lock an execution beyond its lease.
+        idle_timeout = min(database.idle_transaction_timeout, settings.lease_ttl)
+        self._database = msgspec.structs.replace(database, idle_transaction_timeout=idle_timeout)
         self._on_close = on_close
         self._claimant = settings.claimant(kinds=tuple(self.handlers), instance=self.instance)
-        self._transactions = Transactions(
-            self._database, at_once=settings.transactions, role=f"handlers of {self.instance}"[:60]
+        self._transactions = TransactionPool(
+            self._database, size=settings.transactions, role=f"handlers of {self.instance}"[:60]
         )
         self._held_leases = HeldLeases()
-        self._buffer: deque[RunningAttempt] = deque()
-        self._slots: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
-        self._room_made = asyncio.Event()
+        self._capacity_freed = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
-        self._refill: Callable[[], None] = lambda: None
         self._until_idle = False
         self._claim_seconds = 0.01
-        self._run_seconds = 1.0
 
-    # The ways to run it.
+    # The ways to run a worker.
 
     async def run(self, *, handle_signals: bool = True) -> None:
-        """Claim and run until `stop()`, or a SIGTERM or SIGINT; then drain.
+        """Claim and run executions until `stop()`, or a SIGTERM or SIGINT; then drain.
 
         Draining stops claiming, lets handlers finish for `drain` seconds with their leases renewed,
-        then cancels them and hands back what is left. A second signal ends the process at once.
+        then cancels the others and releases their executions. A second signal ends the process at
+        once.
         """
-        with self._signals() if handle_signals else contextlib.nullcontext():
-            async with self._running() as (engine, recorder, waiter):
-                await self._claim_until_stopped(engine, recorder, waiter)
+        with stop_on_signals(self.stop) if handle_signals else contextlib.nullcontext():
+            async with self._running() as parts:
+                await self._claim_until_stopped(parts)
 
     async def run_until_idle(self) -> None:
-        """Run everything that is claimable now, and what that makes claimable; then stop."""
+        """Run every execution that is claimable, also those that become so meanwhile; then stop."""
         self._until_idle = True
         await self.run(handle_signals=False)
 
     def stop(self) -> None:
-        """Begin to drain; `run` returns when that is done."""
+        """Begin to drain; `run` returns when draining is done."""
         self._stopping.set()
-        self._room_made.set()
+        self._capacity_freed.set()
 
     async def __aenter__(self) -> Self:
-        """Run in the background; raises what keeps it from starting."""
+        """Run in the background; raises the error that prevents the start."""
         self._background = asyncio.create_task(self.run(handle_signals=False), name="worker")
         started = asyncio.create_task(self._started.wait())
         await asyncio.wait((self._background, started), return_when=asyncio.FIRST_COMPLETED)
@@ -115,63 +119,48 @@ class Worker:
             await self._background
 
     async def tasks(self) -> AsyncGenerator[ClaimedTask]:
-        """Claim one execution after the other and leave running it to the caller.
+        """Claim executions one after the other, for the caller to run.
 
-        At most `concurrency` are out at a time. Leaving `async with task` without having ended it
-        hands it back.
+        At most `concurrency` are claimed at a time. An `async with task` block that ends
+        without an outcome releases the execution.
         """
-        async with self._running() as (engine, recorder, waiter):
+        async with self._running() as parts:
             while not self._stopping.is_set():
                 if len(self._held_leases) >= self.settings.concurrency:
-                    self._room_made.clear()
-                    await self._room_made.wait()
+                    await self._wait_for_capacity()
                     continue
-                claimed = await self._claim(engine, 1, any_kind=not self.handlers)
+                claimed = await self._claim(parts.engine, 1, any_kind=not self.handlers)
                 if not claimed:
                     if self._until_idle:
                         return
-                    await self._wait_for_work(waiter)
+                    await self._wait_for_work(parts.waiter)
                     continue
-                running = self._hold(claimed[0])
-                yield ClaimedTask(running, engine, recorder, on_end=self._room_made.set)
+                [attempt] = claimed
+                yield ClaimedTask(
+                    attempt, parts.engine, parts.recorder, on_end=self._capacity_freed.set
+                )
 
-    # The parts.
+    # Starting and stopping.
 
     @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncGenerator[tuple[Engine, OutcomeRecorder, Waiter]]:
-        """Everything around the claim loop: started in order, stopped in the opposite one."""
+    async def _running(self) -> AsyncGenerator[_Parts]:
+        """Start everything around the claim loop in order; stop it in the opposite order."""
         settings = self.settings
         engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
-        listener = Listener(self._database)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
             stack.push_async_callback(self._transactions.close)
             if self._on_close is not None:
                 stack.push_async_callback(self._on_close)
-            await engine.register_lanes(
-                settings.lanes, registered_by=f"worker {settings.worker_id}"
-            )
-            async with engine.pool.connection() as conn:
-                await register(conn, settings, self.instance, tuple(self.handlers))
-            renewer = Renewer(
-                self._database,
-                settings,
-                self.instance,
-                tuple(self.handlers),
-                self._held_leases,
-                self._lose,
-            )
-            renewer.start()
-            stack.push_async_callback(renewer.stop)
+            await self._start_renewer(engine, stack)
+            listener = Listener(self._database)
             listener.start()
             stack.push_async_callback(listener.close)
             if settings.reconcile:
-                stack.push_async_callback(_cancelled, asyncio.create_task(reconcile(engine.pool)))
+                _start(stack, reconcile(engine.pool), "flowfabric reconcile")
             recorder = OutcomeRecorder(engine, self._held_leases)
-            recording = asyncio.create_task(recorder.run(), name="flowfabric recorder")
-            stack.push_async_callback(_cancelled, recording)
-            carrying = asyncio.create_task(recorder.dispatch(), name="flowfabric dispatch")
-            stack.push_async_callback(_cancelled, carrying)
+            _start(stack, recorder.run(), "flowfabric recorder")
+            _start(stack, recorder.dispatch(), "flowfabric dispatch")
             waiter = Waiter(
                 engine.pool,
                 listener,
@@ -181,74 +170,138 @@ class Worker:
                 first_pause=_FIRST_PAUSE,
             )
             stack.push_async_callback(waiter.close)
+            slots = self._slots(engine, recorder)
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
             self._started.set()
             try:
-                yield engine, recorder, waiter
+                yield _Parts(engine, recorder, slots, waiter)
             finally:
-                await self._drain(recorder)
+                await self._drain(recorder, slots)
         log.info("worker %s stopped", self.instance)
 
-    async def _claim_until_stopped(
-        self, engine: Engine, recorder: OutcomeRecorder, waiter: Waiter
-    ) -> None:
-        self._refill = partial(self._fill_slots, engine, recorder)
+    async def _start_renewer(self, engine: Engine, stack: contextlib.AsyncExitStack) -> None:
+        """Register the lanes and the worker, and renew leases and registration until the end."""
+        settings, kinds = self.settings, tuple(self.handlers)
+        await engine.register_lanes(settings.lanes, registered_by=f"worker {settings.worker_id}")
+        async with engine.pool.connection() as conn:
+            await register(conn, settings, self.instance, kinds)
+        renewer = Renewer(
+            self._database, settings, self.instance, kinds, self._held_leases, self._lease_lost
+        )
+        renewer.start()
+        stack.push_async_callback(renewer.stop)
+
+    def _slots(self, engine: Engine, recorder: OutcomeRecorder) -> Slots:
+        def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
+            handler = self.handlers[attempt.claimed.execution_kind]
+            return run_attempt(attempt, handler, engine, self.state, self._transactions)
+
+        return Slots(
+            self.settings,
+            run,
+            recorder,
+            self._held_leases,
+            capacity_freed=self._capacity_freed,
+            stopping=self._stopping,
+        )
+
+    def _lease_lost(self, attempt: RunningAttempt, reason: Exception) -> None:
+        """Stop the handler of an attempt whose lease the renewer found lost."""
+        if attempt.finished:
+            return
+        if was_cancelled(reason):
+            log.info("%s was cancelled while it ran", attempt)
+        else:
+            log.warning("lost the lease of %s: %s", attempt, reason)
+        if attempt.on_lost is not None:
+            attempt.on_lost.set()
+        if attempt.slot is not None and self.settings.on_lease_lost == "cancel":
+            attempt.slot.cancel()
+
+    async def _drain(self, recorder: OutcomeRecorder, slots: Slots) -> None:
+        """Release buffered executions, wait for running handlers, then release the others."""
+        self._stopping.set()
+        slots.release_buffered()
+        if slots.running:
+            log.info("worker %s drains: %s handlers run", self.instance, slots.running)
+            await slots.wait(self.settings.drain)
+        for attempt in self._held_leases:
+            if not attempt.finished:
+                log.warning("releasing %s: it did not end while draining", attempt)
+                slot, attempt.abandoned = attempt.slot, True
+                recorder.put(attempt, attempt.lease)
+                if slot is not None:
+                    slot.cancel()
+        await slots.wait(1.0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.lease_ttl):
+                await recorder.drained()
+
+    # Claiming.
+
+    async def _claim_until_stopped(self, parts: _Parts) -> None:
+        engine, recorder, slots, waiter = parts
         while not self._stopping.is_set():
-            room = self._room()
-            if room <= 0:
-                self._room_made.clear()
-                await self._room_made.wait()
+            limit = min(slots.capacity(self._claim_seconds), MAX_BATCH)
+            if limit <= 0:
+                await self._wait_for_capacity()
                 continue
-            claimed = await self._unless_stopped(self._claim(engine, min(room, MAX_BATCH))) or []
-            for one in claimed:
-                self._buffer.append(self._hold(one))
-            self._refill()
+            claimed = await self._unless_stopped(self._claim(engine, limit)) or []
+            slots.add(claimed)
             if claimed:
                 await waiter.busy()
-            elif self._until_idle and (self._buffer or self._slots):
-                self._room_made.clear()
-                await self._room_made.wait()
-            elif self._until_idle:
-                if not await recorder.drained():
-                    return
-            else:
+            elif not self._until_idle:
                 await self._wait_for_work(waiter)
+            elif len(slots):
+                await self._wait_for_capacity()
+            elif not await recorder.drained():
+                return
 
-    async def _claim(self, engine: Engine, limit: int, *, any_kind: bool = False) -> list[Claimed]:
-        """Claim; a database in trouble is logged and waited for, never the end of the worker."""
+    async def _claim(
+        self, engine: Engine, limit: int, *, any_kind: bool = False
+    ) -> list[RunningAttempt]:
+        """Claim up to `limit` executions; while the database is in trouble, log and try again."""
         claimant = self._claimant
         if any_kind:
             claimant = self.settings.claimant(kinds=None, instance=self.instance)
         pause = 0.1
         while not self._stopping.is_set():
-            self._claim_sent_at = began = time.monotonic()
+            sent_at = time.monotonic()
             try:
                 claimed = await engine.claim(claimant, ttl=self.settings.lease_ttl, limit=limit)
             except FlowFabricError as error:
-                log.warning("cannot claim: %s", error)
+                log.warning("worker %s cannot claim: %s", self.instance, error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(random.uniform(0, pause)):
                         await self._stopping.wait()
                 pause = min(pause * 2, 10.0)
                 continue
-            self._claim_seconds += 0.2 * (time.monotonic() - began - self._claim_seconds)
-            return claimed
+            self._claim_seconds += 0.2 * (time.monotonic() - sent_at - self._claim_seconds)
+            attempts = [RunningAttempt(each, sent_at) for each in claimed]
+            for attempt in attempts:
+                self._held_leases.add(attempt)
+            return attempts
         return []
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `work`; None if it takes much longer than the order to stop."""
-        doing, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
+        """The result of `work`; None if it takes much longer than a stop that comes meanwhile."""
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                await asyncio.wait((doing,), timeout=_STOP_WITHIN)
-            return doing.result() if doing.done() else None
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await asyncio.wait((working,), timeout=_STOP_WITHIN)
+            return working.result() if working.done() else None
         finally:
             stopping.cancel()
-            doing.cancel()
+            working.cancel()
+
+    async def _wait_for_capacity(self) -> None:
+        """Wait until an attempt has ended, or the worker is stopped."""
+        self._capacity_freed.clear()
+        await self._capacity_freed.wait()
 
     async def _wait_for_work(self, waiter: Waiter) -> None:
-        """Return when there may be work, or at once when told to stop."""
+        """Wait until there may be something to claim, or the worker is stopped."""
         waiting = asyncio.create_task(waiter.wait())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -256,129 +309,20 @@ class Worker:
         finally:
             stopping.cancel()
             if not waiting.done():
-                await _cancelled(waiting)
+                await _cancel(waiting)
         if waiting.done() and not waiting.cancelled():
             waiting.result()
 
-    def _room(self) -> int:
-        """How many to claim: the free slots, and what will finish while the claim is on its way."""
-        settings = self.settings
-        ahead = 2 * settings.concurrency * self._claim_seconds / max(self._run_seconds, 1e-6)
-        wanted = settings.concurrency + min(int(ahead), settings.prefetch)
-        return wanted - len(self._slots) - len(self._buffer)
 
-    def _hold(self, claimed: Claimed) -> RunningAttempt:
-        running = RunningAttempt(claimed, self._claim_sent_at)
-        self._held_leases.add(running)
-        return running
-
-    def _fill_slots(self, engine: Engine, recorder: OutcomeRecorder) -> None:
-        """Start as many slots as there is work and room for, each with what it runs first."""
-        free = self.settings.concurrency - len(self._slots)
-        for _ in range(min(free, len(self._buffer))):
-            slot = asyncio.create_task(self._work(engine, recorder, self._buffer.popleft()))
-            self._slots.add(slot)
-            slot.add_done_callback(self._free)
-
-    def _free(self, slot: asyncio.Task[None]) -> None:
-        """A slot has ended; only now is there room, so only now may the claim loop look."""
-        self._slots.discard(slot)
-        if self._buffer and not self._stopping.is_set():
-            self._refill()
-        self._room_made.set()
-
-    async def _work(self, engine: Engine, recorder: OutcomeRecorder, first: RunningAttempt) -> None:
-        """One slot: run `first`, then what is buffered, one after the other, until nothing is."""
-        this = asyncio.current_task()
-        self._buffer.appendleft(first)
-        while self._buffer and not self._stopping.is_set():
-            running = self._buffer.popleft()
-            if running.lost:
-                self._held_leases.discard(running)
-                continue
-            running.slot = this
-            began = time.monotonic()
-            outcome = await run_attempt(
-                running,
-                self.handlers[running.claimed.execution_kind],
-                engine,
-                self.state,
-                self._transactions,
-            )
-            running.slot = None
-            if isinstance(outcome, Recorded):
-                recorder.recorded_elsewhere(running)
-                outcome = None
-            if running.lost:
-                # The slot was cancelled, perhaps with the cancellation still to come: it ends here,
-                # and a fresh one takes its place.
-                self._held_leases.discard(running)
-                return
-            self._run_seconds += 0.02 * (time.monotonic() - began - self._run_seconds)
-            if outcome is not None:
-                recorder.put(running, outcome)
-            else:
-                self._held_leases.discard(running)
-            self._room_made.set()
-
-    def _lose(self, running: RunningAttempt, why: Exception) -> None:
-        """The renewer found a lease gone."""
-        if running.finished:
-            return
-        execution_id = running.claimed.lease.execution_id
-        if was_cancelled(why):
-            log.info("%s was cancelled while it ran", execution_id)
-        else:
-            log.warning("lost the lease of %s: %s", execution_id, why)
-        if running.on_lost is not None:
-            running.on_lost.set()
-        if running.slot is not None and self.settings.on_lease_lost == "cancel":
-            running.slot.cancel()
-
-    async def _drain(self, recorder: OutcomeRecorder) -> None:
-        """Hand back what was not begun, wait for what runs, then hand back the rest."""
-        self._stopping.set()
-        while self._buffer:
-            running = self._buffer.popleft()
-            recorder.put(running, running.claimed.lease)
-        if self._slots:
-            log.info("draining: %s handlers still run", len(self._slots))
-            await asyncio.wait(tuple(self._slots), timeout=self.settings.drain)
-        for running in self._held_leases:
-            if not running.finished:
-                log.warning("handing back %s", running.claimed.lease.execution_id)
-                slot, running.abandoned = running.slot, True
-                recorder.put(running, running.claimed.lease)
-                if slot is not None:
-                    slot.cancel()
-        if self._slots:
-            await asyncio.wait(tuple(self._slots), timeout=1.0)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.lease_ttl):
-                await recorder.drained()
-
-    @contextlib.contextmanager
-    def _signals(self) -> Generator[None]:
-        loop = asyncio.get_running_loop()
-        caught = 0
-
-        def stop() -> None:
-            nonlocal caught
-            caught += 1
-            if caught > 1:
-                raise SystemExit(130)
-            self.stop()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+def _start(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:
+    """Run `work` in the background until the stack is closed."""
+    stack.push_async_callback(_cancel, asyncio.create_task(work, name=name))
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    """End a task; one that hangs on a dead line is left to the closing of its connection."""
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end.
+
+    A task that hangs on a broken connection ends later, when its pool is closed.
+    """
     task.cancel()
     await asyncio.wait((task,), timeout=_STOP_WITHIN)

@@ -1,4 +1,4 @@
-"""Outcomes on their way to the database: gathered while the previous batch is in flight."""
+"""Writes outcomes to the database in batches: one gathers while the previous is in flight."""
 
 from __future__ import annotations
 
@@ -22,164 +22,159 @@ log: Final = logging.getLogger("flowfabric.worker")
 BATCH: Final = 500
 
 Outcome: TypeAlias = Completion | Failure | DelayRequest | Cancellation | Lease
-"""How an attempt ends; a bare lease is handed back."""
+"""How an attempt ends; a bare lease is released."""
 
+_Operation: TypeAlias = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 _Entry: TypeAlias = tuple[RunningAttempt, Outcome, "asyncio.Future[Any] | None"]
 
 
 class OutcomeRecorder:
-    """Takes outcomes and gets them recorded; what is in it keeps its lease until it is."""
+    """Records outcomes soon after they are put; until then their leases are held and renewed."""
 
     def __init__(self, engine: Engine, held_leases: HeldLeases) -> None:
-        self._held_leases = held_leases
-        self._waiting: list[_Entry] = []
-        self._filled = asyncio.Event()
-        self._empty = asyncio.Event()
-        self._empty.set()
-        self._ways: dict[type, Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]] = {
+        self._engine, self._held_leases = engine, held_leases
+        self._operations: dict[type, _Operation] = {
             Completion: engine.complete,
             Failure: engine.fail,
             DelayRequest: engine.delay,
             Cancellation: engine.cancel,
             Lease: engine.release,
         }
-        self._engine = engine
-        self._ended = asyncio.Event()
-        self._carried = asyncio.Event()
-        self._carried.set()
-        self.recorded = 0
-        self._drained_at = 0
+        self._queue: list[_Entry] = []
+        self._queued = asyncio.Event()
+        self._all_recorded = asyncio.Event()
+        self._all_recorded.set()
+        self._dispatch_due = asyncio.Event()
+        self._all_dispatched = asyncio.Event()
+        self._all_dispatched.set()
+        self._recorded = 0
+        self._recorded_before = 0
 
     def put(
-        self, running: RunningAttempt, outcome: Outcome, answer: asyncio.Future[Any] | None = None
+        self, attempt: RunningAttempt, outcome: Outcome, answer: asyncio.Future[Any] | None = None
     ) -> None:
-        """Record `outcome` soon; `answer`, if given, gets what the engine said."""
-        running.finished = True
-        self._waiting.append((running, outcome, answer))
-        self._filled.set()
-        self._empty.clear()
+        """Record `outcome` soon; `answer`, if given, gets the answer of the engine."""
+        attempt.finished = True
+        self._queue.append((attempt, outcome, answer))
+        self._queued.set()
+        self._all_recorded.clear()
 
-    def recorded_elsewhere(self, running: RunningAttempt) -> None:
-        """The outcome was committed by the handler; whoever waits for the member hears of it."""
-        self.forget(running)
-        self.recorded += 1
-        if running.is_member:
-            self._carry()
+    def recorded_by_handler(self, attempt: RunningAttempt) -> None:
+        """The handler's transaction has recorded the outcome; its completion is dispatched soon."""
+        self.discard(attempt)
+        self._recorded += 1
+        if attempt.is_member:
+            self._request_dispatch()
 
-    def forget(self, running: RunningAttempt) -> None:
-        """Let go of an execution whose lease is gone; there is nothing to record."""
-        running.finished = True
-        self._held_leases.discard(running)
-
-    def _carry(self) -> None:
-        self._carried.clear()
-        self._ended.set()
+    def discard(self, attempt: RunningAttempt) -> None:
+        """Stop renewing the lease of an attempt that has no outcome to record."""
+        attempt.finished = True
+        self._held_leases.discard(attempt)
 
     async def drained(self) -> bool:
-        """Wait until everything put so far is recorded; was there something since the last time?"""
-        await self._empty.wait()
-        await self._carried.wait()
-        since, self._drained_at = self.recorded - self._drained_at, self.recorded
-        return since > 0
+        """Wait until every outcome is recorded and dispatched; was there any since last time?"""
+        await self._all_recorded.wait()
+        await self._all_dispatched.wait()
+        before, self._recorded_before = self._recorded_before, self._recorded
+        return self._recorded > before
 
     async def run(self) -> None:
         """Record batch after batch, until cancelled."""
         while True:
-            await self._filled.wait()
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            if not self._waiting:
-                self._filled.clear()
+            await self._queued.wait()
+            batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+            if not self._queue:
+                self._queued.clear()
             by_kind: dict[type, list[_Entry]] = {}
             for entry in batch:
                 by_kind.setdefault(type(entry[1]), []).append(entry)
             for kind, entries in by_kind.items():
-                await self._record(self._ways[kind], entries)
-            if any(running.is_member for running, _, _ in batch):
-                self._carry()
-            if not self._waiting:
-                self._empty.set()
+                await self._record(self._operations[kind], entries)
+            if any(attempt.is_member for attempt, _, _ in batch):
+                self._request_dispatch()
+            if not self._queue:
+                self._all_recorded.set()
 
     async def dispatch(self) -> None:
-        """Carry the ends of flow members to whoever waits for them, until cancelled.
+        """Dispatch the completions of flow members to the joins that wait for them.
 
-        What cannot be carried now is left to the sweeps.
+        Runs until cancelled. A dispatch that fails is left to the sweeps.
         """
         while True:
-            await self._ended.wait()
-            self._ended.clear()
+            await self._dispatch_due.wait()
+            self._dispatch_due.clear()
             try:
                 await self._engine.dispatch()
             except FlowFabricError as error:
-                log.warning("flows are left to the sweeps: %s", error)
-            if not self._ended.is_set():
-                self._carried.set()
+                log.warning("completions could not be dispatched, left to the sweeps: %s", error)
+            if not self._dispatch_due.is_set():
+                self._all_dispatched.set()
 
-    async def _record(
-        self, way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], entries: list[_Entry]
-    ) -> None:
-        """Try until the engine has answered: every way is safe to repeat with the same lease."""
+    def _request_dispatch(self) -> None:
+        self._all_dispatched.clear()
+        self._dispatch_due.set()
+
+    async def _record(self, operation: _Operation, entries: list[_Entry]) -> None:
+        """Try until the engine has answered: each operation may be repeated with the same lease."""
         pause, repeats = 0.05, False
         while entries := [entry for entry in entries if not self._dropped(entry)]:
             try:
-                answers = await way([outcome for _, outcome, _ in entries])
+                answers = await operation([outcome for _, outcome, _ in entries])
             except Exception as error:
-                if not _passing(error):
-                    await self._isolate(way, entries, error)
+                if not _is_temporary(error):
+                    await self._isolate(operation, entries, error)
                     return
-                log.warning("outcomes could not be recorded yet: %s", error)
+                log.warning("cannot record %s outcomes yet: %s", len(entries), error)
                 await asyncio.sleep(random.uniform(pause / 2, pause))
                 pause, repeats = min(pause * 2, 5.0), True
                 continue
             for entry, answer in zip(entries, answers, strict=True):
-                self._settle(entry, _unheard(entry[1], answer) if repeats else answer)
+                self._settle(entry, _answer_to_repeat(entry[1], answer) if repeats else answer)
             return
 
     async def _isolate(
-        self,
-        way: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]],
-        entries: list[_Entry],
-        error: Exception,
+        self, operation: _Operation, entries: list[_Entry], error: Exception
     ) -> None:
-        """One bad outcome must not hold up its neighbours: halve until it stands alone."""
+        """Halve the batch until the outcome that fails is alone and the others are recorded."""
         if len(entries) == 1:
-            log.error("the outcome was refused: %s", error)
+            log.error("the outcome of %s cannot be recorded: %s", entries[0][0], error)
             self._settle(entries[0], error)
             return
         middle = len(entries) // 2
-        await self._record(way, entries[:middle])
-        await self._record(way, entries[middle:])
+        await self._record(operation, entries[:middle])
+        await self._record(operation, entries[middle:])
 
     def _settle(self, entry: _Entry, answer: Any) -> None:
-        running, _, future = entry
-        self._held_leases.discard(running)
-        self.recorded += 1
+        """The engine has answered, or the lease is lost: the attempt is over for this worker."""
+        attempt, _, future = entry
+        self._held_leases.discard(attempt)
+        self._recorded += 1
         if future is not None and not future.done():
             future.set_result(answer)
         elif isinstance(answer, Exception):
             level = logging.INFO if was_cancelled(answer) else logging.WARNING
-            execution_id = running.claimed.lease.execution_id
-            log.log(level, "outcome of %s was not recorded: %s", execution_id, answer)
+            log.log(level, "the outcome of %s was not recorded: %s", attempt, answer)
 
     def _dropped(self, entry: _Entry) -> bool:
-        """An outcome whose lease is certainly gone is no longer worth a try."""
+        """Settle an outcome whose lease is known to be lost: the engine would refuse it."""
         if not entry[0].lost:
             return False
         self._settle(entry, None)
         return True
 
 
-def _unheard(outcome: Outcome, answer: Any) -> Any:
-    """The answer to a call that may have been made before; what was put down then was not refused.
+def _answer_to_repeat(outcome: Outcome, answer: Any) -> Any:
+    """The answer to a call that was repeated because the first one got no answer.
 
-    Under the epoch of the lease nobody but its holder has let go of the execution; under the next
-    one it was handed back, or lost: either way what was wanted is so.
+    If the execution is runnable under the epoch of the lease, its own holder delayed it; under the
+    next epoch the lease was released, or lost. Either way the outcome is as the holder wanted.
     """
     if not (isinstance(answer, ExecutionNotActive) and answer.lifecycle_phase == "runnable"):
         return answer
-    passed = answer.lease_epoch - _lease(outcome).lease_epoch
-    if isinstance(outcome, DelayRequest) and passed == 0:
+    later_epochs = answer.lease_epoch - _lease(outcome).lease_epoch
+    if isinstance(outcome, DelayRequest) and later_epochs == 0:
         return Delayed(execution_id=answer.execution_id)
-    if isinstance(outcome, Lease) and passed == 1:
+    if isinstance(outcome, Lease) and later_epochs == 1:
         return Released(execution_id=answer.execution_id)
     return answer
 
@@ -188,8 +183,8 @@ def _lease(outcome: Outcome) -> Lease:
     return outcome if isinstance(outcome, Lease) else outcome.lease
 
 
-def _passing(error: Exception) -> bool:
-    """Will the same call go through later?"""
+def _is_temporary(error: Exception) -> bool:
+    """May the same call succeed later?"""
     if isinstance(error, OperationTimeout):
         return True
     return isinstance(error, FlowFabricError) and error.retryable

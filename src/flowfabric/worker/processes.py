@@ -26,17 +26,17 @@ _LIMIT: Final = 2**30
 
 
 class ProcessPool:
-    """At most `size` children, started when needed and kept; one that must stop is killed."""
+    """At most `size` child processes, started when needed and used again."""
 
     def __init__(self, size: int | None = None) -> None:
         self._free = asyncio.Semaphore(size or os.cpu_count() or 1)
         self._idle: list[_Child] = []
 
     async def run(self, ctx: Ctx, module: str) -> bytes | None:
-        """Run the context's execution in a child that imports `module`; its result.
+        """The result of the context's execution, run in a child process that imports `module`.
 
-        Cancelling kills the child, so that the task really stops. A child that dies fails the
-        attempt as `infra_crash`.
+        Cancelling kills the child process, so that the task really stops. If the process dies the
+        attempt fails as `infra_crash`.
         """
         async with self._free:
             child = self._idle.pop() if self._idle else await _Child.start()
@@ -75,11 +75,11 @@ class _Child:
         )
         return cls(process)
 
-    async def run(self, ctx: Ctx, wanted: Run) -> bytes | None:
+    async def run(self, ctx: Ctx, request: Run) -> bytes | None:
         stdin = self._process.stdin
         assert stdin is not None
         try:
-            stdin.write(framed(wanted))
+            stdin.write(framed(request))
             await stdin.drain()
             while True:
                 match await self._reply():

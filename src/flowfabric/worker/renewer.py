@@ -1,7 +1,7 @@
-"""Keeps every running lease alive, from a thread and a connection of its own.
+"""Renews every held lease, in a thread and on a connection of its own.
 
-A handler that blocks the event loop cannot stop it. A lease is lost when the engine says so,
-or when no renewal succeeded for 0.8 TTL of this machine's clock.
+A handler that blocks the event loop does not stop the renewals. A lease counts as lost when the
+engine refuses to renew it, or when no renewal has succeeded for 0.8 TTL by this machine's clock.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from flowfabric.worker.settings import WorkerSettings
 
 log: Final = logging.getLogger("flowfabric.worker")
 HEARTBEAT: Final = 10.0
+"""Seconds between two heartbeats of a worker."""
 _LOST_AFTER: Final = 0.8
+"""The share of the TTL without a renewal after which a lease counts as lost."""
 
 
 class Renewer:
-    """Runs from `start` to `stop`; calls `on_lost` on the loop that started it."""
+    """Runs from `start` to `stop`; calls `on_lost` on the event loop that created it."""
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Renewer:
         self._instance, self._kinds = instance, kinds
         self._held_leases, self._on_lost = held_leases, on_lost
         self._every = settings.lease_ttl / 3
-        self._home = asyncio.get_running_loop()
+        self._owner_loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._main, name="flowfabric renewer", daemon=True)
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -56,7 +58,7 @@ class Renewer:
         self._thread.start()
 
     async def stop(self) -> None:
-        """Sign off from the registry and end the thread."""
+        """Mark the worker as stopped in the registry and end the thread."""
         self._stopping.set()
         if self._loop is not None and self._wake is not None:
             with contextlib.suppress(RuntimeError):
@@ -73,16 +75,16 @@ class Renewer:
         next_heartbeat = time.monotonic() + HEARTBEAT
         while not self._stopping.is_set():
             pause = max(0.0, min(next_renewal, next_heartbeat) - time.monotonic())
-            pause = max(0.0, min(pause, self._until_loss()))
+            pause = max(0.0, min(pause, self._seconds_until_loss()))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
             if self._stopping.is_set():
                 break
-            self._lose_what_lapses()
+            self._mark_overdue_lost()
             now = time.monotonic()
             try:
-                async with asyncio.timeout(min(self._every, max(0.05, self._until_loss()))):
+                async with asyncio.timeout(min(self._every, max(0.05, self._seconds_until_loss()))):
                     if conn is None or conn.is_closed():
                         conn = await connect(self._database, role="renewer")
                     if now >= next_renewal:
@@ -90,7 +92,9 @@ class Renewer:
                     if now >= next_heartbeat:
                         await self._heartbeat(conn)
             except (FlowFabricError, TimeoutError) as error:
-                log.warning("leases could not be renewed: %s", error or "timed out")
+                log.warning(
+                    "worker %s cannot renew its leases: %s", self._instance, error or "timed out"
+                )
                 self._count_failures()
                 if conn is not None:
                     conn.terminate()
@@ -100,7 +104,7 @@ class Renewer:
                     next_renewal = now + (self._every if conn else self._every / 5)
                 if now >= next_heartbeat:
                     next_heartbeat = now + HEARTBEAT
-        await self._sign_off(conn)
+        await self._mark_stopped(conn)
 
     async def _renew(self, conn: Connection) -> None:
         due = self._held_leases.due(self._every / 2)
@@ -110,39 +114,39 @@ class Renewer:
         settings = self._settings
         answers = await renew(
             conn,
-            [running.claimed.lease for running in due],
+            [attempt.lease for attempt in due],
             ttl=settings.lease_ttl,
             tell=settings.lease_history == "full",
         )
-        for running, refusal in zip(due, answers, strict=True):
+        for attempt, refusal in zip(due, answers, strict=True):
             if refusal is None:
-                running.renewed_at, running.failures = sent_at, 0
+                attempt.renewed_at, attempt.failures = sent_at, 0
             else:
-                self._lose(running, refusal)
+                self._mark_lost(attempt, refusal)
 
     def _count_failures(self) -> None:
-        for running in self._held_leases:
-            running.failures += 1
-        self._lose_what_lapses()
+        for attempt in self._held_leases:
+            attempt.failures += 1
+        self._mark_overdue_lost()
 
-    def _lose_what_lapses(self) -> None:
-        """Stop handlers before their leases can pass to somebody else."""
+    def _mark_overdue_lost(self) -> None:
+        """Count leases as lost before another worker can claim their executions."""
         before = time.monotonic() - _LOST_AFTER * self._settings.lease_ttl
-        for running in self._held_leases:
-            if running.renewed_at <= before and not running.lost:
-                self._lose(running, LeaseLost("no renewal succeeded in time"))
+        for attempt in self._held_leases:
+            if attempt.renewed_at <= before and not attempt.lost:
+                self._mark_lost(attempt, LeaseLost("no renewal succeeded in time"))
 
-    def _until_loss(self) -> float:
-        """Seconds until the first lease counts as lost, unless it is renewed."""
-        renewed = [running.renewed_at for running in self._held_leases if not running.lost]
+    def _seconds_until_loss(self) -> float:
+        """Seconds until the first lease counts as lost, unless a renewal succeeds."""
+        renewed = [attempt.renewed_at for attempt in self._held_leases if not attempt.lost]
         if not renewed:
             return HEARTBEAT
         return min(renewed) + _LOST_AFTER * self._settings.lease_ttl - time.monotonic()
 
-    def _lose(self, running: RunningAttempt, why: Exception) -> None:
-        if not running.finished:
-            running.lost = True
-            self._home.call_soon_threadsafe(self._on_lost, running, why)
+    def _mark_lost(self, attempt: RunningAttempt, reason: Exception) -> None:
+        if not attempt.finished:
+            attempt.lost = True
+            self._owner_loop.call_soon_threadsafe(self._on_lost, attempt, reason)
 
     async def _heartbeat(self, conn: Connection) -> None:
         settings = self._settings
@@ -150,7 +154,7 @@ class Renewer:
         if isinstance(answer, WorkerNotRegistered):
             await register(conn, settings, self._instance, self._kinds)
 
-    async def _sign_off(self, conn: Connection | None) -> None:
+    async def _mark_stopped(self, conn: Connection | None) -> None:
         try:
             async with asyncio.timeout(2.0):
                 if conn is None or conn.is_closed():
@@ -160,13 +164,17 @@ class Renewer:
                 )
                 await conn.close()
         except (FlowFabricError, TimeoutError, OSError) as error:
-            log.warning("could not sign off from the registry: %s", error or "timed out")
+            log.warning(
+                "worker %s cannot be marked as stopped in the registry: %s",
+                self._instance,
+                error or "timed out",
+            )
 
 
 async def register(
     conn: Connection, settings: WorkerSettings, instance: str, kinds: tuple[str, ...]
 ) -> None:
-    """List this process in the registry; its heartbeats keep it there."""
+    """List this worker process in the registry; its heartbeats keep it listed."""
     await register_worker(
         conn,
         worker_id=settings.worker_id,

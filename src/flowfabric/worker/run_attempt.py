@@ -1,4 +1,4 @@
-"""One attempt: the handler runs, and whatever happens becomes an outcome."""
+"""Runs one attempt: whatever the handler returns or raises becomes an outcome."""
 
 from __future__ import annotations
 
@@ -16,43 +16,48 @@ from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.errors import FlowFabricError, LeaseLost
-from flowfabric.worker.children import Parked
+from flowfabric.worker.children import AttemptSuspended
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.handler import Handler, failure_of
 from flowfabric.worker.running_attempt import RunningAttempt
-from flowfabric.worker.transaction import OwnTransaction, Transactions, Unsure
+from flowfabric.worker.transaction import CommitUncertain, HandlerTransaction, TransactionPool
 
 log: Final = logging.getLogger("flowfabric.worker")
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The outcome is in the database already, with what the handler did in its transaction."""
+    """The outcome is in the database already: the handler's own transaction committed it."""
 
 
-Ending: TypeAlias = Completion | Failure | Lease | Recorded | None
-"""How an attempt ends: a bare lease is handed back, None is no longer ours to end."""
+HandlerOutcome: TypeAlias = Completion | Failure | Lease | Recorded | None
+"""How an attempt ends: a bare lease is released; for None there is nothing to record."""
 
 
 async def run_attempt(
-    running: RunningAttempt,
+    attempt: RunningAttempt,
     handler: Handler,
     engine: Engine,
     state: SimpleNamespace,
-    transactions: Transactions,
-) -> Ending:
-    """Run the handler to its outcome; one that was put down has none, however it went on."""
-    own = OwnTransaction(transactions)
+    transactions: TransactionPool,
+) -> HandlerOutcome:
+    """Run the handler to its outcome; an attempt that was suspended to wait has none."""
+    transaction = HandlerTransaction(transactions)
+    ctx = Ctx(attempt, engine, state, transaction)
     try:
-        outcome = await _outcome(running, handler, Ctx(running, engine, state, own), own, engine)
+        outcome = await _outcome(attempt, handler, ctx, transaction, engine)
     finally:
-        await own.close()
-    return None if running.parked else outcome
+        await transaction.close()
+    return None if attempt.suspended else outcome
 
 
 async def _outcome(
-    running: RunningAttempt, handler: Handler, ctx: Ctx, own: OwnTransaction, engine: Engine
-) -> Ending:
-    claimed = running.claimed
+    attempt: RunningAttempt,
+    handler: Handler,
+    ctx: Ctx,
+    transaction: HandlerTransaction,
+    engine: Engine,
+) -> HandlerOutcome:
+    claimed, lease = attempt.claimed, attempt.lease
     limit: asyncio.Timeout | None = None
     try:
         if claimed.attempt_timeout is None:
@@ -60,48 +65,49 @@ async def _outcome(
         else:
             async with asyncio.timeout(claimed.attempt_timeout) as limit:
                 result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
-        completion = Completion(claimed.lease, result)
-        if not own.begun or running.parked:
+        completion = Completion(lease, result)
+        if not transaction.begun or attempt.suspended:
             return completion
-        running.finished = True  # a renewal that finds it ended from now on found our own end
-        await own.complete(completion)
+        # Set before the commit: a renewal that finds the execution ended then finds our own end.
+        attempt.finished = True
+        await transaction.complete(completion)
         return Recorded()
-    except Unsure as error:
-        # If it was committed, this is refused: a success is never handed back.
-        log.warning("%s is handed back, its commit got no answer: %s", ctx.execution_id, error)
-        return claimed.lease
+    except CommitUncertain as error:
+        # If the commit did happen, this release is refused: a success is never handed back.
+        log.warning("releasing %s: its commit got no answer: %s", attempt, error)
+        return lease
     except asyncio.CancelledError as error:
-        if running.lost or running.finished:
+        if attempt.lost or attempt.finished:
             return None
         if _being_cancelled():
             raise
-        return failure_of(error, claimed.lease, handler)
+        return failure_of(error, lease, handler)
     except LeaseLost as error:
-        if running.lost or running.parked:
+        if attempt.lost or attempt.suspended:
             return None
-        return failure_of(error, claimed.lease, handler)  # the engine knows whose the lease is
-    except Parked:
+        return failure_of(error, lease, handler)  # raised by user code; the engine has the say
+    except AttemptSuspended:
         return None
     except KeyboardInterrupt:
         raise
     except TimeoutError as error:
         if limit is not None and limit.expired():
-            await _end_overdue(running, engine)
+            await _expire(attempt, engine)
             return None
-        return failure_of(error, claimed.lease, handler)
+        return failure_of(error, lease, handler)
     except BaseException as error:
         if not isinstance(error, FlowFabricError):
-            log.debug("%s failed", claimed.lease.execution_id, exc_info=True)
-        return failure_of(error, claimed.lease, handler)
+            log.debug("%s failed", attempt, exc_info=True)
+        return failure_of(error, lease, handler)
 
 
-async def _end_overdue(running: RunningAttempt, engine: Engine) -> None:
-    """The attempt took too long: the engine decides between retry and end, at once if it can."""
-    running.finished = True
+async def _expire(attempt: RunningAttempt, engine: Engine) -> None:
+    """The attempt exceeded its timeout: the engine decides now whether to retry or to end it."""
+    attempt.finished = True
     try:
         await run(engine.pool, "expire_attempts", lambda conn: expire_attempts(conn, 100))
     except FlowFabricError as error:
-        log.warning("an overdue attempt is left to the sweep: %s", error)
+        log.warning("%s timed out and is left to the sweep: %s", attempt, error)
 
 
 def _being_cancelled() -> bool:

@@ -1,4 +1,4 @@
-"""Run a task on one payload: decode, resolve dependencies, wrap in middleware, call, encode."""
+"""Runs a task: decode the payload, resolve dependencies, call through middleware, encode."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Middleware: TypeAlias = Callable[[Ctx, Callable[[], Awaitable[Any]]], Awaitable[
 
 
 class Dependencies(Protocol):
-    """How the dependencies of a function are made; `flowfabric.app.depends.Plan` is one."""
+    """Resolves the dependencies of a function; `flowfabric.app.depends.Plan` is one."""
 
     @property
     def empty(self) -> bool: ...
-    async def fill(
+    async def resolve(
         self, ctx: Ctx, stack: contextlib.AsyncExitStack, process_scope: ProcessScope, /
     ) -> dict[str, Any]: ...
 
 
 @runtime_checkable
 class RunnableTask(Protocol):
-    """What a worker needs to know of a task; `flowfabric.Task` is one."""
+    """What a worker needs of a task; `flowfabric.Task` is one."""
 
     kind: str
     state: SimpleNamespace
@@ -51,7 +51,7 @@ async def run_task(
 ) -> bytes | None:
     """The encoded result of the task's function for this payload; raises what the function raises.
 
-    A task with `executor="process"` runs in a child process, where there are child processes.
+    A task with `executor="process"` runs in a child process if the environment has a process pool.
     """
     if task.in_process and environment.processes is not None:
         return await environment.processes.run(ctx, task.function.__module__)
@@ -63,8 +63,8 @@ async def run_task(
     async with contextlib.AsyncExitStack() as stack:
 
         async def innermost() -> Any:
-            made = await task.plan.fill(ctx, stack, environment.process_scope)
-            given = {**arguments, **_without_context(made, ctx)}
+            resolved = await task.plan.resolve(ctx, stack, environment.process_scope)
+            given = {**arguments, **_without_context(resolved, ctx)}
             return await _invoke(task, environment.threads, ctx, given)
 
         call = innermost
@@ -76,7 +76,7 @@ async def run_task(
             raised = error
             raise
     if raised is not None:
-        raise raised  # the cleanup of a dependency may swallow an error; the attempt still failed
+        raise raised  # even if the cleanup of a dependency swallowed it: the attempt failed
     return task.encode_result(result, encoding)
 
 
@@ -86,13 +86,13 @@ async def _invoke(
     if task.is_async:
         return await task.function(ctx, **arguments)
     loop = asyncio.get_running_loop()
-    within = contextvars.copy_context()
+    variables = contextvars.copy_context()
     call = partial(task.function, ctx, **arguments)
-    work = loop.run_in_executor(threads, lambda: within.run(_caught, call))
+    work = loop.run_in_executor(threads, lambda: variables.run(_caught, call))
     try:
         result, raised = await asyncio.shield(work)
     except asyncio.CancelledError:
-        # A thread cannot be stopped: its slot stays taken until the function returns.
+        # A thread cannot be stopped: the slot is in use until the function returns.
         while not work.done() and not ctx.abandoned:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait((work,))
@@ -103,12 +103,12 @@ async def _invoke(
 
 
 def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """The result or the exception as values: a future cannot carry every exception there is."""
+    """The result or the exception, as values: a future refuses some exceptions."""
     try:
         return call(), None
     except BaseException as error:
         return None, error
 
 
-def _without_context(made: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
-    return {name: value for name, value in made.items() if value is not ctx}
+def _without_context(resolved: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
+    return {name: value for name, value in resolved.items() if value is not ctx}

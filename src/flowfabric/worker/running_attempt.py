@@ -1,4 +1,4 @@
-"""The executions this process holds, shared by the event loop and the renewer's thread."""
+"""The attempts whose leases this process holds, shared by the event loop and the renewer."""
 
 from __future__ import annotations
 
@@ -7,76 +7,108 @@ import time
 from collections.abc import Iterator
 from uuid import UUID
 
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.sql.lease import Claimed
-from flowfabric.errors import ExecutionNotActive
+from flowfabric.errors import ExecutionNotActive, LeaseLost
+from flowfabric.ids import ExecutionId
 from flowfabric.states import TerminalOutcome
 
 
 class RunningAttempt:
-    """One claimed execution, from claim to acknowledged outcome."""
+    """One claimed execution, from its claim until its outcome is recorded."""
 
     __slots__ = (
         "abandoned",
         "claimed",
         "failures",
         "finished",
-        "joined",
+        "has_children",
         "lost",
         "on_lost",
-        "parked",
         "renewed_at",
         "slot",
+        "suspended",
     )
 
     def __init__(self, claimed: Claimed, claimed_at: float) -> None:
         self.claimed = claimed
         self.renewed_at = claimed_at
-        """When the last claim or renewal that succeeded was sent, on this machine's clock."""
+        """When the last successful claim or renewal was sent, on this machine's clock."""
         self.failures = 0
+        """How many renewals have failed since the last one that succeeded."""
         self.lost = False
+        """The lease is not held any more."""
         self.abandoned = False
-        """Nobody waits for the handler any more, not even for its thread."""
+        """The worker stops without waiting for the handler, not even for its thread."""
         self.finished = False
-        """The handler is done; only the outcome is still on its way."""
-        self.joined = False
-        """It has children since it was claimed, and is a member of their flow."""
-        self.parked = False
-        """The attempt was put down and recorded as such; whatever the handler does is void."""
+        """The handler has returned or raised; what follows is only the recording."""
+        self.has_children = False
+        """The handler has spawned children, which made the execution a member of their flow."""
+        self.suspended = False
+        """The attempt is recorded as suspended to wait; the handler has no outcome any more."""
         self.slot: asyncio.Task[None] | None = None
+        """The task that runs the handler."""
         self.on_lost: asyncio.Event | None = None
+        """Set when the lease is lost; made when the handler first asks for it."""
+
+    def __str__(self) -> str:
+        """How log messages name the attempt."""
+        return f"attempt {self.lease.attempt_index} of execution {self.execution_id}"
+
+    @property
+    def lease(self) -> Lease:
+        return self.claimed.lease
+
+    @property
+    def execution_id(self) -> ExecutionId:
+        return self.claimed.lease.execution_id
 
     @property
     def is_member(self) -> bool:
-        """Does anybody in a flow hear of its end?"""
-        return self.joined or self.claimed.flow_id is not None
+        """Is the execution a member of a flow, so that its completion has to be dispatched?"""
+        return self.has_children or self.claimed.flow_id is not None
+
+    @property
+    def healthy(self) -> bool:
+        """Is the lease held, with fewer than three failed renewals in a row?"""
+        return not self.lost and self.failures < 3
+
+    def check_lease(self) -> None:
+        """Raise `LeaseLost` if the lease is lost."""
+        if self.lost:
+            raise LeaseLost(f"the lease of {self.execution_id} is lost")
 
 
-def was_cancelled(why: Exception) -> bool:
-    """Is a lease gone because somebody wanted the execution to end, and not by any mishap?"""
-    return isinstance(why, ExecutionNotActive) and why.terminal_outcome == TerminalOutcome.CANCELLED
+def was_cancelled(reason: Exception) -> bool:
+    """Is a lease lost because the execution was cancelled, which is no fault of the worker?"""
+    return (
+        isinstance(reason, ExecutionNotActive)
+        and reason.terminal_outcome == TerminalOutcome.CANCELLED
+    )
 
 
 class HeldLeases:
-    """What is running now. The event loop adds and removes; the renewer only looks."""
+    """The running attempts by execution. The event loop changes them; the renewer only reads."""
 
     def __init__(self) -> None:
-        self._running: dict[UUID, RunningAttempt] = {}
+        self._attempts: dict[UUID, RunningAttempt] = {}
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self._attempts)
 
     def __iter__(self) -> Iterator[RunningAttempt]:
-        return iter(tuple(self._running.values()))
+        return iter(tuple(self._attempts.values()))
 
-    def add(self, running: RunningAttempt) -> None:
-        self._running[running.claimed.lease.execution_id.uuid] = running
+    def add(self, attempt: RunningAttempt) -> None:
+        self._attempts[attempt.execution_id.uuid] = attempt
 
-    def discard(self, running: RunningAttempt) -> None:
-        uuid = running.claimed.lease.execution_id.uuid
-        if self._running.get(uuid) is running:
-            del self._running[uuid]
+    def discard(self, attempt: RunningAttempt) -> None:
+        """Remove the attempt, unless the same execution has been claimed again since."""
+        uuid = attempt.execution_id.uuid
+        if self._attempts.get(uuid) is attempt:
+            del self._attempts[uuid]
 
     def due(self, age: float) -> list[RunningAttempt]:
-        """Those whose lease was last extended at least `age` seconds ago."""
+        """The attempts whose lease was last extended at least `age` seconds ago."""
         before = time.monotonic() - age
-        return [running for running in self if running.renewed_at <= before and not running.lost]
+        return [attempt for attempt in self if attempt.renewed_at <= before and not attempt.lost]

@@ -1,4 +1,4 @@
-"""How one worker process behaves."""
+"""The settings of one worker process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowfabric.policy import check_capabilities
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Checked when made: a setting that cannot be honoured raises `ConfigError`."""
+    """Checked when created: raises `ConfigError` for a setting that is not valid."""
 
     lanes: tuple[str, ...] = ("default",)
     namespace: str = "default"
@@ -27,9 +27,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_ttl: float = 30.0
     drain: float = 30.0
     prefetch: int = 512
-    """How many may be claimed ahead of free slots; few are, unless handlers are quick."""
+    """How many executions may be claimed beyond the free slots; used when handlers are fast."""
     transactions: int = 4
-    """How many handlers may have a transaction of their own at a time; each is a connection."""
+    """How many handlers may have a transaction at a time; each one uses a connection."""
     on_lease_lost: Literal["cancel", "ignore"] = "cancel"
     lease_history: Literal["brief", "full"] = "brief"
     reconcile: bool = True
@@ -48,7 +48,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("worker", "settings", error.detail) from None
 
     def claimant(self, *, kinds: tuple[str, ...] | None, instance: str) -> Claimant:
-        """This worker as the claim statement knows it."""
+        """This worker as the claim statement needs it."""
         return Claimant(
             worker_id=self.worker_id,
             worker_instance_id=instance,
@@ -59,7 +59,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def instance_id(self) -> str:
-        """The name of this process: the one given, or one of its own."""
+        """The name of this process: `worker_instance_id`, or host, process id and a random part."""
         if self.worker_instance_id:
             return self.worker_instance_id
         host = "".join(c if c.isalnum() else "-" for c in socket.gethostname()) or "host"

@@ -1,4 +1,4 @@
-"""A handler's own statements: they commit with its completion, or not at all."""
+"""The transaction of a handler: its statements commit with the completion, or not at all."""
 
 from __future__ import annotations
 
@@ -19,26 +19,29 @@ from flowfabric.errors import LeaseLost, OperationTimeout, Refusal, TransportErr
 if TYPE_CHECKING:
     from asyncpg.transaction import Transaction
 
-HANDLERS_PATIENCE: Final = 60.0
+HANDLER_IDLE_TIMEOUT: Final = 60.0
+"""For how many seconds a handler's transaction may be idle between two statements."""
 
-# The connection plans the handler's statements as Postgres likes, and ours as we do. They lock the
-# execution: whoever freezes now must not hold it for as long as a handler may rest.
-PLAN_AS_WE_DO: Final[LiteralString] = """
--- worker.transaction: the statements that follow are ours
+# The handler's statements run with Postgres' default planner settings; the engine's need these.
+# The engine's statements lock the execution, so from here on a worker that freezes must not keep
+# the transaction open for as long as a handler may.
+ENGINE_SETTINGS: Final[LiteralString] = """
+-- worker.transaction: settings of the engine
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
        set_config('enable_mergejoin', 'off', true),
-       set_config('idle_in_transaction_session_timeout', %(patience_ms)s, true)
+       set_config('idle_in_transaction_session_timeout', %(idle_timeout_ms)s, true)
 """
 
 
-class Transactions:
-    """The connections of a worker on which handlers may have transactions; opened when needed."""
+class TransactionPool:
+    """The connections of a worker for handlers' transactions; opened when first needed."""
 
-    def __init__(self, database: DatabaseConfig, *, at_once: int, role: str) -> None:
+    def __init__(self, database: DatabaseConfig, *, size: int, role: str) -> None:
         self._database = msgspec.structs.replace(
-            database, pool_size=at_once, idle_transaction_timeout=HANDLERS_PATIENCE
+            database, pool_size=size, idle_transaction_timeout=HANDLER_IDLE_TIMEOUT
         )
-        self.patience_ms = round(database.idle_transaction_timeout * 1000)
+        self.idle_timeout_ms = round(database.idle_transaction_timeout * 1000)
+        """The idle timeout while the engine's statements run."""
         self._role = role
         self._opening = asyncio.Lock()
         self._pool: Pool | None = None
@@ -54,23 +57,23 @@ class Transactions:
             await self._pool.close()
 
 
-class Unsure(Exception):
-    """The line was lost before the answer to the commit: nobody knows whether it happened."""
+class CommitUncertain(Exception):
+    """The connection was lost before the commit was answered: it may have happened or not."""
 
 
-class OwnTransaction:
-    """The transaction of one attempt: begun at the handler's first wish, ended with the attempt."""
+class HandlerTransaction:
+    """The transaction of one attempt: begun when the handler asks, ended with the attempt."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: TransactionPool) -> None:
         self._transactions = transactions
         self._conn: Connection | None = None
         self._transaction: Transaction | None = None
         self._stack = contextlib.AsyncExitStack()
 
     async def begin(self) -> Connection:
-        """The connection, in a transaction; waits while others have as many as there may be."""
+        """The connection, in a transaction; waits while the pool has no free connection."""
         if self._conn is None:
-            self._conn = await repeated(self._open)  # a line may have died while it lay in the pool
+            self._conn = await repeated(self._open)  # an idle connection may be broken by now
         return self._conn
 
     async def _open(self) -> Connection:
@@ -85,20 +88,20 @@ class OwnTransaction:
 
     @property
     def begun(self) -> bool:
-        """Has the handler asked for it?"""
+        """Has the handler asked for the transaction?"""
         return self._conn is not None
 
     async def complete(self, completion: Completion) -> None:
-        """Commit what the handler did together with its result.
+        """Commit the handler's statements together with its result.
 
-        Raises `LeaseLost` when the execution is no longer the handler's: nothing of it happens.
-        Raises `Unsure` when the line was lost.
+        Raises `LeaseLost` when the lease is not held any more: then nothing is committed.
+        Raises `CommitUncertain` when the connection was lost.
         """
         assert self._conn is not None
         assert self._transaction is not None
         try:
-            patience_ms = f"{self._transactions.patience_ms}"
-            await execute(self._conn, PLAN_AS_WE_DO, patience_ms=patience_ms)
+            idle_timeout_ms = f"{self._transactions.idle_timeout_ms}"
+            await execute(self._conn, ENGINE_SETTINGS, idle_timeout_ms=idle_timeout_ms)
             [answer] = await complete(self._conn, [completion])
             if isinstance(answer, Refusal):
                 raise LeaseLost(str(answer)) from answer
@@ -106,10 +109,10 @@ class OwnTransaction:
             with translated("-- worker.transaction: commit\n"):
                 await transaction.commit()
         except (TransportError, OperationTimeout) as error:
-            raise Unsure(str(error)) from error
+            raise CommitUncertain(str(error)) from error
 
     async def close(self) -> None:
-        """Undo what was not committed, and give the connection back."""
+        """Roll back what was not committed, and return the connection to the pool."""
         if self._transaction is not None:
             with contextlib.suppress(*DRIVER_ERRORS):
                 await self._transaction.rollback()

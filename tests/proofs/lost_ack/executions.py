@@ -54,13 +54,14 @@ async def _submit(engine: Engine, number: int) -> Any:
     return await Client(engine).submit(job.call(), idempotency_key=f"key {number}")
 
 
-async def _put_down(engine: Engine, claimed: Claimed, outcome: DelayRequest | Lease) -> Any:
-    """As a worker does, which asks again until it is told."""
-    outbox, told = OutcomeRecorder(engine, HeldLeases()), asyncio.get_running_loop().create_future()
-    recording = asyncio.create_task(outbox.run())
+async def _recorded(engine: Engine, claimed: Claimed, outcome: DelayRequest | Lease) -> Any:
+    """Record the outcome as a worker does, which repeats the call until it is answered."""
+    recorder = OutcomeRecorder(engine, HeldLeases())
+    answer = asyncio.get_running_loop().create_future()
+    recording = asyncio.create_task(recorder.run())
     try:
-        outbox.put(RunningAttempt(claimed, time.monotonic()), outcome, told)
-        return await told
+        recorder.put(RunningAttempt(claimed, time.monotonic()), outcome, answer)
+        return await answer
     finally:
         recording.cancel()
 
@@ -153,7 +154,7 @@ OF_EXECUTIONS: Final = (
     Operation(
         name="task.delay",
         begin=subjects.claimed,
-        call=lambda engine, each: _put_down(
+        call=lambda engine, each: _recorded(
             engine, each, DelayRequest(lease=each.lease, delay=3600)
         ),
         right=of(Delayed),
@@ -163,7 +164,7 @@ OF_EXECUTIONS: Final = (
     Operation(
         name="task.release",
         begin=subjects.claimed,
-        call=lambda engine, each: _put_down(engine, each, each.lease),
+        call=lambda engine, each: _recorded(engine, each, each.lease),
         right=of(Released),
         effects=given_back("released"),
         repeats=True,

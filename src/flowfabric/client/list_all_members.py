@@ -1,4 +1,4 @@
-"""All members of a flow, whatever their number."""
+"""Reads all members of a flow, page by page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 
 
-async def every_member(engine: Engine, flow_id: UUID) -> list[FlowMember]:
-    """The members by id, page after page; empty where there is no such flow."""
+async def list_all_members(engine: Engine, flow_id: UUID) -> list[FlowMember]:
+    """Every member of the flow, ordered by id; empty if the flow does not exist."""
     members: list[FlowMember] = []
     cursor: ExecutionId | None = None
     while True:

@@ -1,8 +1,8 @@
 """The floor: a bare queue in hand-written SQL, without leases, attempts or events.
 
-It says what asyncpg and Postgres leave room for on this machine. Submits are gathered into one
+It shows the most that asyncpg and Postgres can do on this machine. Submits are gathered into one
 INSERT while the previous one is in flight; a worker claims a batch, calls the handlers and
-completes the batch on its one connection. `python -m bench.floor SCENARIO --dsn DSN --n N`.
+completes the batch on its one connection.
 """
 
 import argparse
@@ -10,12 +10,12 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import asyncpg
 import uvloop
-
-from bench.peers.common import Adapter, Meter, Submit, encoded, main
+from asyncpg_fetch import fetchval
+from common import Adapter, Meter, Submit, encoded, main
 
 BATCH: Final = 200
 BULK: Final = 1_000
@@ -65,7 +65,7 @@ class Batcher:
         self._flushing: asyncio.Task[None] | None = None
 
     async def submit(self, payload: bytes) -> int:
-        """Insert one row and answer its id once it is committed."""
+        """Insert one row; returns its id once the row is committed."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append((payload, answer))
         if self._flushing is None:
@@ -94,9 +94,9 @@ class Floor(Adapter):
 
     async def submit(self, dsn: str, run: Callable[[Submit], Awaitable[float]]) -> float:
         conn = await asyncpg.connect(dsn)
-        gatherer = Batcher(conn)
+        batcher = Batcher(conn)
         try:
-            return await run(lambda i, at: gatherer.submit(encoded(i, at)))
+            return await run(lambda i, at: batcher.submit(encoded(i, at)))
         finally:
             await conn.close()
 
@@ -122,12 +122,10 @@ class Floor(Adapter):
         await conn.close()
 
     async def unfinished(self, dsn: str) -> bool:
-        return cast(
-            bool, await fetchval(dsn, "SELECT EXISTS (SELECT FROM floor_queue WHERE state < 2)")
-        )
+        return await fetchval(dsn, "SELECT EXISTS (SELECT FROM floor_queue WHERE state < 2)")
 
     async def completed_at(self, dsn: str, n: int) -> float | None:
-        return cast("float | None", await fetchval(dsn, COMPLETED_AT, n))
+        return await fetchval(dsn, COMPLETED_AT, n)
 
 
 async def handle(rows: Sequence[Any], meter: Meter) -> None:
@@ -137,15 +135,6 @@ async def handle(rows: Sequence[Any], meter: Meter) -> None:
         meter.seen(at)
 
     await asyncio.gather(*(noop(json.loads(row["payload"])["at"]) for row in rows))
-
-
-async def fetchval(dsn: str, statement: str, *values: object) -> object:
-    """One value from a connection of its own."""
-    conn = await asyncpg.connect(dsn)
-    try:
-        return await conn.fetchval(statement, *values)
-    finally:
-        await conn.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Waiting for outcomes: everything that one client waits for is one waiter and one statement."""
+"""Waits for outcomes: one query serves all executions that a client waits for."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ _POLL_LISTENING: Final = 2.0
 _GATHER: Final = 0.002
 
 
-class Waits:
-    """Resolves a future for every execution somebody waits for, when it has ended."""
+class OutcomeWaiter:
+    """Resolves a future for each execution that is waited for, when the execution has ended."""
 
     def __init__(self, engine: Engine, listener: Listener) -> None:
         self._engine = engine
         self._waiter = Waiter(
             engine.pool, listener, [TOPIC], name="client", poll=_POLL_LISTENING, gather=_GATHER
         )
-        self._waiting: defaultdict[ExecutionId, set[asyncio.Future[ExecutionOutcome]]] = (
+        self._futures: defaultdict[ExecutionId, set[asyncio.Future[ExecutionOutcome]]] = (
             defaultdict(set)
         )
         self._task: asyncio.Task[None] | None = None
 
-    async def outcome(self, execution_id: ExecutionId) -> ExecutionOutcome:
-        """How the execution ended, as soon as it has."""
+    async def wait(self, execution_id: ExecutionId) -> ExecutionOutcome:
+        """The outcome of the execution, once it has ended."""
         future: asyncio.Future[ExecutionOutcome] = asyncio.get_running_loop().create_future()
-        self._waiting[execution_id].add(future)
+        self._futures[execution_id].add(future)
         self._waiter.wake()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._watch(), name="flowfabric waits")
+            self._task = asyncio.create_task(self._watch(), name="flowfabric outcomes")
         try:
             return await future
         finally:
-            futures = self._waiting.get(execution_id)
+            futures = self._futures.get(execution_id)
             if futures is not None:
                 futures.discard(future)
                 if not futures:
-                    del self._waiting[execution_id]
+                    del self._futures[execution_id]
 
     async def close(self) -> None:
-        """Stop looking, and be no longer registered as waiting."""
+        """Stop querying, and remove the registration as a waiter."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=2.0)
         await self._waiter.close()
 
     async def _watch(self) -> None:
-        while self._waiting:
+        while self._futures:
             self._waiter.looking()
             try:
-                found = await self._look()
+                found = await self._read_outcomes()
             except FlowFabricError as error:
-                log.warning("cannot look for outcomes: %s", error)
+                log.warning("cannot read outcomes of %s executions: %s", len(self._futures), error)
                 await self._waiter.pause()
                 continue
             if found:
@@ -70,11 +70,12 @@ class Waits:
             else:
                 await self._waiter.wait()
 
-    async def _look(self) -> bool:
-        outcomes = await self._engine.read_outcomes(list(self._waiting))
+    async def _read_outcomes(self) -> bool:
+        """Resolve the futures of executions that have ended; False if there were none."""
+        outcomes = await self._engine.read_outcomes(list(self._futures))
         for execution_id, outcome in outcomes.items():
-            for future in tuple(self._waiting.get(execution_id, ())):
+            for future in tuple(self._futures.get(execution_id, ())):
                 if not future.done():
                     future.set_result(outcome)
-            self._waiting.pop(execution_id, None)
+            self._futures.pop(execution_id, None)
         return bool(outcomes)
