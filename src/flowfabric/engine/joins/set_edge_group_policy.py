@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_one
-from flowfabric.engine.flows.flow_row import check_members, locked_flow
+from flowfabric.engine.flows.flow_row import check_members, lock_flow
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, member_group_id, uuid_partition
 from flowfabric.joins import JoinPolicy, check_expected, policy_columns
@@ -69,7 +69,7 @@ async def set_edge_group_policy(
     there.
     """
     check_expected(policy, expected_n)
-    flow = await locked_flow(conn, uuid_partition(flow_id, partitions), flow_id)
+    flow = await lock_flow(conn, uuid_partition(flow_id, partitions), flow_id)
     await check_members(conn, flow, downstream)
     group = {"partition_key": flow.partition_key, "group_id": member_group_id(downstream).uuid}
     stored = await fetch_one(conn, STORED, _Stored, **group)

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_one
 from flowfabric.engine.flows.edge import existing_edge
-from flowfabric.engine.flows.flow_row import check_members, grow, locked_flow
+from flowfabric.engine.flows.flow_row import check_members, grow_flow, lock_flow
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
@@ -100,7 +100,7 @@ async def stage_dependency_edge(
         raise invalid_input("dependency_kind", dependency_kind, f"must be {KIND}")
     if data_passing_ref is not None:
         storable_text(data_passing_ref, field="data_passing_ref")
-    flow = await locked_flow(conn, uuid_partition(flow_id, partitions), flow_id)
+    flow = await lock_flow(conn, uuid_partition(flow_id, partitions), flow_id)
     if flow.graph_revision != expected_graph_revision:
         raise StaleGraphRevision(
             flow_id, expected=expected_graph_revision, current=flow.graph_revision
@@ -132,5 +132,5 @@ async def stage_dependency_edge(
         data_passing_ref=data_passing_ref,
         **between,
     )
-    await grow(conn, flow, edges=1)
+    await grow_flow(conn, flow, edges=1)
     return EdgeStaged(edge_id=edge_id, new_graph_revision=flow.graph_revision + 1)

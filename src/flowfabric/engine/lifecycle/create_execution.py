@@ -44,7 +44,7 @@ SELECT ordinal, partition_key, execution_id, created, public_state
        %(payload)s::bytea[], %(priority)s::integer[], %(delay_ms)s::bigint[],
        %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[], %(deadline_at_ms)s::bigint[],
        %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::text[]::jsonb[],
-       %(now_ms)s::bigint, %(flow_id)s::uuid[], %(held)s::boolean[], %(member_name)s::text[])
+       %(now_ms)s::bigint, %(flow_id)s::uuid[], %(hold)s::boolean[], %(member_name)s::text[])
 """
 
 
@@ -259,7 +259,7 @@ def creation_columns(
         "dedup_window_ms": None if keys is None else [_dedup_window_ms(new) for new in executions],
         "tags": _tags(executions),
         "flow_id": _column(executions, "flow_id", _same),
-        "held": _column(executions, "hold", bool),
+        "hold": _column(executions, "hold", bool),
         "member_name": _column(executions, "member_name", str),
     }
 
