@@ -1,4 +1,4 @@
-"""The ids of one partition, page by page."""
+"""The ids of the executions of one partition, page by page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowfabric.ids import ExecutionId, PartitionKey
 
 MAX_PAGE: Final = 1000
 
-LIST: Final[LiteralString] = """
+LIST_EXECUTIONS: Final[LiteralString] = """
 -- executions.list_executions
 SELECT execution_id FROM ff.exec_core
  WHERE partition_key = %(partition_key)s
@@ -52,7 +52,7 @@ async def list_executions(
     size = min(limit, MAX_PAGE)
     rows = await fetch_all(
         conn,
-        LIST,
+        LIST_EXECUTIONS,
         _Row,
         partition_key=partition.index,
         after=None if cursor is None else cursor.uuid,

@@ -1,4 +1,4 @@
-"""Leases that have run out and were not taken back yet; reading takes nothing back."""
+"""Leases that have expired and that no sweep has voided yet; nothing changes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def list_expired_leases(
     limit: int = 1000,
     namespace: str | None = None,
 ) -> ExpiredLeasePage:
-    """At most `limit` leases that ran out by `as_of` (now), the longest expired first."""
+    """At most `limit` leases that had expired at `as_of` (default: now), the longest ago first."""
     if not 1 <= limit <= MAX_PAGE:
         raise invalid_input("limit", limit, f"must be 1 to {MAX_PAGE}")
     rows = await fetch_all(

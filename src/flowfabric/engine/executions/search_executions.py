@@ -60,7 +60,7 @@ BY_TAG: Final[LiteralString] = (
 )
 
 BY_OUTCOME: Final[LiteralString] = (
-    "\n-- executions.search_executions: by an end that is not success"
+    "\n-- executions.search_executions: by an outcome other than success"
     + _COLUMNS
     + """  FROM ff.exec_core e
   JOIN ff.route r USING (route_id)
@@ -81,7 +81,7 @@ _LAST: Final = UUID(int=2**128 - 1)
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for; what is None does not matter."""
+    """What to look for; a field that is None is not compared."""
 
     namespace: str | None = None
     lane_id: str | None = None
@@ -90,12 +90,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     tag: tuple[str, str] | None = None
     created_since: datetime | None = None
     created_within: float | timedelta | None = None
-    """Of this last stretch of time, on the database's clock."""
+    """Created at most so long ago, by the clock of the database."""
     created_before: datetime | None = None
 
 
 class FoundExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a search."""
+    """One execution that a search found."""
 
     execution_id: ExecutionId
     namespace: str
@@ -139,7 +139,7 @@ async def search_executions(
 ) -> SearchPage:
     """At most `limit` (1000) executions that match everything asked for, newest first.
 
-    Raises `ValidationError(invalid_input)` for a lane, tag key, cursor or limit that cannot be.
+    Raises `ValidationError(invalid_input)` for an invalid lane, tag key, cursor or limit.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise invalid_input("limit", limit, f"must be 1 to {MAX_PAGE}")

@@ -1,4 +1,4 @@
-"""terminal → deleted: executions that ended long enough ago are deleted."""
+"""terminal → deleted: a batch of ended executions of a lane, by age and filter."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ async def trim_retention(
 ) -> int:
     """Delete at most `batch_size` executions, and answer how many; needs a transaction.
 
-    The caller goes on while a batch was full. A batch that deleted something leaves an operator
-    event.
+    The caller repeats the call while a batch is full. A batch that deleted executions writes an
+    operator event.
     """
     check_actor(actor)
     if not 1 <= batch_size <= MAX_BATCH:

@@ -1,4 +1,4 @@
-"""What happened to the workers of a namespace, newest first."""
+"""The registry events of the workers of a namespace, newest first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECT worker_id, worker_instance_id, event_kind, reason, event_at_ms
 
 
 class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment in the life of a worker process."""
+    """One event of a worker process in the registry."""
 
     worker_id: str
     worker_instance_id: str
@@ -43,7 +43,7 @@ class _Row(msgspec.Struct, frozen=True):
 async def list_worker_events(
     conn: Connection, namespace: str, *, worker_instance_id: str | None = None, limit: int = 100
 ) -> list[WorkerEvent]:
-    """The newest first; of one process, or of all in the namespace."""
+    """At most `limit` events, the newest first, of one process or of all in the namespace."""
     if not namespace:
         raise Unavailable("list_worker_events", "a namespace must be given")
     if not 1 <= limit <= 1000:

@@ -1,4 +1,4 @@
-"""The worker processes of a namespace."""
+"""The registered worker processes of a namespace, page by page."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Row(msgspec.Struct, frozen=True):
 async def list_workers(
     conn: Connection, namespace: str, *, after: str | None = None, limit: int = 1000
 ) -> WorkerPage:
-    """The workers of a namespace in the order of their instance ids."""
+    """At most `limit` workers after the instance id `after`, in the order of instance ids."""
     if not namespace:
         raise Unavailable("list_workers", "a namespace must be given")
     if not 1 <= limit <= 1000:
