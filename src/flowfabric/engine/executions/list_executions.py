@@ -10,8 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, PartitionKey
-
-MAX_PAGE: Final = 1000
+from flowfabric.pages import page_size
 
 LIST_EXECUTIONS: Final[LiteralString] = """
 -- executions.list_executions
@@ -45,11 +44,9 @@ async def list_executions(
         raise invalid_input("partition_key", str(partition), "holds no executions")
     if cursor is not None and cursor.partition_key != partition.index:
         raise invalid_input("cursor", str(cursor), f"does not belong to {partition}")
-    if limit < 0:
-        raise invalid_input("limit", limit, "must not be negative")
-    if limit == 0:
+    size = page_size(limit)
+    if size == 0:
         return ExecutionPage(executions=[], next_cursor=None)
-    size = min(limit, MAX_PAGE)
     rows = await fetch_all(
         conn,
         LIST_EXECUTIONS,

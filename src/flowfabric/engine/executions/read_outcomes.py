@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, id_columns
 from flowfabric.states import PublicState
 
 READ_OUTCOMES: Final[LiteralString] = """
@@ -63,8 +63,7 @@ async def read_outcomes(
         conn,
         READ_OUTCOMES,
         _Row,
-        partition_key=[execution.partition_key for execution in executions],
-        execution_id=[execution.uuid for execution in executions],
+        **id_columns(executions),
     )
     outcomes = [
         ExecutionOutcome(

@@ -14,10 +14,9 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_tag_key, storable_text
 from flowfabric.instants import epoch_ms, instant
+from flowfabric.pages import check_limit
 from flowfabric.policy import milliseconds
 from flowfabric.states import PublicState
-
-MAX_PAGE: Final = 1000
 
 _COLUMNS: Final[LiteralString] = """
 SELECT e.partition_key, e.execution_id, r.namespace, r.lane_id, r.execution_kind, e.public_state,
@@ -141,8 +140,7 @@ async def search_executions(
 
     Raises `ValidationError(invalid_input)` for an invalid lane, tag key, cursor or limit.
     """
-    if not 1 <= limit <= MAX_PAGE:
-        raise invalid_input("limit", limit, f"must be 1 to {MAX_PAGE}")
+    check_limit(limit)
     if search.lane_id is not None:
         check_lane(search.lane_id)
     for field in ("namespace", "execution_kind"):

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.flows.page import FIRST_ID, page_size
 from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.pages import FIRST_ID, page_size
 from flowfabric.states import PublicState
 
 LIST_FLOW_MEMBERS: Final[LiteralString] = """

@@ -10,10 +10,10 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.flows.page import FIRST_ID, page_size
 from flowfabric.errors import invalid_input
 from flowfabric.ids import PartitionKey, uuid_partition
 from flowfabric.instants import instant
+from flowfabric.pages import FIRST_ID, page_size
 from flowfabric.states import DerivedFlowState
 
 # The summary of a settled flow is final; the state of any other is computed from its members.

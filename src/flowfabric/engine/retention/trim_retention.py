@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
 from flowfabric.engine.retention.trim import MAX_BATCH, Trim, parameters
-from flowfabric.errors import invalid_input
+from flowfabric.pages import check_limit
 from flowfabric.policy import milliseconds
 from flowfabric.states import OperatorEventType
 
@@ -62,8 +62,7 @@ async def trim_retention(
     operator event.
     """
     check_actor(actor)
-    if not 1 <= batch_size <= MAX_BATCH:
-        raise invalid_input("batch_size", batch_size, f"must be 1 to {MAX_BATCH}")
+    check_limit(batch_size, at_most=MAX_BATCH, field="batch_size")
     deleted = await fetch_one(
         conn, TRIM_RETENTION, Moved, limit=batch_size, **parameters(trim, now)
     )

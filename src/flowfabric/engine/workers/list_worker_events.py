@@ -8,8 +8,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import Unavailable, invalid_input
+from flowfabric.errors import Unavailable
 from flowfabric.instants import instant
+from flowfabric.pages import check_limit
 from flowfabric.states import WorkerEventKind
 
 LIST_WORKER_EVENTS: Final[LiteralString] = """
@@ -46,8 +47,7 @@ async def list_worker_events(
     """At most `limit` events, the newest first, of one process or of all in the namespace."""
     if not namespace:
         raise Unavailable("list_worker_events", "a namespace must be given")
-    if not 1 <= limit <= 1000:
-        raise invalid_input("limit", limit, "must be 1 to 1000")
+    check_limit(limit)
     rows = await fetch_all(
         conn,
         LIST_WORKER_EVENTS,
