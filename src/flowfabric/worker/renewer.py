@@ -112,7 +112,7 @@ class Renewer:
             conn,
             [running.claimed.lease for running in due],
             ttl=settings.lease_ttl,
-            tell=settings.lease_history == "full",
+            record=settings.lease_history == "full",
         )
         for running, refusal in zip(due, answers, strict=True):
             if refusal is None:
