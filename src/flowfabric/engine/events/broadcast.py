@@ -1,4 +1,4 @@
-"""One outbox for all subscribers of a process, who share one reader while there are any."""
+"""One outbox for all subscribers of a process, which share one reader while there are any."""
 
 from __future__ import annotations
 
