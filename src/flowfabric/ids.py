@@ -7,7 +7,8 @@ import hashlib
 import os
 import re
 import time
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -57,6 +58,14 @@ class ExecutionId(msgspec.Struct, frozen=True, order=True):
         if idempotency_key is None:
             return cls(uuid_partition(fresh, partitions), fresh)
         return cls(key_partition(namespace, idempotency_key, partitions), fresh)
+
+
+def id_columns(executions: Sequence[ExecutionId]) -> dict[str, list[Any]]:
+    """The ids as the array parameters `partition_key` and `execution_id` of a statement."""
+    return {
+        "partition_key": [each.partition_key for each in executions],
+        "execution_id": [each.uuid for each in executions],
+    }
 
 
 class GroupId(msgspec.Struct, frozen=True, order=True):

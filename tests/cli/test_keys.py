@@ -122,7 +122,7 @@ MISTAKES: list[tuple[tuple[str, ...], str, str]] = [
     (("seed",), SECRET + "00", "invalid_secret_hex: the secret must be 64 hex digits"),
     (("seed",), f"{SECRET[:-2]}zz", "invalid_secret_hex: the secret must be 64 hex digits"),
     (("rotate", "--kid", "a:b"), SECRET, "invalid_kid: kid must not hold a colon"),
-    (("rotate", "--kid", "k1"), OTHER, "kid 'k1' stands for another secret"),
+    (("rotate", "--kid", "k1"), OTHER, "kid 'k1' belongs to another secret"),
     (("rotate",), SECRET[:-1], "the secret must be an even number of hex digits"),
     (("rotate", "--grace", "soon"), SECRET, "--grace 'soon' must look like 90s, 15m"),
 ]

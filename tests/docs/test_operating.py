@@ -270,7 +270,7 @@ async def test_the_runbook_for_what_is_stuck_or_poisonous(
     await expire_leases(db, limit=1)
     await claim(db, given.WORKER, ttl=30)
 
-    assert "let its lease run out" in said
+    assert "the lease of worker" in said
     assert "lease acquired" in said
     assert [tuple(row) for row in await reader.sql("poison")] == [(str(lease.execution_id), 1)]
 

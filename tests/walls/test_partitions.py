@@ -25,7 +25,7 @@ GLOBAL = {
 # Calls with many objects. Each is one statement, which a sharded deployment runs per partition.
 BATCHES = {
     "executions.read_outcomes",
-    "joins.cancel_siblings: what was cancelled is not listed any more",
+    "joins.cancel_siblings: cancelled upstreams are not listed any more",
     "joins.resolve_edges",
     "joins.pending_cancels",
     "joins.queue_children",
@@ -94,16 +94,16 @@ SWEEPS: Mapping[str, set[str]] = {
 }
 READS: Mapping[str, set[str]] = {
     "db.doctor: what the sweeps should have moved": {"exec_core"},
-    "events.completion_events: the newest that can be seen": {"completion_event"},
-    "events.completion_events: those after a position, by id": {"completion_event"},
-    "events.lease_events: the newest that can be seen": {"lease_event"},
-    "events.lease_events: those after a position, by id": {"lease_event"},
-    "events.operator_events: the newest that can be seen": {"operator_event"},
-    "events.operator_events: those after a position, by id": {"operator_event"},
+    "events.newest_completion": {"completion_event"},
+    "events.read_completions": {"completion_event"},
+    "events.newest_lease_event": {"lease_event"},
+    "events.read_lease_history": {"lease_event"},
+    "events.newest_operator_event": {"operator_event"},
+    "events.read_operator_events": {"operator_event"},
     "executions.explain_execution": {"exec_core", "worker_registry"},
     "executions.list_expired_leases": {"exec_core"},
     "executions.search_executions": {"exec_body+exec_core"},
-    "executions.search_executions: by an end that is not success": {"exec_core"},
+    "executions.search_executions: by an outcome other than success": {"exec_core"},
     "executions.search_executions: by tag": {"exec_core+exec_tag"},
     "flows.list_flows": {"edge+edge_group+exec_core+flow_core+flow_summary"},
     "lanes.count_by_lane": {"exec_core"},

@@ -288,7 +288,7 @@ class Walk:
                 assert "already terminal" in error.detail  # noqa: PT017
 
     async def renew(self) -> None:
-        await renew(self.db, self.some_leases(), ttl=30, tell=self.chance.random() < 0.5)
+        await renew(self.db, self.some_leases(), ttl=30, record=self.chance.random() < 0.5)
 
     async def progress(self) -> None:
         for lease in self.some_leases():

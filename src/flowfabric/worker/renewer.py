@@ -116,7 +116,7 @@ class Renewer:
             conn,
             [attempt.lease for attempt in due],
             ttl=settings.lease_ttl,
-            tell=settings.lease_history == "full",
+            record=settings.lease_history == "full",
         )
         for attempt, refusal in zip(due, answers, strict=True):
             if refusal is None:

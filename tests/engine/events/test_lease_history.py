@@ -48,7 +48,7 @@ async def test_the_story_of_an_execution_is_told_in_order(
     hub: Hub, db: Connection, clock: Clock
 ) -> None:
     lease = await given.claimed(db, policy=given.retrying())
-    await renew(db, [lease], ttl=30, tell=True)
+    await renew(db, [lease], ttl=30, record=True)
     await release(db, [lease])
     [task] = await claim(db, given.OTHER, ttl=30)
     await clock.advance(31)

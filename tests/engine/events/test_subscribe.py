@@ -26,7 +26,7 @@ async def test_two_subscribers_share_one_reader_and_see_the_same(hub: Hub, db: C
     told = await asyncio.gather(taken(one, 20), taken(two, 20))
 
     assert told[0] == told[1]
-    assert one._seat.reader is two._seat.reader
+    assert one._subscriber.reader is two._subscriber.reader
     assert await db.fetchval(WAITERS) == 2  # the topics of one reader
 
 

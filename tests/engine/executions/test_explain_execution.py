@@ -179,8 +179,8 @@ async def test_it_is_promised_to_a_worker(db: Connection, clock: Clock) -> None:
 
     assert await only(db, execution_id) == ExplanationReason(
         why=ReasonCode.PROMISED,
-        message=f"promised to worker 'chosen' by a claim grant until {at(until)}",
-        remedy="that worker claims it, or the grant runs out",
+        message=f"reserved for worker 'chosen' by a claim grant until {at(until)}",
+        remedy="that worker claims it, or the grant expires",
         clears_at=until,
     )
 

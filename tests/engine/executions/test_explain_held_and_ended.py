@@ -21,7 +21,7 @@ from tests import given
 from tests.engine.controls import TERMINAL, execution
 from tests.engine.executions.explained import at, only, whys, worker
 
-RUNNING = "it ends by itself; ff executions revoke takes it away, cancel ends it"
+RUNNING = "it ends by itself; ff executions revoke requeues it, cancel ends it"
 
 
 async def test_a_worker_runs_it(db: Connection, clock: Clock) -> None:
@@ -60,7 +60,7 @@ async def test_its_holder_is_not_registered(db: Connection, clock: Clock) -> Non
         why=ReasonCode.HOLDER_SILENT,
         message="held by worker 'w-1', which is not registered as alive, "
         f"attempt 0 since {at(began)}",
-        remedy="it is claimable again when the lease runs out, or after ff executions revoke",
+        remedy="it is claimable again when the lease expires, or after ff executions revoke",
         clears_at=began + timedelta(seconds=30),
     )
 
@@ -84,7 +84,7 @@ async def test_its_holder_let_the_lease_run_out(db: Connection, clock: Clock) ->
 
     assert await only(db, lease.execution_id) == ExplanationReason(
         why=ReasonCode.LEASE_LAPSED,
-        message=f"worker 'w-1' let its lease run out at {at(began + timedelta(seconds=30))}, "
+        message=f"the lease of worker 'w-1' expired at {at(began + timedelta(seconds=30))}, "
         f"attempt 0 since {at(began)}",
         remedy="the next sweep makes it claimable again: is a worker running? ff workers",
     )
@@ -102,7 +102,7 @@ ENDS = {
     "failed": "failed at {} after 1 attempt(s) (transient): boom",
     "cancelled": "cancelled at {} by operator: no; it never ran",
     "expired": "expired at {} after 0 attempt(s): execution_deadline; it never ran",
-    "skipped": "skipped at {}: what it depended on made it impossible; it never ran",
+    "skipped": "skipped at {}: its upstreams made its join impossible; it never ran",
 }
 
 

@@ -74,7 +74,7 @@ async def test_it_is_due_and_nobody_has_let_it_go(db: Connection, clock: Clock) 
 
     assert await first(db, execution_id) == ExplanationReason(
         why=ReasonCode.DUE,
-        message=f"it is delayed; it was due at {at(due)} and no sweep has let it go yet",
+        message=f"it is delayed; it was due at {at(due)} and no sweep has promoted it yet",
         remedy="a running worker sweeps every second: is one running? ff workers",
     )
 
@@ -93,7 +93,7 @@ HELD_BACK = {
         "start a worker on lane 'default' that offers 'gpu'",
     ),
     "paused_by_operator": ("held back by alice", "unblock it: ff executions unblock '{}'"),
-    "paused_by_policy": ("held back by policy", "whoever set the policy lets it go"),
+    "paused_by_policy": ("held back by policy", "the policy must be lifted where it was set"),
 }
 each_block = pytest.mark.parametrize("reason", HELD_BACK)
 

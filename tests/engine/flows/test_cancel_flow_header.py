@@ -96,8 +96,8 @@ async def test_who_is_to_end_depends_on_the_policy(
         else:
             marked = name in RUNNING and policy != "cancel_flow_only"
             assert row == before[name] | {"flow_cancelled": marked}, name
-    owed = await db.fetch("SELECT execution_id FROM ff.cancel_backlog_member")
-    assert sorted(row["execution_id"] for row in owed) == sorted(
+    listed = await db.fetch("SELECT execution_id FROM ff.cancel_backlog_member")
+    assert sorted(row["execution_id"] for row in listed) == sorted(
         flow[name].uuid for name in TARGETS[policy]
     )
 

@@ -33,7 +33,7 @@ async def reconciled(conn: Connection, limit: int = 50) -> int:
         return await reconcile_cancels(conn, limit)
 
 
-async def owed(flow: Graph) -> list[str]:
+async def listed(flow: Graph) -> list[str]:
     rows = await flow.fetch("SELECT execution_id FROM ff.cancel_backlog_member")
     uuids = {row["execution_id"] for row in rows}
     return sorted(name for name, each in flow.ids.items() if each.uuid in uuids)
@@ -44,7 +44,7 @@ async def test_each_call_ends_and_acks_some(db: Connection, ff_engine: Engine) -
 
     assert await ended(db, flow, limit=2) == 2
     assert await flow.states() == "a:c b:c c:w"
-    assert await owed(flow) == ["c"]
+    assert await listed(flow) == ["c"]
     assert await flow.count("cancel_backlog") == 1
 
     assert await ended(db, flow, limit=2) == 1
@@ -135,7 +135,7 @@ async def test_an_ack_removes_the_member_and_the_last_one_the_backlog(
         await cancel_execution(db, flow[name], reason="enough")
 
     await ff_engine.ack_cancel_member(flow.flow_id, flow["b"])
-    assert await owed(flow) == ["a", "c"]
+    assert await listed(flow) == ["a", "c"]
     await ff_engine.ack_cancel_member(flow.flow_id, flow["a"])
     assert await flow.count("cancel_backlog") == 1
     await ff_engine.ack_cancel_member(flow.flow_id, flow["c"])

@@ -60,11 +60,11 @@ async def refused(db: Connection, execution_id: ExecutionId, error: Any, **terms
     return told.value
 
 
-@pytest.mark.parametrize("way", ["lapsed", "swept", "revoked", "released"])
+@pytest.mark.parametrize("way", ["expired", "swept", "revoked", "released"])
 async def test_a_lost_lease_may_be_reclaimed_and_the_execution_is_not_touched(
     db: Connection, clock: Clock, key: None, way: str
 ) -> None:
-    if way in ("lapsed", "swept"):
+    if way in ("expired", "swept"):
         execution_id = (await granted.lost(db, clock)).execution_id
     else:
         execution_id = await controls.execution(db, "active" if way == "revoked" else way)

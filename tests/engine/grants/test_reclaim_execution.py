@@ -41,7 +41,7 @@ async def unchanging(db: Connection, execution_id: ExecutionId, **more: Any) -> 
         return await reclaim_it(db, execution_id, **more)
 
 
-@pytest.mark.parametrize("swept", [False, True], ids=["lapsed", "taken back by a sweep"])
+@pytest.mark.parametrize("swept", [False, True], ids=["expired", "voided by a sweep"])
 async def test_a_new_attempt_takes_the_place_of_the_lost_one(
     db: Connection, clock: Clock, swept: bool
 ) -> None:
@@ -254,7 +254,7 @@ async def test_a_grant_is_over_when_its_instant_has_come(db: Connection, clock: 
     assert isinstance(await reclaim_it(db, lease.execution_id), ClaimedById)
 
 
-async def test_the_newest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
+async def test_the_latest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
     lease = await granted.lost(db, clock)
     await reclaim_granted(db, lease.execution_id, grant_ttl=0.001)
     await clock.advance(0.001)
@@ -332,7 +332,7 @@ async def test_a_grant_is_used_once(db: Connection, clock: Clock) -> None:
 # The cap.
 
 
-@pytest.mark.parametrize("swept", [False, True], ids=["lapsed", "taken back by a sweep"])
+@pytest.mark.parametrize("swept", [False, True], ids=["expired", "voided by a sweep"])
 @pytest.mark.parametrize(
     ("policy", "argument", "cap"),
     [

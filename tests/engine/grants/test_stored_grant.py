@@ -5,10 +5,10 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import (
+    GrantTerms,
     StoredGrant,
-    Terms,
-    forget_grants,
-    newest_grant,
+    delete_grants,
+    latest_grant,
     store_grant,
 )
 from flowfabric.engine.keys.key import Key
@@ -19,12 +19,12 @@ from tests.engine.grants import granted
 from tests.engine.grants.granted import TERMS, unchanged
 
 KEY = Key("k1", b"secret")
-TO_W = Terms(**TERMS)
+TO_W = GrantTerms(**TERMS)
 TO_X = msgspec.structs.replace(TO_W, worker_id="x")
 EXECUTION, OTHER = ExecutionId.mint(), ExecutionId.mint()
 
 
-async def store(db: Connection, clock: Clock, kind: GrantKind, terms: Terms) -> bool:
+async def store(db: Connection, clock: Clock, kind: GrantKind, terms: GrantTerms) -> bool:
     now_ms = await clock.now_ms()
     return await store_grant(db, KEY, kind, EXECUTION, terms, now_ms=now_ms) is not None
 
@@ -46,18 +46,18 @@ async def test_while_a_grant_runs_no_other_is_stored(
     assert await store(db, clock, second, TO_X)
 
 
-async def test_the_newest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
-    assert await newest_grant(db, EXECUTION) is None
+async def test_the_latest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
+    assert await latest_grant(db, EXECUTION) is None
     await store(db, clock, GrantKind.CLAIM, TO_W)
-    assert await newest_grant(db, EXECUTION) == StoredGrant("claim", "w", True)
+    assert await latest_grant(db, EXECUTION) == StoredGrant("claim", "w", True)
     await clock.advance(10)
-    assert await newest_grant(db, EXECUTION) == StoredGrant("claim", "w", False)
+    assert await latest_grant(db, EXECUTION) == StoredGrant("claim", "w", False)
     await store(db, clock, GrantKind.RECLAIM, TO_X)
 
-    assert await newest_grant(db, EXECUTION) == StoredGrant("reclaim", "x", True)
-    assert await newest_grant(db, EXECUTION, GrantKind.RECLAIM) == StoredGrant("reclaim", "x", True)
-    assert await newest_grant(db, EXECUTION, GrantKind.CLAIM) == StoredGrant("claim", "w", False)
-    assert await newest_grant(db, OTHER) is None
+    assert await latest_grant(db, EXECUTION) == StoredGrant("reclaim", "x", True)
+    assert await latest_grant(db, EXECUTION, GrantKind.RECLAIM) == StoredGrant("reclaim", "x", True)
+    assert await latest_grant(db, EXECUTION, GrantKind.CLAIM) == StoredGrant("claim", "w", False)
+    assert await latest_grant(db, OTHER) is None
 
 
 async def test_forgetting_takes_all_of_one_execution(db: Connection, clock: Clock) -> None:
@@ -67,6 +67,6 @@ async def test_forgetting_takes_all_of_one_execution(db: Connection, clock: Cloc
     now_ms = await clock.now_ms()
     await store_grant(db, KEY, GrantKind.CLAIM, OTHER, TO_W, now_ms=now_ms)
 
-    await forget_grants(db, EXECUTION)
+    await delete_grants(db, EXECUTION)
 
     assert [grant["execution_id"] for grant in await granted.grants(db)] == [OTHER.uuid]

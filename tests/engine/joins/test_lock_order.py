@@ -80,7 +80,7 @@ async def test_a_parent_and_children_that_it_had(
 ) -> None:
     family = await parents.parent(ff_engine, db, execution_id=parent(before=before))
     await family.spawn("ab")
-    renewal = Renewal(db, await another(), "flows.grow", [*family.ids.values()])
+    renewal = Renewal(db, await another(), "flows.grow_flow", [*family.ids.values()])
 
     with stepped(renewal):
         await ff_engine.spawn_children(family.lease, family.born("ab"), group=family.join(1))
@@ -115,7 +115,7 @@ async def test_a_child_that_ends_while_it_is_adopted_is_known_by_its_end(
     ends: list[asyncio.Task[object]] = []
 
     async def step(_: Connection, name: str) -> None:
-        if name == "flows.grow":
+        if name == "flows.grow_flow":
             await ending.start()
             ends.append(await done_or_waiting(eyes, complete(holder, [Completion(lease, b"1")])))
 

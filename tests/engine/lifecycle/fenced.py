@@ -20,7 +20,7 @@ Operation = Callable[[Connection, Sequence[Lease]], Coroutine[Any, Any, list[Any
 
 
 async def _renew(db: Connection, leases: Sequence[Lease]) -> list[Any]:
-    return await renew(db, leases, ttl=timedelta(hours=1), tell=True)
+    return await renew(db, leases, ttl=timedelta(hours=1), record=True)
 
 
 async def _progress(db: Connection, leases: Sequence[Lease]) -> list[Any]:

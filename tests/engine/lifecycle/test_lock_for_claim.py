@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.grants.claim_execution import refusal_of
+from flowfabric.engine.grants.claim_execution import attempt_refusal
 from flowfabric.engine.lifecycle.lock_for_claim import (
     LockedForClaim,
+    capability_mismatch,
     claim_refusal,
     lock_for_claim,
-    mismatch,
 )
 from flowfabric.errors import ExecutionNotActive
 from flowfabric.ids import ExecutionId, attempt_id
@@ -29,7 +29,7 @@ FREE = LockedForClaim(
     attempt_index=0,
     lease_epoch=0,
     lease_reclaim_count=0,
-    lapsed=False,
+    lease_expired=False,
     reclaim_cap=1000,
     lane_id="default",
     lane_state="active",
@@ -50,7 +50,7 @@ OBSTACLES = [
 
 def test_what_is_free_may_be_claimed() -> None:
     assert claim_refusal(EXECUTION, FREE) is None
-    assert refusal_of(EXECUTION, FREE, 0) is None
+    assert attempt_refusal(EXECUTION, FREE, 0) is None
 
 
 @pytest.mark.parametrize("number", range(len(OBSTACLES)))
@@ -60,7 +60,7 @@ def test_of_several_obstacles_the_first_is_told(number: int) -> None:
     for _, more in reversed(OBSTACLES[number:]):
         facts |= more
 
-    refusal = refusal_of(EXECUTION, msgspec.structs.replace(FREE, **facts), 0)
+    refusal = attempt_refusal(EXECUTION, msgspec.structs.replace(FREE, **facts), 0)
 
     assert refusal is not None
     assert refusal.code == code
@@ -89,11 +89,11 @@ def test_what_ended_is_told_with_how_it_ended() -> None:
 def test_what_a_worker_lacks_is_told_in_order() -> None:
     seen = msgspec.structs.replace(FREE, required_capabilities=["b", "c", "a"])
 
-    lacking = mismatch(seen, ["b"])
+    lacking = capability_mismatch(seen, ["b"])
 
     assert lacking is not None
     assert lacking.detail == "a,c"
-    assert mismatch(seen, ["a", "b", "c", "d"]) is None
+    assert capability_mismatch(seen, ["a", "b", "c", "d"]) is None
 
 
 async def test_a_candidate_is_the_row_as_it_stands(db: Connection, clock: Clock) -> None:
@@ -111,7 +111,7 @@ async def test_a_candidate_is_the_row_as_it_stands(db: Connection, clock: Clock)
         attempt_state="running_attempt",
         public_state="active",
         lease_epoch=1,
-        lapsed=True,
+        lease_expired=True,
         reclaim_cap=7,
         now_ms=await clock.now_ms(),
     )

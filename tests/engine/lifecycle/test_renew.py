@@ -41,7 +41,7 @@ async def test_a_renewal_is_told_only_when_the_history_is_full(db: Connection) -
 
     await renew(db, [lease], ttl=30)
     assert await given.lease_events(db, lease.execution_id) == [("acquired", None)]
-    await renew(db, [lease], ttl=30, tell=True)
+    await renew(db, [lease], ttl=30, record=True)
 
     assert await given.lease_events(db, lease.execution_id) == [
         ("acquired", None),

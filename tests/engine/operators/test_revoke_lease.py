@@ -406,7 +406,7 @@ async def test_a_renewal_that_waited_for_a_revocation_is_refused(
     operator, holder = await another(), await another()
     async with operator.transaction():
         await revoke_lease(operator, lease.execution_id, reason="stuck")
-        renewing = await given.blocked(db, holder, renew(holder, [lease], ttl=60, tell=True))
+        renewing = await given.blocked(db, holder, renew(holder, [lease], ttl=60, record=True))
 
     [refused] = await renewing
     assert isinstance(refused, ExecutionNotActive)

@@ -155,7 +155,7 @@ EXECUTIONS = (
         "renew x",
         "x",
         lambda engine, scene, side: engine.renew(
-            [scene.leases["x"]], ttl=timedelta(hours=1 + side), tell=True
+            [scene.leases["x"]], ttl=timedelta(hours=1 + side), record=True
         ),
     ),
     holder(

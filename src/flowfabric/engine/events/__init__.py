@@ -1,1 +1,23 @@
-"""The outboxes: what happened, in order, to whoever subscribes."""
+"""The outboxes: events of completions, leases and operators, in order, for subscribers.
+
+Subscribing:
+
+    subscribe_completions      every completion
+    subscribe_lease_history    every lease event
+    subscribe_operator_events  every operator event
+    subscribe                  subscriptions, and the hub that has all outboxes of a process
+    broadcast                  one outbox for all its subscribers
+    reader                     the one reader of an outbox
+    wait_for_writers           the wait until ids are final
+    cursor                     the position of a subscriber
+    filters                    which events a subscriber wants
+
+Tables:
+
+    outbox                     what the outboxes have in common
+    completion_events          the outbox of completions
+    lease_events               the outbox of leases
+    operator_events            the outbox of operators
+    read_history               all events of one execution
+    prune_actions              sweep: old operator events without an execution are deleted
+"""

@@ -1,4 +1,4 @@
-"""The outbox of ends: one event for every execution that ended, with its outcome."""
+"""The outbox of completions: one event for each time that an execution ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowfabric.instants import instant
 from flowfabric.states import TerminalOutcome
 
 READ: Final[LiteralString] = """
--- events.completion_events: those after a position, by id
+-- events.read_completions
 SELECT c.event_id, c.partition_key, c.execution_id, c.outcome, c.flow_id, r.namespace, r.lane_id,
        r.execution_kind, c.tags, c.occurred_at_ms
   FROM ff.completion_event c LEFT JOIN ff.route r USING (route_id)
@@ -24,7 +24,7 @@ SELECT c.event_id, c.partition_key, c.execution_id, c.outcome, c.flow_id, r.name
 """
 
 NEWEST: Final[LiteralString] = """
--- events.completion_events: the newest that can be seen
+-- events.newest_completion
 SELECT coalesce(max(event_id), 0) AS event_id FROM ff.completion_event
 """
 
@@ -55,13 +55,13 @@ class _Row(msgspec.Struct, frozen=True):
 async def read_completions(
     conn: Connection, after: int, upto: int, limit: int
 ) -> list[Entry[CompletionEvent]]:
-    """The first `limit` rows with after < event_id <= upto, as they can be seen now."""
+    """The first `limit` rows with after < event_id <= upto that are visible now."""
     rows = await fetch_all(conn, READ, _Row, after=after, upto=upto, limit=limit)
-    return entries(rows, _event, family=COMPLETIONS.name)
+    return entries(rows, _event, outbox=COMPLETIONS.name)
 
 
 async def newest_completion(conn: Connection) -> int:
-    """The highest id that can be seen now; 0 where there is none."""
+    """The highest id that is visible now; 0 if there is none."""
     return (await fetch_one(conn, NEWEST, Newest)).event_id
 
 

@@ -1,4 +1,4 @@
-"""Where a subscriber stands: opaque bytes that it keeps and comes back with."""
+"""The position of a subscriber as opaque bytes, which it stores and resumes from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from flowfabric.errors import invalid_input
 
 FROM_NOW: Final = b""
-"""The cursor of a subscriber that wants only what is still to happen."""
+"""The cursor of a subscriber that wants only events from now on."""
 
 _PREFIX: Final = b"\x02"
 _WIDTH: Final = 8
@@ -17,14 +17,14 @@ _HEX: Final = re.compile("(?:[0-9a-fA-F]{2})*")
 
 
 def encode_cursor(event_id: int) -> bytes:
-    """The cursor of a subscriber that has seen every event up to this one."""
+    """The cursor of a subscriber that has read every event up to this one."""
     return _PREFIX + event_id.to_bytes(_WIDTH, "big")
 
 
 def decode_cursor(cursor: bytes) -> int | None:
-    """The id of the last event seen; None for the empty cursor, which means from now on.
+    """The id of the last event that was read; None for the empty cursor, which means from now on.
 
-    Raises `ValidationError(invalid_input)` for bytes that no event was ever given.
+    Raises `ValidationError(invalid_input)` for bytes that are not a cursor.
     """
     if not cursor:
         return None
@@ -43,7 +43,7 @@ def cursor_to_hex(cursor: bytes) -> str:
 
 
 def cursor_from_hex(text: str) -> bytes:
-    """Read the text back; raises `ValidationError(invalid_input)` for what is no cursor."""
+    """The cursor of that text; raises `ValidationError(invalid_input)` if it is not one."""
     if not text.isascii() or (not text.isalnum() and text):
         raise invalid_input("cursor", text, "must be hexadecimal")
     try:

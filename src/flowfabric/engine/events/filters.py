@@ -12,9 +12,9 @@ from flowfabric.ids import NUM_FLOW_PARTITIONS, check_tag_key, check_text
 
 
 class EventFilter(msgspec.Struct, frozen=True):
-    """What is set must match; an event that lacks the value does not. Nothing set matches all.
+    """An event matches if it has every value that is set; with nothing set all events match.
 
-    `tag` is a key and the value that the execution's tags must have for it.
+    `tag` is a key, and the value that the tags of the execution must have for it.
     """
 
     namespace: str | None = None
@@ -32,7 +32,7 @@ class EventFilter(msgspec.Struct, frozen=True):
         return self
 
     def accepts(self, entry: Entry[Any]) -> bool:
-        """Is this what the subscriber wants?"""
+        """Does the event match?"""
         if entry.event is None:
             return False
         if self.partition is not None and entry.partition_key != self.partition:

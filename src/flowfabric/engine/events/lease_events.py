@@ -1,4 +1,4 @@
-"""The outbox of leases: who took an execution, and how it was given up."""
+"""The outbox of leases: one event for each lease that was acquired, renewed or ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowfabric.instants import instant
 from flowfabric.states import LeaseEventReason, LeaseEventType
 
 READ: Final[LiteralString] = """
--- events.lease_events: those after a position, by id
+-- events.read_lease_history
 SELECT l.event_id, l.partition_key, l.execution_id, l.event_type, l.lease_id, l.lease_epoch,
        l.attempt_index, l.worker_instance_id, l.reason, r.namespace, r.lane_id, l.tags,
        l.occurred_at_ms
@@ -25,7 +25,7 @@ SELECT l.event_id, l.partition_key, l.execution_id, l.event_type, l.lease_id, l.
 """
 
 NEWEST: Final[LiteralString] = """
--- events.lease_events: the newest that can be seen
+-- events.newest_lease_event
 SELECT coalesce(max(event_id), 0) AS event_id FROM ff.lease_event
 """
 
@@ -33,7 +33,7 @@ RevokedBy: TypeAlias = Literal["operator", "reconciler", "backend", "worker"]
 
 
 class LeaseEvent(Event, frozen=True, kw_only=True):
-    """A lease was taken, kept or given up.
+    """A lease was acquired, renewed or ended.
 
     `worker_instance_id` is the holder: the new one of a lease that was acquired or reclaimed, the
     last one of a lease that expired or was revoked.
@@ -47,7 +47,7 @@ class LeaseEvent(Event, frozen=True, kw_only=True):
     worker_instance_id: str
     reason: LeaseEventReason | None
     revoked_by: RevokedBy | None
-    """Who ended the lease; None where it was not ended."""
+    """Which part of the system ended the lease; None if the event does not end it."""
     lane_id: str | None
 
 
@@ -70,18 +70,18 @@ class _Row(msgspec.Struct, frozen=True):
 async def read_lease_history(
     conn: Connection, after: int, upto: int, limit: int
 ) -> list[Entry[LeaseEvent]]:
-    """The first `limit` rows with after < event_id <= upto, as they can be seen now."""
+    """The first `limit` rows with after < event_id <= upto that are visible now."""
     rows = await fetch_all(conn, READ, _Row, after=after, upto=upto, limit=limit)
-    return entries(rows, _event, family=LEASES.name)
+    return entries(rows, _event, outbox=LEASES.name)
 
 
 async def newest_lease_event(conn: Connection) -> int:
-    """The highest id that can be seen now; 0 where there is none."""
+    """The highest id that is visible now; 0 if there is none."""
     return (await fetch_one(conn, NEWEST, Newest)).event_id
 
 
 def revoked_by(kind: LeaseEventType, reason: LeaseEventReason | None) -> RevokedBy | None:
-    """Who ended a lease whose event says this."""
+    """Which part of the system ended the lease of such an event."""
     if kind not in (LeaseEventType.EXPIRED, LeaseEventType.REVOKED):
         return None
     if reason is LeaseEventReason.OPERATOR:
@@ -112,7 +112,7 @@ def _event(row: _Row) -> LeaseEvent:
     )
 
 
-# An end notifies `completion` only, and gives up the lease in the same transaction.
+# A statement that ends an execution wakes only `completion`, and writes its lease event too.
 LEASES: Final = Outbox(
     name="lease",
     topics=("lease", "completion"),

@@ -1,4 +1,4 @@
-"""The outbox of operators: what people did to executions, flows, lanes and keys."""
+"""The outbox of operators: what operators did to executions, flows, lanes and keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flowfabric.instants import instant
 from flowfabric.states import OperatorEventType
 
 READ: Final[LiteralString] = """
--- events.operator_events: those after a position, by id
+-- events.read_operator_events
 SELECT o.event_id, o.partition_key, o.execution_id, o.flow_id, o.event_type, o.actor, o.reason,
        o.details, r.namespace, o.tags, o.occurred_at_ms
   FROM ff.operator_event o LEFT JOIN ff.route r USING (route_id)
@@ -32,13 +32,13 @@ SELECT o.event_id, o.partition_key, o.execution_id, o.flow_id, o.event_type, o.a
 """
 
 NEWEST: Final[LiteralString] = """
--- events.operator_events: the newest that can be seen
+-- events.newest_operator_event
 SELECT coalesce(max(event_id), 0) AS event_id FROM ff.operator_event
 """
 
 
 class OperatorEvent(Event, frozen=True, kw_only=True):
-    """Somebody intervened: in an execution, in a flow, or, where both are None, in the whole."""
+    """An operator changed an execution, a flow or, if both are None, a lane, a key or the like."""
 
     event_type: OperatorEventType
     execution_id: ExecutionId | None
@@ -65,13 +65,13 @@ class _Row(msgspec.Struct, frozen=True):
 async def read_operator_events(
     conn: Connection, after: int, upto: int, limit: int
 ) -> list[Entry[OperatorEvent]]:
-    """The first `limit` rows with after < event_id <= upto, as they can be seen now."""
+    """The first `limit` rows with after < event_id <= upto that are visible now."""
     rows = await fetch_all(conn, READ, _Row, after=after, upto=upto, limit=limit)
-    return entries(rows, _event, family=OPERATORS.name)
+    return entries(rows, _event, outbox=OPERATORS.name)
 
 
 async def newest_operator_event(conn: Connection) -> int:
-    """The highest id that can be seen now; 0 where there is none."""
+    """The highest id that is visible now; 0 if there is none."""
     return (await fetch_one(conn, NEWEST, Newest)).event_id
 
 

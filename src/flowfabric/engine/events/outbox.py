@@ -1,4 +1,4 @@
-"""What the outboxes have in common: an event, a row of an outbox, and how an outbox is read."""
+"""What the outboxes have in common: an event, a row of an outbox, and how it is read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log: Final = logging.getLogger("flowfabric.events")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened. `cursor` is where to go on after it.
+    """One event. `cursor` is the position after it.
 
-    `namespace` is None where the event belongs to no execution.
+    `namespace` is None if the event belongs to no execution.
     """
 
     cursor: bytes
@@ -31,7 +31,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Entry(msgspec.Struct, Generic[E], frozen=True):
-    """One row of an outbox; its event is None where the row cannot be understood."""
+    """One row of an outbox; its event is None if the row cannot be decoded."""
 
     event_id: int
     partition_key: int
@@ -39,26 +39,26 @@ class Entry(msgspec.Struct, Generic[E], frozen=True):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """The highest id that can be seen in an outbox; 0 where it is empty."""
+    """The highest id that is visible in an outbox; 0 if it is empty."""
 
     event_id: int
 
 
 class Outbox(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
-    """One outbox: a table with one sequence of ids, and the topics that are notified for it."""
+    """One outbox: a table with one sequence of ids, and the topics that its writers wake."""
 
     name: str
     topics: tuple[str, ...]
     hides_disconnects: bool
-    """Does a subscription outlive the loss of its connection, without a word?"""
+    """Does a subscription go on by itself after its connection was lost?"""
     read: Callable[[Connection, int, int, int], Awaitable[list[Entry[E]]]]
     """`read(conn, after, upto, limit)`: the first rows with after < event_id <= upto, by id."""
     newest: Callable[[Connection], Awaitable[int]]
-    """The highest id that can be seen now."""
+    """The highest id that is visible now."""
 
 
 class Row(Protocol):
-    """What the rows of every outbox have."""
+    """The columns that the rows of every outbox have."""
 
     @property
     def event_id(self) -> int: ...
@@ -69,24 +69,24 @@ class Row(Protocol):
 R = TypeVar("R", bound=Row)
 
 
-def entries(rows: Sequence[R], understood: Callable[[R], E], *, family: str) -> list[Entry[E]]:
-    """The rows with their events; a word that this version does not know is logged and skipped."""
+def entries(rows: Sequence[R], decode: Callable[[R], E], *, outbox: str) -> list[Entry[E]]:
+    """The rows with their events; a row that this version cannot decode is logged."""
     found: list[Entry[E]] = []
     for row in rows:
         event: E | None = None
         try:
-            event = understood(row)
+            event = decode(row)
         except (ValueError, msgspec.MsgspecError) as error:
-            log.warning("%s event %d cannot be read, skipping it: %s", family, row.event_id, error)
+            log.warning("%s event %d cannot be read, skipping it: %s", outbox, row.event_id, error)
         found.append(Entry(row.event_id, row.partition_key, event))
     return found
 
 
 def decoded_tags(stored: str | None) -> dict[str, str]:
-    """The tags as the outbox keeps them."""
+    """The tags of a stored event."""
     return {} if stored is None else msgspec.json.decode(stored, type=dict[str, str])
 
 
 def decoded_details(stored: str) -> dict[str, Any]:
-    """The facts of an operator event as the outbox keeps them."""
+    """The details of a stored operator event."""
     return msgspec.json.decode(stored, type=dict[str, Any])

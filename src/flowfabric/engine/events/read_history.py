@@ -1,4 +1,4 @@
-"""The whole story of one execution: its leases, its ends and what operators did, by time."""
+"""The history of one execution: its lease, completion and operator events, by time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ OutboxName: TypeAlias = Literal["lease", "completion", "operator"]
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to an execution.
+    """One event of an execution.
 
-    `what` is the kind of a lease event, the outcome of a completion or what an operator did; `who`
-    the process that held the lease or the operator. What a family does not know is None.
+    `what` is the type of a lease or operator event, or the outcome of a completion. `who` is the
+    worker process that held the lease, or the operator. A field that an outbox lacks is None.
     """
 
     at: datetime
@@ -63,10 +63,10 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def read_history(conn: Connection, execution_id: ExecutionId) -> list[HistoryEntry]:
-    """Everything that is told of the execution, the oldest first; empty where there is nothing.
+    """Every event of the execution, the oldest first; empty if there are none.
 
-    What happened in the same millisecond stands in the order in which a transaction tells it:
-    leases, completions, operators.
+    Events of the same millisecond are in the order in which a transaction writes them: lease,
+    completion, operator.
     """
     rows = await fetch_all(
         conn,

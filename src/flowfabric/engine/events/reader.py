@@ -1,9 +1,9 @@
-"""One reader of an outbox for everybody who subscribes to it.
+"""One reader of an outbox for all its subscribers.
 
-It moves a horizon: every id up to it is final, because its row was seen or can never appear. What
-it reads it keeps for a while. A subscriber who stands where memory begins, or later, reads memory;
-one who stands further back reads the table for itself, up to the horizon, and so comes closer. So
-nobody waits for anybody, nothing is dropped, and what is kept is bounded.
+The reader moves a horizon. Every id up to the horizon is final: its row was read, or can never
+appear. The reader keeps the newest entries in memory. A subscriber whose position is in that range
+reads memory. A subscriber that lags behind it reads the table itself, up to the horizon, until it
+has caught up. So a slow subscriber delays no other, no event is dropped, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import run
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.events.outbox import E, Entry, Outbox
-from flowfabric.engine.events.settle import settle
+from flowfabric.engine.events.wait_for_writers import wait_for_writers
 from flowfabric.errors import OperationTimeout, ResourceExhausted, RetryExhausted, TransportError
 
 log: Final = logging.getLogger("flowfabric.events")
 
 LOST: Final = (TransportError, OperationTimeout, ResourceExhausted, RetryExhausted)
-"""The database could not be asked; nothing is wrong with the question."""
+"""The database could not be reached or was too busy; the same statement may succeed later."""
 
 BATCH: Final = 256
 BACK_OFF: Final = 0.2
@@ -40,37 +40,37 @@ _STOP_WITHIN: Final = 4.0
 
 
 class Page(msgspec.Struct, Generic[E], frozen=True):
-    """Some events in order, and where their reader stands after them."""
+    """Some entries in order, and the position after them."""
 
     entries: Sequence[Entry[E]]
     end: int
 
 
-class Seat(Generic[E]):
-    """The place of one subscriber at a reader: it has seen everything up to `position`."""
+class Subscriber(Generic[E]):
+    """One subscriber of a reader: it has read everything up to `position`."""
 
     def __init__(self, reader: Reader[E], position: int) -> None:
         self.reader, self.position = reader, position
 
 
 class Reader(Generic[E]):
-    """Reads while anybody has a seat; then, or when it cannot go on, it is `over` for good."""
+    """Reads while it has subscribers; without any, or after a failure, it is `over` for good."""
 
     def __init__(
-        self, pool: Pool, listener: Listener, family: Outbox[E], *, horizon: int, memory: int
+        self, pool: Pool, listener: Listener, outbox: Outbox[E], *, horizon: int, memory: int
     ) -> None:
-        self.family, self.horizon, self.over = family, horizon, False
+        self.outbox, self.horizon, self.over = outbox, horizon, False
         self.failure: Exception | None = None
         self._pool, self._memory, self._kept = pool, memory, list[Entry[E]]()
-        self._floor = horizon  # memory holds whatever lies between here and the horizon
-        self._seats: weakref.WeakSet[Seat[E]] = weakref.WeakSet()
+        self._floor = horizon  # memory holds every entry after this id, up to the horizon
+        self._subscribers: weakref.WeakSet[Subscriber[E]] = weakref.WeakSet()
         self._moved = asyncio.Event()
         self._gap_since: float | None = None
         self._waiter = Waiter(
             pool,
             listener,
-            family.topics,
-            name=f"{family.name}-reader",
+            outbox.topics,
+            name=f"{outbox.name}-reader",
             poll=_POLL_LISTENING,
             gather=_GATHER,
         )
@@ -78,40 +78,40 @@ class Reader(Generic[E]):
 
     @property
     def gap_age(self) -> float:
-        """Seconds since which an id is missing below one that was seen; 0.0 when none is."""
+        """For how many seconds an id has been missing below one that was read; 0.0 if none is."""
         return 0.0 if self._gap_since is None else time.monotonic() - self._gap_since
 
-    def seat(self, position: int) -> Seat[E]:
-        """A place for one who has seen everything up to `position`; the reader runs from now on."""
-        seat = Seat(self, position)
-        self._seats.add(seat)
+    def add(self, position: int) -> Subscriber[E]:
+        """A subscriber that has read everything up to `position`; the reader runs from now on."""
+        subscriber = Subscriber(self, position)
+        self._subscribers.add(subscriber)
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name=f"flowfabric {self.family.name}s")
-        return seat
+            self._task = asyncio.create_task(self._run(), name=f"flowfabric {self.outbox.name}s")
+        return subscriber
 
-    def give_up(self, seat: Seat[E]) -> bool:
-        """The seat is free; was it the last?"""
-        self._seats.discard(seat)
-        self.stir()
-        return not self._seats
+    def remove(self, subscriber: Subscriber[E]) -> bool:
+        """The subscriber is removed; was it the last?"""
+        self._subscribers.discard(subscriber)
+        self.wake_subscribers()
+        return not self._subscribers
 
     async def stop(self) -> None:
-        """Read no more; whoever still has a seat is told."""
+        """Stop reading; the subscribers that are left see that the reader is `over`."""
         if self._task is None:
             return
         if not self.over:
             self._task.cancel()
         await asyncio.wait((self._task,), timeout=_STOP_WITHIN)
-        self.over = True  # also if it had not begun
-        self.stir()
+        self.over = True  # also if the task had not begun
+        self.wake_subscribers()
 
-    def stir(self) -> None:
-        """Whoever waits for a page looks again."""
+    def wake_subscribers(self) -> None:
+        """Every `next_page` that waits returns."""
         self._moved.set()
         self._moved = asyncio.Event()
 
-    async def page(self, position: int) -> Page[E]:
-        """What follows `position`; waits for news if there is nothing, and may come back empty."""
+    async def next_page(self, position: int) -> Page[E]:
+        """The entries after `position`; waits if there are none, and may then return none."""
         horizon, moved = self.horizon, self._moved
         if position < self._floor:
             return _page(await self._read(position, horizon), horizon)
@@ -124,24 +124,24 @@ class Reader(Generic[E]):
 
     async def _run(self) -> None:
         try:
-            await self._follow()
+            await self._read_while_subscribed()
         except Exception as error:
             if not isinstance(error, LOST):
-                log.exception("reading %s events failed", self.family.name)
+                log.exception("reading %s events failed", self.outbox.name)
             self.failure = error
         finally:
             self.over, self._gap_since = True, None
-            self.stir()
+            self.wake_subscribers()
             await self._waiter.close()
 
-    async def _follow(self) -> None:
-        while self._seats:
+    async def _read_while_subscribed(self) -> None:
+        while self._subscribers:
             try:
                 found = await self._advance()
             except LOST as error:
-                if not self.family.hides_disconnects:
+                if not self.outbox.hides_disconnects:
                     raise
-                log.warning("cannot read %s events, trying again: %s", self.family.name, error)
+                log.warning("cannot read %s events, trying again: %s", self.outbox.name, error)
                 await asyncio.sleep(BACK_OFF)
                 continue
             if found:
@@ -150,13 +150,13 @@ class Reader(Generic[E]):
                 await self._waiter.wait()
 
     async def _advance(self) -> int:
-        """One look: what follows the horizon without a gap, then what a gap hid; how many rows."""
+        """Read on from the horizon: ids without a gap, then those behind a gap; how many rows."""
         found = await self._read(self.horizon, _OPEN_END)
         whole = 0
         while whole < len(found) and found[whole].event_id == self.horizon + whole + 1:
             whole += 1
         if whole:
-            self._tell(found[:whole], found[whole - 1].event_id)
+            self._publish(found[:whole], found[whole - 1].event_id)
         if whole < len(found):
             await self._close_gap(found[-1].event_id)
         else:
@@ -164,30 +164,30 @@ class Reader(Generic[E]):
         return len(found)
 
     async def _close_gap(self, highest: int) -> None:
-        """Wait until the ids below `highest` are there or never will be; then tell them."""
+        """Wait until the missing ids below `highest` are visible or never will be; publish all."""
         if self._gap_since is None:
             self._gap_since = time.monotonic()
-        await settle(self._pool)
+        await wait_for_writers(self._pool)
         while self.horizon < highest:
             page = _page(await self._read(self.horizon, highest), highest)
-            self._tell(page.entries, page.end)
+            self._publish(page.entries, page.end)
         self._gap_since = None
 
     async def _read(self, after: int, upto: int) -> list[Entry[E]]:
         return await run(
             self._pool,
-            f"read {self.family.name} events",
-            lambda conn: self.family.read(conn, after, upto, BATCH),
+            f"read {self.outbox.name} events",
+            lambda conn: self.outbox.read(conn, after, upto, BATCH),
         )
 
-    def _tell(self, entries: Sequence[Entry[E]], upto: int) -> None:
+    def _publish(self, entries: Sequence[Entry[E]], upto: int) -> None:
         self._kept.extend(entries)
         if len(self._kept) > 2 * self._memory:
-            forgotten = len(self._kept) - self._memory
-            self._floor = self._kept[forgotten - 1].event_id
-            del self._kept[:forgotten]
+            dropped = len(self._kept) - self._memory
+            self._floor = self._kept[dropped - 1].event_id
+            del self._kept[:dropped]
         self.horizon = upto
-        self.stir()
+        self.wake_subscribers()
 
 
 def _event_id(entry: Entry[E]) -> int:
@@ -195,5 +195,5 @@ def _event_id(entry: Entry[E]) -> int:
 
 
 def _page(entries: Sequence[Entry[E]], upto: int) -> Page[E]:
-    """A full page ends with its last event; one that is not full reaches to where it was cut."""
+    """A full page ends at its last entry; a page that is not full ends at `upto`."""
     return Page(entries, entries[-1].event_id if len(entries) == BATCH else upto)

@@ -1,4 +1,4 @@
-"""Subscriptions: everything that happens, in order, to whoever iterates."""
+"""Subscriptions: async iterators over the events of an outbox, in order and without gaps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, Generic, NoReturn
 
 from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
+from flowfabric.engine.events.broadcast import MEMORY, Broadcast
 from flowfabric.engine.events.completion_events import COMPLETIONS
 from flowfabric.engine.events.cursor import decode_cursor, encode_cursor
-from flowfabric.engine.events.feed import MEMORY, Feed
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LEASES
 from flowfabric.engine.events.operator_events import OPERATORS
 from flowfabric.engine.events.outbox import E, Entry
-from flowfabric.engine.events.reader import BACK_OFF, LOST, Seat
+from flowfabric.engine.events.reader import BACK_OFF, LOST, Subscriber
 from flowfabric.errors import StreamDisconnected, Unavailable
 
 EVERYTHING: Final = EventFilter()
@@ -24,21 +24,23 @@ EVERYTHING: Final = EventFilter()
 class Subscription(Generic[E]):
     """An async iterator over events, ascending by id, none missing; for one task at a time.
 
-    Leave it with `async with`, or call `aclose()`. Subscriptions to leases and operators end with
-    `StreamDisconnected` when the connection is lost; subscribe again with its cursor. Those to
-    completions go on by themselves.
+    Close it with `async with` or `aclose()`. Subscriptions to lease and operator events end with
+    `StreamDisconnected` if the connection is lost; subscribe again with its cursor. Subscriptions
+    to completions go on by themselves.
     """
 
-    def __init__(self, feed: Feed[E], seat: Seat[E], wanted: EventFilter) -> None:
-        self._feed, self._seat, self._wanted = feed, seat, wanted
+    def __init__(
+        self, broadcast: Broadcast[E], subscriber: Subscriber[E], wanted: EventFilter
+    ) -> None:
+        self._broadcast, self._subscriber, self._wanted = broadcast, subscriber, wanted
         self._entries: deque[Entry[E]] = deque()
-        self._end = seat.position
+        self._end = subscriber.position
         self._ended = False
 
     @property
     def cursor(self) -> bytes:
-        """Where to resume: behind the last event that was handed out or passed over."""
-        return encode_cursor(self._seat.position)
+        """The position to resume from: after the last event that was delivered or filtered out."""
+        return encode_cursor(self._subscriber.position)
 
     def __aiter__(self) -> Subscription[E]:
         return self
@@ -47,21 +49,21 @@ class Subscription(Generic[E]):
         while not self._ended:
             while self._entries:
                 entry = self._entries.popleft()
-                self._seat.position = entry.event_id
+                self._subscriber.position = entry.event_id
                 if entry.event is not None and self._wanted.accepts(entry):
                     return entry.event
-            self._seat.position = max(self._seat.position, self._end)
-            if self._seat.reader.over:
+            self._subscriber.position = max(self._subscriber.position, self._end)
+            if self._subscriber.reader.over:
                 self._finish()
             else:
-                await self._turn_the_page()
+                await self._read_page()
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """No more events; the last subscriber of a family ends its reader."""
+        """No more events; without subscribers the reader of the outbox stops."""
         self._ended = True
         self._entries.clear()
-        await self._feed.leave(self._seat)
+        await self._broadcast.unsubscribe(self._subscriber)
 
     async def __aenter__(self) -> Subscription[E]:
         return self
@@ -69,13 +71,13 @@ class Subscription(Generic[E]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _turn_the_page(self) -> None:
-        reader = self._seat.reader
+    async def _read_page(self) -> None:
+        reader = self._subscriber.reader
         try:
-            page = await reader.page(self._seat.position)
+            page = await reader.next_page(self._subscriber.position)
         except LOST as error:
-            if not reader.over and not self._feed.family.hides_disconnects:
-                self._cut(error)
+            if not reader.over and not self._broadcast.outbox.hides_disconnects:
+                self._disconnect(error)
             await asyncio.sleep(BACK_OFF)
         else:
             if not self._ended:
@@ -83,48 +85,49 @@ class Subscription(Generic[E]):
                 self._end = page.end
 
     def _finish(self) -> None:
-        """The reader is over: it was closed, or stopped by an error."""
-        failure = self._seat.reader.failure
+        """The reader is over: it was closed, or an error stopped it."""
+        failure = self._subscriber.reader.failure
         if isinstance(failure, LOST):
-            self._cut(failure)
+            self._disconnect(failure)
         self._ended = True
         if failure is not None:
             raise failure
 
-    def _cut(self, error: Exception) -> NoReturn:
+    def _disconnect(self, error: Exception) -> NoReturn:
         self._ended = True
-        self._seat.reader.give_up(self._seat)
+        self._subscriber.reader.remove(self._subscriber)
         raise StreamDisconnected(self.cursor) from error
 
 
 class Hub:
-    """The outboxes of one process. Any number may subscribe; each family has one reader at most.
+    """The outboxes of one process, each with one reader at most for any number of subscribers.
 
-    Whoever makes the hub closes it before the listener and the pool that it was given.
+    The hub must be closed before its listener and its pool.
     """
 
     def __init__(self, pool: Pool, listener: Listener, *, memory: int = MEMORY) -> None:
         self._partitions = pool.config.partitions.num_flow_partitions
-        self.completions: Final = Feed(pool, listener, COMPLETIONS, memory=memory)
-        self.leases: Final = Feed(pool, listener, LEASES, memory=memory)
-        self.operators: Final = Feed(pool, listener, OPERATORS, memory=memory)
+        self.completions: Final = Broadcast(pool, listener, COMPLETIONS, memory=memory)
+        self.leases: Final = Broadcast(pool, listener, LEASES, memory=memory)
+        self.operators: Final = Broadcast(pool, listener, OPERATORS, memory=memory)
 
     async def subscribe_instance_tags(self) -> NoReturn:
-        """Not served: tags are copied into every event."""
-        raise Unavailable("subscribe_instance_tags", "filter another family by tag instead")
+        """Raises `Unavailable`: tags are copied into every event instead."""
+        raise Unavailable("subscribe_instance_tags", "filter another subscription by tag instead")
 
     def gap_ages(self) -> dict[str, float]:
-        """For each family, for how many seconds an open writer has held its events up."""
-        feeds = (self.completions, self.leases, self.operators)
-        return {feed.family.name: feed.gap_age for feed in feeds}
+        """For each outbox, how many seconds its events have waited for an unended writer."""
+        broadcasts = (self.completions, self.leases, self.operators)
+        return {each.outbox.name: each.gap_age for each in broadcasts}
 
     async def close(self) -> None:
-        """Every subscription ends; nobody can subscribe any more."""
+        """Every subscription ends, and `subscribe` raises `Unavailable`."""
         await asyncio.gather(self.completions.close(), self.leases.close(), self.operators.close())
 
     async def subscribe(
-        self, feed: Feed[E], cursor: bytes, wanted: EventFilter | None
+        self, broadcast: Broadcast[E], cursor: bytes, wanted: EventFilter | None
     ) -> Subscription[E]:
+        """The events after `cursor` that match; raises `ValidationError` for cursor or filter."""
         position = decode_cursor(cursor)
         wanted = (wanted or EVERYTHING).check(partitions=self._partitions)
-        return Subscription(feed, await feed.join(position), wanted)
+        return Subscription(broadcast, await broadcast.subscribe(position), wanted)

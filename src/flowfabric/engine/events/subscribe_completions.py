@@ -1,4 +1,4 @@
-"""Every completion, in order and none missing, as it happens or from a cursor on."""
+"""Every completion, in order and none missing, from now on or from a cursor on."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ async def subscribe_completions(
     cursor: bytes = FROM_NOW,
     filter: EventFilter | None = None,  # noqa: A002  the word of the specification
 ) -> Subscription[CompletionEvent]:
-    """Every completion after `cursor`; without a cursor, those that happen from now on."""
+    """Every completion after `cursor`; without a cursor, those from now on."""
     return await hub.subscribe(hub.completions, cursor, filter)

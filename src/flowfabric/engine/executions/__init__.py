@@ -1,1 +1,24 @@
-"""Reading executions: one, many, their results, their attempts."""
+"""Reads of executions: none changes anything.
+
+describe_execution          one execution in full
+explain_execution           why an execution does not run, or how it ended
+explanation                 the explanation, and the facts that it is made from
+reasons                     makes the reasons from the facts
+search_executions           executions by lane, state, kind, tag and time
+list_executions             the ids of one partition
+list_attempts               the attempts of one execution
+list_expired_leases         expired leases that no sweep has voided
+read_outcomes               the outcomes of executions that have ended
+read_execution              the stored row of one execution
+read_execution_state        the public state
+read_execution_info         the state vector
+read_execution_context      the input
+read_exec_core_fields       columns by name
+read_current_attempt_index  the index of the current or next attempt
+read_total_attempt_count    how many attempts began
+get_execution_result        the result
+get_execution_tag           one tag
+get_execution_namespace     the namespace
+resolve_execution_flow_id   the flow
+facts                       the columns that the last five operations share
+"""

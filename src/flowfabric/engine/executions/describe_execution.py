@@ -19,14 +19,14 @@ from flowfabric.states import (
 
 
 class CurrentAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt that runs, or the last one that did."""
+    """The attempt that runs, or the last one that ran."""
 
     attempt_id: UUID
     attempt_index: int
 
 
 class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds the execution, and until when."""
+    """The lease of the execution: its holder, and when it expires."""
 
     lease_id: UUID
     lease_epoch: int
@@ -37,7 +37,7 @@ class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution as it stood at the moment of reading."""
+    """One execution as it was read."""
 
     execution_id: ExecutionId
     flow_id: UUID | None
@@ -74,7 +74,7 @@ class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 async def describe_execution(
     conn: Connection, execution_id: ExecutionId
 ) -> ExecutionSnapshot | None:
-    """The execution as it stands, or None."""
+    """The execution, or None if it does not exist."""
     row = await read_execution(conn, execution_id)
     if row is None:
         return None

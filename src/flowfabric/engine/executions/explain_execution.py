@@ -1,4 +1,4 @@
-"""Why an execution is not running, or how it came to its end, and what would change that."""
+"""Why an execution is not running, or how it ended, and what would change that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 
 AHEAD_AT_MOST: Final = 1000
-"""How far the place in the queue is counted."""
+"""The place in the queue is counted up to this number."""
 
 EXPLAIN_EXECUTION: Final[LiteralString] = """
 -- executions.explain_execution
@@ -20,7 +20,7 @@ WITH core AS (
            ff.now_ms() AS seen_at_ms
       FROM ff.exec_core e JOIN ff.route r USING (route_id)
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
-), alive AS (         -- the workers of its namespace, and what each of them lacks
+), alive AS (         -- the live workers of its namespace, and what each can run
     SELECT w.worker_instance_id, w.capabilities, w.concurrency,
            core.lane_id = ANY (w.lanes) AS on_lane,
            w.kinds = '{}' OR core.execution_kind = ANY (w.kinds) AS of_kind,
@@ -29,7 +29,7 @@ WITH core AS (
      WHERE w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms
 ), able AS (
     SELECT * FROM alive WHERE on_lane AND of_kind AND capable
-), ahead AS (         -- what the same workers take before it, as far as one looks
+), ahead AS (         -- executions of its route that are claimed before it, up to a limit
     SELECT count(*) AS n
       FROM core CROSS JOIN LATERAL (
            SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
@@ -39,7 +39,7 @@ WITH core AS (
      WHERE core.eligibility_state = 'eligible_now'
        AND (-best.priority, best.created_at_ms, best.execution_id)
          < (-core.priority, core.created_at_ms, core.execution_id)
-), busy AS (          -- the slots in use of the workers that could take it
+), busy AS (          -- the slots in use of the workers that can run it
     SELECT count(*) AS n
       FROM core JOIN ff.exec_core e ON e.lifecycle_phase = 'active'
       JOIN ff.route r ON r.route_id = e.route_id AND r.namespace = core.namespace
@@ -69,7 +69,7 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
                 WHERE w.namespace = core.namespace
                   AND w.worker_instance_id = core.worker_instance_id
                   AND w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms) AS holder_alive,
-       promise.worker_id AS promised_to, promise.expires_at_ms AS promised_until_ms,
+       claim_grant.worker_id AS reserved_for, claim_grant.expires_at_ms AS reserved_until_ms,
        (SELECT o.actor FROM ff.operator_event o
          WHERE o.execution_id = core.execution_id AND o.partition_key = core.partition_key
            AND o.event_type = CASE WHEN core.cancelled_by = 'operator_override' THEN 'cancelled'
@@ -96,8 +96,8 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
        SELECT g.worker_id, g.expires_at_ms FROM ff.claim_grant g
         WHERE (g.partition_key, g.execution_id) = (core.partition_key, core.execution_id)
           AND g.kind = 'claim' AND g.expires_at_ms > core.seen_at_ms
-        ORDER BY g.expires_at_ms DESC LIMIT 1) AS promise ON true
-  LEFT JOIN LATERAL (   -- a join that the execution waits for
+        ORDER BY g.expires_at_ms DESC LIMIT 1) AS claim_grant ON true
+  LEFT JOIN LATERAL (   -- a pending join of the execution
        SELECT g.group_id, g.success_count AS done, g.fail_count + g.skip_count AS lost,
               g.success_count + g.fail_count + g.skip_count + g.running_count AS total,
               CASE g.policy_kind WHEN 'any_of' THEN 1 WHEN 'quorum' THEN g.k
@@ -112,7 +112,7 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
 
 
 async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Explanation:
-    """Where the execution stands, why, and what would change that; raises `NotFound`."""
+    """The state of the execution, its reasons, and what would change it; raises `NotFound`."""
     facts = await fetch_maybe(
         conn,
         EXPLAIN_EXECUTION,

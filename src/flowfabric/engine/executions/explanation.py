@@ -1,4 +1,4 @@
-"""What is told of why an execution stands where it stands, and what that is told from."""
+"""The explanation of an execution's state, and the facts that it is made from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.states import PublicState
 
 
 class ReasonCode(StrEnum):
-    """What stands between an execution and a worker, or what became of it."""
+    """What keeps an execution from running, or how it ended."""
 
     NOT_DUE = "not_due"
     DUE = "due"
@@ -39,7 +39,7 @@ class ReasonCode(StrEnum):
 
 
 class ExplanationReason(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason: what holds, what would change it, and when that happens by itself."""
+    """One reason: what is the case, what would change it, and when that happens by itself."""
 
     why: ReasonCode
     message: str
@@ -48,7 +48,7 @@ class ExplanationReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an execution stands where it stands; the first reason is the decisive one."""
+    """Why an execution is in its state; the first reason is the decisive one."""
 
     execution_id: ExecutionId
     public_state: PublicState
@@ -66,7 +66,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the database knows around one execution."""
+    """The answer row of `explain_execution`: one execution with its lane, workers and joins."""
 
     seen_at_ms: int
     public_state: str
@@ -112,8 +112,8 @@ class Facts(msgspec.Struct, frozen=True):
     ahead: int
     missing_capabilities: list[str]
     holder_alive: bool
-    promised_to: str | None
-    promised_until_ms: int | None
+    reserved_for: str | None
+    reserved_until_ms: int | None
     actor: str | None
     max_replay_count: int
     deps_done: int

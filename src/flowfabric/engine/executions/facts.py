@@ -1,4 +1,4 @@
-"""A few facts of one execution, read together."""
+"""Some columns of one execution, for the operations that answer one of them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ SELECT e.attempt_index, e.total_attempt_count, e.tags ->> %(key)s::text AS tag, 
 
 
 class ExecutionFacts(msgspec.Struct, frozen=True):
+    """`tag` is the value of the tag that was asked for."""
+
     attempt_index: int
     total_attempt_count: int
     tag: str | None
@@ -29,6 +31,7 @@ class ExecutionFacts(msgspec.Struct, frozen=True):
 
 
 async def require_facts(conn: Connection, execution_id: ExecutionId) -> ExecutionFacts:
+    """The columns; raises `ValidationError(invalid_input)` if the execution does not exist."""
     facts = await read_facts(conn, execution_id)
     if facts is None:
         raise invalid_input("execution_id", str(execution_id), "does not exist")
@@ -38,6 +41,7 @@ async def require_facts(conn: Connection, execution_id: ExecutionId) -> Executio
 async def read_facts(
     conn: Connection, execution_id: ExecutionId, *, key: str | None = None
 ) -> ExecutionFacts | None:
+    """The columns, and the tag `key`; None if the execution does not exist."""
     return await fetch_maybe(
         conn,
         FACTS,

@@ -1,4 +1,4 @@
-"""What one execution returned."""
+"""The result of one execution."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from flowfabric.ids import ExecutionId
 
 
 async def get_execution_result(conn: Connection, execution_id: ExecutionId) -> bytes | None:
-    """What the execution returned; None where it has not succeeded or returned nothing."""
+    """The result; None if the execution has not succeeded or returned nothing."""
     outcome = (await read_outcomes(conn, [execution_id])).get(execution_id)
     return None if outcome is None else outcome.result

@@ -66,7 +66,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def list_attempts(conn: Connection, execution_id: ExecutionId) -> list[Attempt]:
-    """Every attempt in order; empty where there was none, or no such execution."""
+    """Every attempt in order; empty if there was none, or no such execution."""
     rows = await fetch_all(
         conn,
         ATTEMPTS,

@@ -1,4 +1,4 @@
-"""The ids of one partition, page by page."""
+"""The ids of the executions of one partition, page by page."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, PartitionKey
+from flowfabric.pages import page_size
 
-MAX_PAGE: Final = 1000
-
-LIST: Final[LiteralString] = """
+LIST_EXECUTIONS: Final[LiteralString] = """
 -- executions.list_executions
 SELECT execution_id FROM ff.exec_core
  WHERE partition_key = %(partition_key)s
@@ -45,14 +44,12 @@ async def list_executions(
         raise invalid_input("partition_key", str(partition), "holds no executions")
     if cursor is not None and cursor.partition_key != partition.index:
         raise invalid_input("cursor", str(cursor), f"does not belong to {partition}")
-    if limit < 0:
-        raise invalid_input("limit", limit, "must not be negative")
-    if limit == 0:
+    size = page_size(limit)
+    if size == 0:
         return ExecutionPage(executions=[], next_cursor=None)
-    size = min(limit, MAX_PAGE)
     rows = await fetch_all(
         conn,
-        LIST,
+        LIST_EXECUTIONS,
         _Row,
         partition_key=partition.index,
         after=None if cursor is None else cursor.uuid,

@@ -1,4 +1,4 @@
-"""Leases that have run out and were not taken back yet; reading takes nothing back."""
+"""Leases that have expired and that no sweep has voided yet; nothing changes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import check_instant, epoch_ms, instant
+from flowfabric.pages import check_limit
 
 MAX_PAGE: Final = 10_000
 
@@ -72,9 +72,8 @@ async def list_expired_leases(
     limit: int = 1000,
     namespace: str | None = None,
 ) -> ExpiredLeasePage:
-    """At most `limit` leases that ran out by `as_of` (now), the longest expired first."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise invalid_input("limit", limit, f"must be 1 to {MAX_PAGE}")
+    """At most `limit` leases that had expired at `as_of` (default: now), the longest ago first."""
+    check_limit(limit, at_most=MAX_PAGE)
     rows = await fetch_all(
         conn,
         LIST_EXPIRED_LEASES,

@@ -28,7 +28,7 @@ class _Field(msgspec.Struct, frozen=True):
 async def read_exec_core_fields(
     conn: Connection, partition: PartitionKey, execution_id: ExecutionId, names: Sequence[str]
 ) -> dict[str, str | None]:
-    """The named columns of the execution's row as text; None for what is null or not there."""
+    """The named columns as text; None for a column that is null or does not exist."""
     if partition != PartitionKey("fp", execution_id.partition_key):
         raise invalid_input("partition_key", str(partition), f"is not that of {execution_id}")
     if not names:

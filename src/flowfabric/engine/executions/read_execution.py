@@ -1,4 +1,4 @@
-"""Everything that the tables hold of one execution."""
+"""The stored row of one execution with its route, for the operations that show it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.ids import ExecutionId
 
-READ: Final[LiteralString] = """
+READ_EXECUTION: Final[LiteralString] = """
 -- executions.read_execution
 SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilities, e.priority,
        e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.blocking_reason,
@@ -29,6 +29,8 @@ SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilit
 
 
 class ExecutionRow(msgspec.Struct, frozen=True):
+    """The answer row."""
+
     flow_id: UUID | None
     lane_id: str
     namespace: str
@@ -71,9 +73,10 @@ class ExecutionRow(msgspec.Struct, frozen=True):
 
 
 async def read_execution(conn: Connection, execution_id: ExecutionId) -> ExecutionRow | None:
+    """The row; None if the execution does not exist."""
     return await fetch_maybe(
         conn,
-        READ,
+        READ_EXECUTION,
         ExecutionRow,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,

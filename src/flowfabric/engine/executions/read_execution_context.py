@@ -1,4 +1,4 @@
-"""What a handler needs of an execution that it does not hold."""
+"""The input of an execution, for a handler that does not hold its lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SELECT b.payload, b.payload_encoding, r.execution_kind, e.tags
 
 
 class ExecutionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What an execution was given."""
+    """The input of an execution, with its kind and tags."""
 
     input_payload: bytes
     payload_encoding: str | None
@@ -37,7 +37,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def read_execution_context(conn: Connection, execution_id: ExecutionId) -> ExecutionContext:
-    """The execution's input; raises `ValidationError(invalid_input)` where there is none."""
+    """The input; raises `ValidationError(invalid_input)` if the execution does not exist."""
     row = await fetch_maybe(
         conn,
         READ_EXECUTION_CONTEXT,

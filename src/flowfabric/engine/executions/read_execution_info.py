@@ -33,7 +33,7 @@ class StateVector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole state vector and the dates; optional times are omitted, not null."""
+    """The whole state vector and the times; a time that is not set is omitted, not null."""
 
     execution_id: ExecutionId
     namespace: str
@@ -51,7 +51,7 @@ class ExecutionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 async def read_execution_info(conn: Connection, execution_id: ExecutionId) -> ExecutionInfo | None:
-    """The execution's whole state vector, or None."""
+    """The execution with its whole state vector; None if it does not exist."""
     row = await read_execution(conn, execution_id)
     if row is None:
         return None

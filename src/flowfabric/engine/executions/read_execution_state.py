@@ -8,11 +8,9 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.ids import ExecutionId
-from flowfabric.states import (
-    PublicState,
-)
+from flowfabric.states import PublicState
 
-STATE: Final[LiteralString] = """
+READ_EXECUTION_STATE: Final[LiteralString] = """
 -- executions.read_execution_state
 SELECT public_state FROM ff.exec_core
  WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
@@ -24,10 +22,10 @@ class _State(msgspec.Struct, frozen=True):
 
 
 async def read_execution_state(conn: Connection, execution_id: ExecutionId) -> PublicState | None:
-    """The public state, or None where there is no such execution."""
+    """The public state; None if the execution does not exist."""
     row = await fetch_maybe(
         conn,
-        STATE,
+        READ_EXECUTION_STATE,
         _State,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,

@@ -1,4 +1,4 @@
-"""How executions ended, those that have."""
+"""The outcomes of executions that have ended."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, id_columns
 from flowfabric.states import PublicState
 
-OUTCOMES: Final[LiteralString] = """
+READ_OUTCOMES: Final[LiteralString] = """
 -- executions.read_outcomes
-WITH asked AS (       -- for whom somebody waits
+WITH asked AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
         AS asked (partition_key, execution_id)
 )
@@ -31,7 +31,7 @@ SELECT e.partition_key, e.execution_id, e.public_state, e.failure_reason, e.fail
 
 
 class ExecutionOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one execution ended, and what it returned if it succeeded."""
+    """How one execution ended, and its result if it succeeded."""
 
     execution_id: ExecutionId
     public_state: PublicState
@@ -58,13 +58,12 @@ class _Row(msgspec.Struct, frozen=True):
 async def read_outcomes(
     conn: Connection, executions: Sequence[ExecutionId]
 ) -> dict[ExecutionId, ExecutionOutcome]:
-    """The outcome of each of these that has ended."""
+    """The outcomes of those of the executions that have ended."""
     rows = await fetch_all(
         conn,
-        OUTCOMES,
+        READ_OUTCOMES,
         _Row,
-        partition_key=[execution.partition_key for execution in executions],
-        execution_id=[execution.uuid for execution in executions],
+        **id_columns(executions),
     )
     outcomes = [
         ExecutionOutcome(

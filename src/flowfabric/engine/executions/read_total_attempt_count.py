@@ -8,5 +8,5 @@ from flowfabric.ids import ExecutionId
 
 
 async def read_total_attempt_count(conn: Connection, execution_id: ExecutionId) -> int:
-    """How many attempts were begun; `ValidationError` where there is no such execution."""
+    """How many attempts began; raises `ValidationError` if the execution does not exist."""
     return (await require_facts(conn, execution_id)).total_attempt_count

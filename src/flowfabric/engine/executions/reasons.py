@@ -1,4 +1,4 @@
-"""From the facts around an execution to the reasons why it does not run."""
+"""Makes the reasons of an explanation from the facts about an execution."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ def _reasons(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
 
 
 def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationReason]:
-    """What is in the way of a runnable execution, the first obstacle first."""
+    """What keeps a runnable execution from running, the first obstacle first."""
     blocked = _blocked(execution_id, facts)
     if blocked is not None:
         yield blocked
     open_lane = facts.lane_state in (None, LaneState.ACTIVE)
     if not open_lane:
         yield _lane_not_active(facts)
-    if facts.promised_to is not None:
+    if facts.reserved_for is not None:
         yield ExplanationReason(
             why=ReasonCode.PROMISED,
-            message=f"promised to worker {facts.promised_to!r} by a claim grant "
-            f"until {_at(facts.promised_until_ms)}",
-            remedy="that worker claims it, or the grant runs out",
-            clears_at=instant(facts.promised_until_ms),
+            message=f"reserved for worker {facts.reserved_for!r} by a claim grant "
+            f"until {_at(facts.reserved_until_ms)}",
+            remedy="that worker claims it, or the grant expires",
+            clears_at=instant(facts.reserved_until_ms),
         )
     unserved = _unserved(facts)
     if unserved is not None:
         yield unserved
-    elif blocked is None and facts.promised_to is None and open_lane:
+    elif blocked is None and facts.reserved_for is None and open_lane:
         yield _queued(facts)
 
 
@@ -107,7 +107,7 @@ def _blocked(execution_id: ExecutionId, facts: Facts) -> ExplanationReason | Non
             return ExplanationReason(
                 why=ReasonCode.BLOCKED,
                 message=f"held back by policy{detail}",
-                remedy="whoever set the policy lets it go",
+                remedy="the policy must be lifted where it was set",
             )
         case EligibilityState.BLOCKED_BY_BUDGET | EligibilityState.BLOCKED_BY_QUOTA as limit:
             return ExplanationReason(
@@ -126,12 +126,12 @@ def _waits_for_upstreams(facts: Facts) -> ExplanationReason:
         )
     still = ", ".join(facts.deps_open)
     more = facts.deps_total - facts.deps_done - facts.deps_lost - len(facts.deps_open)
-    rest = f" and {more} more" if more > 0 else ""
+    others = f" and {more} more" if more > 0 else ""
     lost = f", {facts.deps_lost} ended otherwise" if facts.deps_lost else ""
     return ExplanationReason(
         why=ReasonCode.WAITS_FOR_UPSTREAMS,
         message=f"waits for {facts.deps_required} of {facts.deps_total} upstreams: "
-        f"{facts.deps_done} done{lost}; open: {still}{rest}",
+        f"{facts.deps_done} done{lost}; open: {still}{others}",
         remedy="it becomes claimable when enough of them have succeeded; explain one of them",
     )
 
@@ -146,7 +146,7 @@ def _not_due(facts: Facts) -> ExplanationReason:
     if due <= facts.seen_at_ms:
         return ExplanationReason(
             why=ReasonCode.DUE,
-            message=f"{why}; it was due at {_at(due)} and no sweep has let it go yet",
+            message=f"{why}; it was due at {_at(due)} and no sweep has promoted it yet",
             remedy="a running worker sweeps every second: is one running? ff workers",
         )
     return ExplanationReason(
@@ -169,7 +169,7 @@ def _lane_not_active(facts: Facts) -> ExplanationReason:
 
 
 def _unserved(facts: Facts) -> ExplanationReason | None:
-    """Which worker is missing, if one is."""
+    """The worker that is missing; None if some worker can run the execution."""
     if facts.able_workers:
         return None
     here = f"on lane {facts.lane_id!r} in namespace {facts.namespace!r}"
@@ -187,18 +187,18 @@ def _unserved(facts: Facts) -> ExplanationReason | None:
             f"none with a task of kind {facts.execution_kind!r}",
             remedy="deploy the code that registers this kind",
         )
-    lacking = facts.missing_capabilities
-    what = f"none offers {_listed(lacking)}" if lacking else "none offers all of that at once"
+    missing = facts.missing_capabilities
+    offered = f"none offers {_listed(missing)}" if missing else "none offers all of that at once"
     return ExplanationReason(
         why=ReasonCode.NO_CAPABLE_WORKER,
         message=f"it requires {_listed(facts.required_capabilities)}: "
-        f"{_workers(facts.kind_workers)} {here}, {what}",
+        f"{_workers(facts.kind_workers)} {here}, {offered}",
         remedy=f"start a worker there that offers {_listed(facts.required_capabilities)}",
     )
 
 
 def _queued(facts: Facts) -> ExplanationReason:
-    """It may be claimed, and somebody could."""
+    """The execution is claimable, and a live worker can run it."""
     able = f"{_workers(facts.able_workers)} with {facts.busy_slots} of {facts.slots} slots in use"
     if facts.ahead:
         more = "1000 or more" if facts.ahead >= 1000 else str(facts.ahead)
@@ -225,18 +225,18 @@ def _held(facts: Facts) -> ExplanationReason:
     began = f", attempt {facts.attempt_index} since {_at(facts.attempt_started_at_ms)}"
     progress = "" if facts.progress_pct is None else f", {facts.progress_pct} % done"
     note = f" ({facts.progress_message})" if facts.progress_message else ""
-    who = f"worker {facts.worker_instance_id!r}"
+    holder = f"worker {facts.worker_instance_id!r}"
     if (facts.lease_expires_at_ms or 0) <= facts.seen_at_ms:
         return ExplanationReason(
             why=ReasonCode.LEASE_LAPSED,
-            message=f"{who} let its lease run out at {_at(facts.lease_expires_at_ms)}{began}",
+            message=f"the lease of {holder} expired at {_at(facts.lease_expires_at_ms)}{began}",
             remedy="the next sweep makes it claimable again: is a worker running? ff workers",
         )
     if not facts.holder_alive:
         return ExplanationReason(
             why=ReasonCode.HOLDER_SILENT,
-            message=f"held by {who}, which is not registered as alive{began}{progress}{note}",
-            remedy="it is claimable again when the lease runs out, or after ff executions revoke",
+            message=f"held by {holder}, which is not registered as alive{began}{progress}{note}",
+            remedy="it is claimable again when the lease expires, or after ff executions revoke",
             clears_at=instant(facts.lease_expires_at_ms),
         )
     limit = ""
@@ -244,19 +244,19 @@ def _held(facts: Facts) -> ExplanationReason:
         limit = f"; the attempt is ended at {_at(facts.attempt_timeout_at_ms)}"
     return ExplanationReason(
         why=ReasonCode.HELD,
-        message=f"runs on {who} until {_at(facts.lease_expires_at_ms)} or its next renewal"
+        message=f"runs on {holder} until {_at(facts.lease_expires_at_ms)} or its next renewal"
         f"{began}{progress}{note}{limit}",
-        remedy="it ends by itself; ff executions revoke takes it away, cancel ends it",
+        remedy="it ends by itself; ff executions revoke requeues it, cancel ends it",
     )
 
 
 def _suspended(facts: Facts) -> ExplanationReason:
-    what = facts.blocking_reason.removeprefix("waiting_for_").replace("_", " ")
+    awaited = facts.blocking_reason.removeprefix("waiting_for_").replace("_", " ")
     detail = f": {facts.blocking_detail}" if facts.blocking_detail else ""
     return ExplanationReason(
         why=ReasonCode.SUSPENDED,
-        message=f"suspended, waiting for {what}{detail}",
-        remedy=f"deliver what it waits for ({what}), or cancel it",
+        message=f"suspended, waiting for {awaited}{detail}",
+        remedy=f"deliver what it waits for ({awaited}), or cancel it",
     )
 
 
@@ -271,7 +271,7 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
         PublicState.CANCELLED: f"cancelled at {when} by {facts.actor or facts.cancelled_by}: "
         f"{facts.cancellation_reason}",
         PublicState.EXPIRED: f"expired at {when} {tried}: {facts.failure_reason}",
-        PublicState.SKIPPED: f"skipped at {when}: what it depended on made it impossible",
+        PublicState.SKIPPED: f"skipped at {when}: its upstreams made its join impossible",
     }[state]
     left = facts.max_replay_count - facts.replay_count
     replay = (

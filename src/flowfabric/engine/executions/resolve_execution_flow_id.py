@@ -10,6 +10,6 @@ from flowfabric.ids import ExecutionId
 
 
 async def resolve_execution_flow_id(conn: Connection, execution_id: ExecutionId) -> UUID | None:
-    """The flow it belongs to; None for one that stands alone, and where there is none."""
+    """The flow of the execution; None if it is in no flow or does not exist."""
     facts = await read_facts(conn, execution_id)
     return None if facts is None else facts.flow_id

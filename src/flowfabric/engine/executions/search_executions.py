@@ -14,10 +14,9 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_tag_key, storable_text
 from flowfabric.instants import epoch_ms, instant
+from flowfabric.pages import check_limit
 from flowfabric.policy import milliseconds
 from flowfabric.states import PublicState
-
-MAX_PAGE: Final = 1000
 
 _COLUMNS: Final[LiteralString] = """
 SELECT e.partition_key, e.execution_id, r.namespace, r.lane_id, r.execution_kind, e.public_state,
@@ -60,7 +59,7 @@ BY_TAG: Final[LiteralString] = (
 )
 
 BY_OUTCOME: Final[LiteralString] = (
-    "\n-- executions.search_executions: by an end that is not success"
+    "\n-- executions.search_executions: by an outcome other than success"
     + _COLUMNS
     + """  FROM ff.exec_core e
   JOIN ff.route r USING (route_id)
@@ -81,7 +80,7 @@ _LAST: Final = UUID(int=2**128 - 1)
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look for; what is None does not matter."""
+    """What to look for; a field that is None is not compared."""
 
     namespace: str | None = None
     lane_id: str | None = None
@@ -90,12 +89,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     tag: tuple[str, str] | None = None
     created_since: datetime | None = None
     created_within: float | timedelta | None = None
-    """Of this last stretch of time, on the database's clock."""
+    """Created at most so long ago, by the clock of the database."""
     created_before: datetime | None = None
 
 
 class FoundExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a search."""
+    """One execution that a search found."""
 
     execution_id: ExecutionId
     namespace: str
@@ -139,10 +138,9 @@ async def search_executions(
 ) -> SearchPage:
     """At most `limit` (1000) executions that match everything asked for, newest first.
 
-    Raises `ValidationError(invalid_input)` for a lane, tag key, cursor or limit that cannot be.
+    Raises `ValidationError(invalid_input)` for an invalid lane, tag key, cursor or limit.
     """
-    if not 1 <= limit <= MAX_PAGE:
-        raise invalid_input("limit", limit, f"must be 1 to {MAX_PAGE}")
+    check_limit(limit)
     if search.lane_id is not None:
         check_lane(search.lane_id)
     for field in ("namespace", "execution_kind"):

@@ -1,4 +1,4 @@
-"""An execution becomes a member of a flow, for good."""
+"""An execution becomes a member of a flow; members never leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.flows.flow_row import grow, locked_flow
+from flowfabric.engine.flows.flow_row import grow_flow, lock_flow
 from flowfabric.engine.lifecycle.join_flow import join_flow
 from flowfabric.errors import ExecutionAlreadyInFlow, NotFound, ValidationError
 from flowfabric.ids import ExecutionId, check_text, uuid_partition
@@ -22,14 +22,14 @@ SELECT flow_id FROM ff.exec_core
 
 
 class MemberAdded(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution is a member since this call."""
+    """This call made the execution a member."""
 
     execution_id: ExecutionId
     new_node_count: int
 
 
 class AlreadyMember(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution was a member; nothing changed."""
+    """The execution was a member before; nothing changed."""
 
     execution_id: ExecutionId
     node_count: int
@@ -47,10 +47,10 @@ async def add_execution_to_flow(
     member_name: str | None = None,
     partitions: int = 256,
 ) -> MemberAdded | AlreadyMember:
-    """The execution belongs to the flow; needs a transaction.
+    """The execution is a member of the flow; needs a transaction.
 
     Raises `ValidationError(partition_mismatch)`, `NotFound` (flow, execution),
-    `FlowAlreadyTerminal`, and `ExecutionAlreadyInFlow` for a member of another.
+    `FlowAlreadyTerminal`, and `ExecutionAlreadyInFlow` for a member of another flow.
     """
     home = uuid_partition(flow_id, partitions)
     if execution_id.partition_key != home:
@@ -59,7 +59,7 @@ async def add_execution_to_flow(
         )
     if member_name is not None:
         check_text(member_name, field="member_name")
-    flow = await locked_flow(conn, home, flow_id)
+    flow = await lock_flow(conn, home, flow_id)
     membership = await fetch_maybe(
         conn,
         MEMBERSHIP,
@@ -74,5 +74,5 @@ async def add_execution_to_flow(
     if membership.flow_id is not None:
         raise ExecutionAlreadyInFlow(execution_id, membership.flow_id)
     await join_flow(conn, execution_id, flow_id, member_name=member_name)
-    await grow(conn, flow, nodes=1)
+    await grow_flow(conn, flow, nodes=1)
     return MemberAdded(execution_id=execution_id, new_node_count=flow.node_count + 1)

@@ -1,4 +1,4 @@
-"""The backlog of a cancelled flow: members that are still to end."""
+"""The backlog of a cancelled flow: the members that its cancel has yet to end."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.db.rows import Connection, execute, fetch_all
+from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
 from flowfabric.engine.flows.cancel_flow_header import BY
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId
 from flowfabric.states import TerminalOutcome
 
 AT_ONCE: Final = 500
+"""Members that one transaction ends at most."""
 
-HEADER: Final[LiteralString] = """
--- flows.cancel_backlog: the flow's backlog, one at a time
+LOCK_BACKLOG: Final[LiteralString] = """
+-- flows.lock_backlog
 SELECT partition_key, flow_id, reason FROM ff.cancel_backlog
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR UPDATE
 """
 
-OWED: Final[LiteralString] = """
--- flows.cancel_backlog: whom it owes an end
+LISTED: Final[LiteralString] = """
+-- flows.end_members: the members that are still listed
 SELECT execution_id FROM ff.cancel_backlog_member
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
  ORDER BY execution_id LIMIT %(limit)s
 """
 
 ACK: Final[LiteralString] = """
--- flows.cancel_backlog
+-- flows.ack_members
 DELETE FROM ff.cancel_backlog_member
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
    AND execution_id = ANY (%(execution_id)s::uuid[])
 """
 
-# A statement of its own: it must see that the last member is gone.
+# A statement of its own: it must see that the last member was deleted.
 CLOSE: Final[LiteralString] = """
--- flows.cancel_backlog: the header, once nobody is owed
+-- flows.ack_members: the backlog itself, once it lists no member
 DELETE FROM ff.cancel_backlog b
  WHERE (b.partition_key, b.flow_id) = (%(partition_key)s, %(flow_id)s)
    AND NOT EXISTS (SELECT FROM ff.cancel_backlog_member m
@@ -46,31 +47,49 @@ DELETE FROM ff.cancel_backlog b
 
 
 class Backlog(msgspec.Struct, frozen=True):
+    """The backlog of one flow, and the reason of its cancel."""
+
     partition_key: int
     flow_id: UUID
     reason: str
 
 
-class BacklogMember(msgspec.Struct, frozen=True):
+class _Member(msgspec.Struct, frozen=True):
     execution_id: UUID
 
 
+async def lock_backlog(conn: Connection, partition_key: int, flow_id: UUID) -> Backlog | None:
+    """The backlog of the flow, locked until the transaction ends; None if it has none."""
+    return await fetch_maybe(
+        conn, LOCK_BACKLOG, Backlog, partition_key=partition_key, flow_id=flow_id
+    )
+
+
 async def end_members(conn: Connection, backlog: Backlog, limit: int) -> int:
-    where = {"partition_key": backlog.partition_key, "flow_id": backlog.flow_id}
-    owed = await fetch_all(conn, OWED, BacklogMember, limit=limit, **where)
-    if owed:
+    """At most `limit` members have ended and are acked; how many. The backlog is locked.
+
+    A member that had ended before stays as it is.
+    """
+    home, flow_id = backlog.partition_key, backlog.flow_id
+    listed = await fetch_all(
+        conn, LISTED, _Member, partition_key=home, flow_id=flow_id, limit=limit
+    )
+    if listed:
         await terminalize(
             conn,
-            [ExecutionId(backlog.partition_key, each.execution_id) for each in owed],
+            [ExecutionId(home, each.execution_id) for each in listed],
             outcome=TerminalOutcome.CANCELLED,
             reason=backlog.reason,
             by=BY,
         )
-    await ack_members(conn, backlog, [each.execution_id for each in owed])
-    return len(owed)
+    await ack_members(conn, home, flow_id, [each.execution_id for each in listed])
+    return len(listed)
 
 
-async def ack_members(conn: Connection, backlog: Backlog, members: list[UUID]) -> None:
-    where = {"partition_key": backlog.partition_key, "flow_id": backlog.flow_id}
+async def ack_members(
+    conn: Connection, partition_key: int, flow_id: UUID, members: list[UUID]
+) -> None:
+    """The backlog does not list these members any more; one without members is deleted."""
+    where = {"partition_key": partition_key, "flow_id": flow_id}
     await execute(conn, ACK, execution_id=members, **where)
     await execute(conn, CLOSE, **where)

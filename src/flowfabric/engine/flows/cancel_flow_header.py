@@ -1,4 +1,4 @@
-"""A flow is cancelled: its graph is closed, and the members that are to end are listed."""
+"""A flow is cancelled: its graph is closed, and its backlog lists the members that are to end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from flowfabric.states import CancellationPolicy, FlowState, OperatorEventType, 
 DEFAULT_GRACE: Final = 30.0
 DEFAULT_REASON: Final = "flow_cancelled"
 BY: Final = "cancel_flow"
-MAX_TOLD: Final = 1000
-"""Members that a repeated cancel names."""
+"""`cancelled_by` of the members."""
+MAX_NAMED: Final = 1000
+"""Members that the answer to a repeated cancel names at most."""
 
 LOCK: Final[LiteralString] = """
 -- flows.cancel_flow_header: the flow
@@ -30,8 +31,8 @@ SELECT public_flow_state, cancellation_policy, cancel_reason FROM ff.flow_core
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR NO KEY UPDATE
 """
 
-OWED: Final[LiteralString] = """
--- flows.cancel_flow_header: who is still owed an end, or else every member
+LISTED: Final[LiteralString] = """
+-- flows.cancel_flow_header: the members that the backlog lists; if it lists none, every member
 SELECT execution_id FROM ff.cancel_backlog_member
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
  UNION ALL
@@ -43,7 +44,7 @@ SELECT execution_id FROM ff.exec_core
 """
 
 CLOSE: Final[LiteralString] = """
--- flows.cancel_flow_header: no more changes of the graph
+-- flows.cancel_flow_header: the graph is closed
 UPDATE ff.flow_core
    SET public_flow_state = 'cancelled', terminal_at_ms = ff.now_ms(),
        last_mutation_at_ms = ff.now_ms(), cancellation_policy = %(policy)s,
@@ -51,9 +52,9 @@ UPDATE ff.flow_core
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
 """
 
-LIST: Final[LiteralString] = """
+ADD_BACKLOG: Final[LiteralString] = """
 -- flows.cancel_flow_header: the backlog
-WITH header AS (
+WITH backlog AS (
     INSERT INTO ff.cancel_backlog (
            partition_key, flow_id, requested_at_ms, grace_until_ms, requester, reason,
            cancellation_policy)
@@ -67,17 +68,17 @@ SELECT %(partition_key)s, %(flow_id)s, execution_id
 
 
 class FlowCancelAccepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The flow is cancelled since this call; these members are to end, or have ended by it."""
+    """This call cancelled the flow. It ended the members that are named, or listed them to end."""
 
     flow_id: UUID
     cancellation_policy: CancellationPolicy
     member_execution_ids: list[ExecutionId]
     owed: int
-    """How many of them are left to the backlog."""
+    """How many of them the backlog lists; the others have ended."""
 
 
 class FlowAlreadyCancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """The flow was cancelled before, as it says; nothing changed."""
+    """The flow was cancelled before, by this policy and for this reason; nothing changed."""
 
     flow_id: UUID
     stored_cancellation_policy: CancellationPolicy
@@ -106,9 +107,9 @@ async def cancel_flow_header(
     end_at_once: int = 0,
     partitions: int = 256,
 ) -> FlowCancelAccepted | FlowAlreadyCancelled:
-    """The flow is cancelled; members that are to end cannot be claimed any more.
+    """The flow is cancelled, and no worker can claim a member that is to end.
 
-    A flow that is to end as a whole and has at most `end_at_once` members left ends here, without
+    If all members are to end and at most `end_at_once` have not ended, this call ends them, without
     a backlog. Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
     `NotFound(flow)`.
     """
@@ -122,24 +123,24 @@ async def cancel_flow_header(
     if flow is None:
         raise NotFound("flow", flow_id)
     if flow.public_flow_state != FlowState.OPEN:
-        owed = await fetch_all(conn, OWED, _Member, limit=MAX_TOLD, **where)
+        listed = await fetch_all(conn, LISTED, _Member, limit=MAX_NAMED, **where)
         return FlowAlreadyCancelled(
             flow_id=flow_id,
             stored_cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
             stored_cancel_reason=flow.cancel_reason or "",
-            member_execution_ids=[ExecutionId(home, each.execution_id) for each in owed],
+            member_execution_ids=[ExecutionId(home, each.execution_id) for each in listed],
         )
     await execute(conn, CLOSE, policy=wanted.value, reason=why, **where)
-    targets, owed = await _settle(conn, home, flow_id, wanted, why, end_at_once)
-    if owed:
+    members, pending = await _end_or_park(conn, home, flow_id, wanted, why, end_at_once)
+    if pending:
         await execute(
             conn,
-            LIST,
+            ADD_BACKLOG,
             grace_ms=grace_ms,
             requester=requester,
             reason=why,
             policy=wanted.value,
-            execution_id=[each.uuid for each in targets],
+            execution_id=[each.uuid for each in members],
             **where,
         )
     await operator_event(
@@ -150,17 +151,17 @@ async def cancel_flow_header(
         flow=(home, flow_id),
         flow_id=str(flow_id),
         cancellation_policy=wanted,
-        member_count=len(targets),
+        member_count=len(members),
     )
     return FlowCancelAccepted(
         flow_id=flow_id,
         cancellation_policy=wanted,
-        member_execution_ids=targets,
-        owed=len(targets) if owed else 0,
+        member_execution_ids=members,
+        owed=len(members) if pending else 0,
     )
 
 
-async def _settle(
+async def _end_or_park(
     conn: Connection,
     home: int,
     flow_id: UUID,
@@ -168,13 +169,13 @@ async def _settle(
     reason: str,
     end_at_once: int,
 ) -> tuple[list[ExecutionId], bool]:
-    """The members that the policy ends, by id, and whether they are still owed their end."""
+    """The members that the policy ends, by id, and whether they are yet to end."""
     if policy is CancellationPolicy.CANCEL_FLOW_ONLY:
         return [], False
-    left = await lock_members(conn, home, flow_id)
-    if policy is CancellationPolicy.CANCEL_ALL and len(left) <= end_at_once:
+    unended = await lock_members(conn, home, flow_id)
+    if policy is CancellationPolicy.CANCEL_ALL and len(unended) <= end_at_once:
         ended = await terminalize(
-            conn, left, outcome=TerminalOutcome.CANCELLED, reason=reason, by=BY
+            conn, unended, outcome=TerminalOutcome.CANCELLED, reason=reason, by=BY
         )
         return sorted(ended, key=lambda each: each.uuid), False
     parked = await park_members(

@@ -1,4 +1,4 @@
-"""A flow exists, without members."""
+"""absent → open: a flow exists, without members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.flows.flow_tags import check_flow_tags
 from flowfabric.ids import check_text, uuid_partition
 
-UNSETTLED: Final[LiteralString] = """unsettled AS (        -- where the projector looks
+OPEN_SUMMARY: Final[
+    LiteralString
+] = """summary AS (          -- open, so that the projection finds the flow
     INSERT INTO ff.flow_summary (
            partition_key, flow_id, total_members, sampled_members, members_completed,
            members_failed, members_cancelled, members_expired, members_skipped, members_active,
@@ -21,6 +23,7 @@ UNSETTLED: Final[LiteralString] = """unsettled AS (        -- where the projecto
     SELECT partition_key, flow_id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 'open', ff.now_ms()
       FROM created
 )"""
+"""Follows a CTE `created`."""
 
 CREATE_FLOW: Final[LiteralString] = (
     """
@@ -33,7 +36,7 @@ WITH created AS (
         ON CONFLICT DO NOTHING
  RETURNING partition_key, flow_id
 ), """
-    + UNSETTLED
+    + OPEN_SUMMARY
     + """
 SELECT count(*) AS moved FROM created
 """
@@ -41,13 +44,13 @@ SELECT count(*) AS moved FROM created
 
 
 class FlowCreated(msgspec.Struct, frozen=True, kw_only=True):
-    """The flow exists since this call."""
+    """This call created the flow."""
 
     flow_id: UUID
 
 
 class FlowExists(msgspec.Struct, frozen=True, kw_only=True):
-    """There was a flow of that id; it stays as it is."""
+    """A flow of that id existed before; nothing changed."""
 
     flow_id: UUID
 
@@ -61,7 +64,7 @@ async def create_flow(
     tags: Mapping[str, str] | None = None,
     partitions: int = 256,
 ) -> FlowCreated | FlowExists:
-    """The flow is there, open; the same id again changes nothing, whatever else is given.
+    """The flow exists and is open; the same id again changes nothing, whatever else is given.
 
     Raises `ValidationError` (`invalid_input`, `invalid_tag_key`).
     """

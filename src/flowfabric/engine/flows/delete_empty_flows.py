@@ -1,4 +1,4 @@
-"""Flows that were never given a member are forgotten."""
+"""Flows that were never given a member are deleted."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from flowfabric.policy import DEFAULT_RETENTION, milliseconds
 
 DELETE_EMPTY_FLOWS: Final[LiteralString] = """
 -- flows.delete_empty_flows
-WITH empty AS (       -- the longest untouched first, passing over one that is given a member
+WITH empty AS (       -- the longest unchanged first, passing over rows in use
     SELECT partition_key, flow_id FROM ff.flow_core
      WHERE node_count = 0 AND last_mutation_at_ms <= ff.now_ms() - %(kept_ms)s::bigint
      ORDER BY last_mutation_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), unsummed AS (
+), summaries_deleted AS (
     DELETE FROM ff.flow_summary s USING empty
      WHERE (s.partition_key, s.flow_id) = (empty.partition_key, empty.flow_id)
-), forgotten AS (
+), deleted AS (
     DELETE FROM ff.flow_core f USING empty
      WHERE (f.partition_key, f.flow_id) = (empty.partition_key, empty.flow_id)
  RETURNING 1
 )
-SELECT count(*) AS moved FROM forgotten
+SELECT count(*) AS moved FROM deleted
 """
 
 
 async def delete_empty_flows(conn: Connection, limit: int) -> int:
-    """Forget at most `limit` flows to which nothing happened for as long as ends are kept."""
+    """Delete at most `limit` flows without members, unchanged for the default retention."""
     return (
         await fetch_one(
             conn,

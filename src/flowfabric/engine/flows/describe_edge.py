@@ -21,7 +21,7 @@ DESCRIBE_EDGE: Final[LiteralString] = (
 async def describe_edge(
     conn: Connection, flow_id: UUID, edge_id: UUID, *, partitions: int = 256
 ) -> EdgeSnapshot | None:
-    """The edge, or None; also where it is one of another flow."""
+    """The edge; None if the flow has no edge of that id."""
     row = await fetch_maybe(
         conn,
         DESCRIBE_EDGE,

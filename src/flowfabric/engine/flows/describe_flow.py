@@ -1,4 +1,4 @@
-"""What one flow is and where it stands."""
+"""One flow in full: its state, the counts of its members and their joins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
 """
 
 GROUPS: Final[LiteralString] = """
--- flows.describe_flow: what its members wait for
+-- flows.describe_flow: the joins of its members
 SELECT group_id, waiter_eid, waits_as, policy_kind, k, on_satisfied, success_count, fail_count,
        skip_count, running_count, group_state
   FROM ff.edge_group WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
@@ -37,9 +37,9 @@ SELECT group_id, waiter_eid, waits_as, policy_kind, k, on_satisfied, success_cou
 
 
 class EdgeGroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What one member waits for, and how far that has come.
+    """One join of a member, and how many of its upstreams have ended.
 
-    `waits_as` says what for: as a member for its upstreams, or for children of its own.
+    `waits_as` says what the member waits for: its upstreams in the flow, or children of its own.
     """
 
     group_id: GroupId
@@ -55,7 +55,7 @@ class EdgeGroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The members of a flow by their public state."""
+    """How many members of a flow are in each public state."""
 
     total: int
     completed: int
@@ -72,7 +72,7 @@ class MemberCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One flow as it stood at the moment of reading."""
+    """One flow as it was read."""
 
     flow_id: UUID
     flow_kind: str
@@ -137,7 +137,7 @@ class _Group(msgspec.Struct, frozen=True):
 async def describe_flow(
     conn: Connection, flow_id: UUID, *, partitions: int = 256
 ) -> FlowSnapshot | None:
-    """The flow with its groups, or None; read it in one snapshot."""
+    """The flow with its joins, or None; the transaction must read one snapshot."""
     home = uuid_partition(flow_id, partitions)
     flow = await fetch_maybe(conn, DESCRIBE_FLOW, _Flow, partition_key=home, flow_id=flow_id)
     if flow is None:

@@ -1,4 +1,4 @@
-"""An edge as it is read."""
+"""An edge of a flow: how it is read, and whether one exists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SATISFACTION: Final = "all_required"
 
 
 class EdgeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One edge as it stood at the moment of reading: `downstream` waits for `upstream`."""
+    """One edge as it was read: `downstream` waits for `upstream`."""
 
     edge_id: UUID
     flow_id: UUID
@@ -43,7 +43,7 @@ class EdgeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     group_id: GroupId
     """The join that the edge belongs to."""
     waits_as: WaitsAs
-    """Does the downstream wait as a member of the flow, or for a child of its own?"""
+    """What the downstream waits for: an upstream in the flow, or a child of its own."""
     dependency_kind: str
     satisfaction_condition: str
     data_passing_ref: str | None
@@ -55,6 +55,8 @@ class EdgeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EdgeRow(msgspec.Struct, frozen=True):
+    """The columns of `EDGE_COLUMNS`."""
+
     partition_key: int
     flow_id: UUID
     edge_id: UUID
@@ -74,7 +76,7 @@ class EdgeRow(msgspec.Struct, frozen=True):
 async def existing_edge(
     conn: Connection, flow_id: UUID, edge_id: UUID, upstream: ExecutionId, downstream: ExecutionId
 ) -> EdgeSnapshot | None:
-    """An edge of that id, or between those two, if there is one."""
+    """An edge of that id, or between these two executions; None if there is none."""
     row = await fetch_maybe(
         conn,
         EXISTING_EDGE,
@@ -89,6 +91,7 @@ async def existing_edge(
 
 
 def edge_snapshot(row: EdgeRow) -> EdgeSnapshot:
+    """The row with the types that callers see."""
     return EdgeSnapshot(
         edge_id=row.edge_id,
         flow_id=row.flow_id,

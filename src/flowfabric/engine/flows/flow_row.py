@@ -1,4 +1,4 @@
-"""The flow's own row: locked first by whoever changes its graph."""
+"""The row of a flow: every operation that changes the graph locks it first."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import FlowState
 
 LOCK_FLOW: Final[LiteralString] = """
--- flows.locked_flow
+-- flows.lock_flow
 SELECT partition_key, flow_id, namespace, public_flow_state, graph_revision, node_count, edge_count
   FROM ff.flow_core WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
    FOR NO KEY UPDATE
 """
 
-GROW: Final[LiteralString] = """
--- flows.grow
-WITH reopened AS (    -- whatever its summary says, it is looked at again
+GROW_FLOW: Final[LiteralString] = """
+-- flows.grow_flow
+WITH reopened AS (    -- the summary is projected again, also if it was settled
     UPDATE ff.flow_summary SET public_flow_state = 'open', last_summary_update_at_ms = ff.now_ms()
      WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
 )
@@ -41,7 +41,7 @@ SELECT execution_id FROM ff.exec_core
 
 
 class FlowRow(msgspec.Struct, frozen=True):
-    """A flow as it stands."""
+    """A flow as it was when it was locked."""
 
     partition_key: int
     flow_id: UUID
@@ -56,7 +56,7 @@ class _Member(msgspec.Struct, frozen=True):
     execution_id: UUID
 
 
-async def locked_flow(conn: Connection, partition_key: int, flow_id: UUID) -> FlowRow:
+async def lock_flow(conn: Connection, partition_key: int, flow_id: UUID) -> FlowRow:
     """The open flow, locked until the transaction ends.
 
     Raises `NotFound(flow)` and `FlowAlreadyTerminal`.
@@ -69,11 +69,11 @@ async def locked_flow(conn: Connection, partition_key: int, flow_id: UUID) -> Fl
     return flow
 
 
-async def grow(conn: Connection, flow: FlowRow, *, nodes: int = 0, edges: int = 0) -> None:
-    """The flow has so many more members and edges."""
+async def grow_flow(conn: Connection, flow: FlowRow, *, nodes: int = 0, edges: int = 0) -> None:
+    """The flow counts so many members and edges more, and each is a new graph revision."""
     await execute(
         conn,
-        GROW,
+        GROW_FLOW,
         partition_key=flow.partition_key,
         flow_id=flow.flow_id,
         nodes=nodes,
@@ -82,7 +82,7 @@ async def grow(conn: Connection, flow: FlowRow, *, nodes: int = 0, edges: int = 
 
 
 async def check_members(conn: Connection, flow: FlowRow, *executions: ExecutionId) -> None:
-    """Raises `ExecutionNotInFlow` for the first that is no member."""
+    """Raises `ExecutionNotInFlow` for the first execution that is not a member."""
     rows = await fetch_all(
         conn,
         MEMBERS_AMONG,

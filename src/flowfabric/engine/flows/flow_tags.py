@@ -16,6 +16,7 @@ def check_flow_tags(tags: Mapping[str, str]) -> None:
 
 
 def check_flow_tag_key(key: str) -> str:
+    """The key, if it is valid; raises `ValidationError(invalid_tag_key)`."""
     try:
         return check_tag_key(key)
     except ValidationError as error:

@@ -25,7 +25,7 @@ class _Tag(msgspec.Struct, frozen=True):
 async def get_flow_tag(
     conn: Connection, flow_id: UUID, key: str, *, partitions: int = 256
 ) -> str | None:
-    """The tag's value; None where there is no such tag or no such flow."""
+    """The tag's value; None if there is no such tag or no such flow."""
     row = await fetch_maybe(
         conn,
         GET_FLOW_TAG,

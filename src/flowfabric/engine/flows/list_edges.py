@@ -1,4 +1,4 @@
-"""The edges of a flow: all, those out of one member, or those into one."""
+"""The edges of a flow: all, those that leave one member, or those that lead to one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def list_edges(
     incoming_to: ExecutionId | None = None,
     partitions: int = 256,
 ) -> list[EdgeSnapshot]:
-    """The flow's edges by id: all, those out of one member, or those into one."""
+    """The edges by id: all, those that leave one member, or those that lead to one."""
     rows = await fetch_all(
         conn,
         LIST_EDGES,

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.flows.page import FIRST_ID, page_size
 from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.pages import FIRST_ID, page_size
 from flowfabric.states import PublicState
 
 LIST_FLOW_MEMBERS: Final[LiteralString] = """
@@ -63,7 +63,7 @@ async def list_flow_members(
     limit: int = 1000,
     partitions: int = 256,
 ) -> MemberPage:
-    """At most `limit` members after `cursor`, by id; empty where there is no such flow."""
+    """At most `limit` members after `cursor`, by id; empty if there is no such flow."""
     size = page_size(limit)
     if size == 0:
         return MemberPage(members=[], next_cursor=None)

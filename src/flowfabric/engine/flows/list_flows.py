@@ -10,13 +10,13 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.flows.page import FIRST_ID, page_size
 from flowfabric.errors import invalid_input
 from flowfabric.ids import PartitionKey, uuid_partition
 from flowfabric.instants import instant
+from flowfabric.pages import FIRST_ID, page_size
 from flowfabric.states import DerivedFlowState
 
-# A flow that its summary calls settled is believed; any other is looked at.
+# The summary of a settled flow is final; the state of any other is computed from its members.
 LIST_FLOWS: Final[LiteralString] = """
 -- flows.list_flows
 SELECT f.partition_key, f.flow_id, f.flow_kind, f.namespace, f.created_at_ms, f.node_count,
@@ -33,7 +33,7 @@ SELECT f.partition_key, f.flow_id, f.flow_kind, f.namespace, f.created_at_ms, f.
 
 
 class FlowStatus(StrEnum):
-    """A flow in a word."""
+    """The state of a flow in a list."""
 
     ACTIVE = "active"
     COMPLETED = "completed"
@@ -78,7 +78,7 @@ async def list_flows(
     namespace: str | None = None,
     partitions: int = 256,
 ) -> FlowPage:
-    """At most `limit` flows after `cursor`: of one partition, or of all in turn."""
+    """At most `limit` flows after `cursor`, by partition and id: of one partition, or of all."""
     if partition is not None and partition.family != "fp":
         raise invalid_input("partition_key", str(partition), "holds no flows")
     size = page_size(limit)

@@ -1,4 +1,4 @@
-"""A graph to submit: its members, their edges, and whether they fit together."""
+"""A graph to submit: its members and edges, and the checks of the whole graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flowfabric.joins import JoinPolicy, Quorum
 
 
 class NewEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """`downstream` waits for `upstream`; with a `data_passing_ref` it is fed its result."""
+    """`downstream` waits for `upstream`; with a `data_passing_ref` the result is its input."""
 
     upstream: ExecutionId
     downstream: ExecutionId
@@ -33,9 +33,9 @@ class NewEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph to submit; checked as a whole once it is made.
+    """A graph to submit; `check` checks it as a whole.
 
-    Raises `ValidationError` (`partition_mismatch`, `invalid_input`, `invalid_tag_key`),
+    `check` raises `ValidationError` (`partition_mismatch`, `invalid_input`, `invalid_tag_key`),
     `ExecutionNotInFlow`, `SelfReferencingEdge`, `DependencyAlreadyExists` with the edge that was
     given first, `CycleDetected`.
     """
@@ -49,7 +49,7 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
 
     def check(self, *, partitions: int = 256) -> NewFlow:
-        """The flow, if every member and edge fits."""
+        """The flow, if its members and edges form a valid graph."""
         check_text(self.flow_kind, field="flow_kind")
         check_text(self.namespace, field="namespace")
         check_flow_tags(self.tags)

@@ -1,4 +1,4 @@
-"""The summary of one flow is brought up to date."""
+"""The summary of one flow is computed again from its members."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITH wanted AS (
 
 
 LOCK_SUMMARY: Final[LiteralString] = """
--- flows.project_flow_summary: nobody else changes it meanwhile
+-- flows.project_flow_summary: the summary, locked
 SELECT count(*) AS moved
   FROM (SELECT FROM ff.flow_summary
          WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR UPDATE) AS locked
@@ -28,9 +28,10 @@ SELECT count(*) AS moved
 
 
 async def project_flow_summary(conn: Connection, flow_id: UUID, *, partitions: int = 256) -> bool:
-    """The flow's summary is as its members are now; False where it has no members.
+    """The summary counts the members as they are now; False if the flow has no members.
 
-    Needs a transaction: the members are counted once nobody else changes the summary.
+    Needs a transaction: the members are counted while the summary is locked, so that an older count
+    never replaces a newer one.
     """
     one = {"partition_key": uuid_partition(flow_id, partitions), "flow_id": flow_id}
     await fetch_one(conn, LOCK_SUMMARY, Moved, **one)

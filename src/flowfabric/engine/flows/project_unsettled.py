@@ -1,4 +1,4 @@
-"""Summaries of flows that have not settled are brought up to date."""
+"""The summaries of flows that have not settled are computed again from their members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowfabric.engine.flows.summary import PROJECTED
 PROJECT_UNSETTLED: Final[LiteralString] = (
     """
 -- flows.project_unsettled
-WITH wanted AS (      -- the longest untouched first, each at most every few seconds
+WITH wanted AS (      -- the longest unchanged first, each at most every `every_ms`
     SELECT partition_key, flow_id FROM ff.flow_summary
      WHERE public_flow_state IN ('open', 'running', 'blocked')
        AND last_summary_update_at_ms <= ff.now_ms() - %(every_ms)s::bigint
@@ -20,10 +20,11 @@ WITH wanted AS (      -- the longest untouched first, each at most every few sec
 )
 
 EVERY_MS: Final = 10_000
+"""A summary is projected at most this often."""
 
 
 async def project_unsettled(conn: Connection, limit: int) -> int:
-    """Bring at most `limit` summaries up to date whose flows have not come to an end."""
+    """Project at most `limit` summaries of flows that have not settled."""
     return (
         await fetch_one(
             conn, PROJECT_UNSETTLED, Moved, limit=limit, every_ms=EVERY_MS, even_empty=True

@@ -23,7 +23,7 @@ SELECT count(*) AS moved FROM tagged
 async def set_flow_tag(
     conn: Connection, flow_id: UUID, key: str, value: str, *, partitions: int = 256
 ) -> None:
-    """The tag has this value, whatever it had; the graph's revision stays.
+    """The tag has this value, whatever it had before; the graph revision stays.
 
     Raises `NotFound`, and `ValidationError` (`invalid_tag_key`, `invalid_input`).
     """

@@ -1,4 +1,4 @@
-"""Flows as the submit statement takes them, and what each submitter is told."""
+"""The statement that submits flows: its parameters, and the answer for each flow."""
 
 from __future__ import annotations
 
@@ -9,53 +9,54 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.engine.flows.create_flow import UNSETTLED
+from flowfabric.engine.flows.create_flow import OPEN_SUMMARY
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.lifecycle.create_execution import creation_columns
 from flowfabric.errors import EngineError, invalid_input
 from flowfabric.ids import ExecutionId, member_group_id, uuid_partition
 from flowfabric.joins import AllOf, policy_columns
 
-# One statement, so that it is all or nothing on whatever connection it runs. A flow that is there
-# stays as it is; one of whose members the id is taken is refused; neither spoils the others.
+# One statement, so that it is all or nothing on any connection, also with autocommit. A flow that
+# exists stays as it is. A flow is refused if the id of one of its members is taken. Neither has an
+# effect on the other flows.
 SUBMIT_FLOWS: Final[LiteralString] = (
     """
 -- flows.submission
-WITH given AS (
+WITH new_flow AS (
     SELECT * FROM unnest(%(home)s::smallint[], %(flow_id)s::uuid[], %(flow_kind)s::text[],
                          %(namespace)s::text[], %(flow_tags)s::text[], %(node_count)s::integer[],
                          %(edge_count)s::integer[]) WITH ORDINALITY
-        AS given (partition_key, flow_id, flow_kind, namespace, tags, node_count, edge_count,
-                  number)
+        AS new_flow (partition_key, flow_id, flow_kind, namespace, tags, node_count, edge_count,
+                     number)
 ), member AS (        -- each with the number of its flow
     SELECT * FROM unnest(%(member_of)s::integer[], %(partition_key)s::smallint[],
                          %(execution_id)s::uuid[], %(shape)s::integer[], %(payload)s::bytea[],
                          %(priority)s::integer[], %(delay_ms)s::bigint[],
                          %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[],
-                         %(deadline_at_ms)s::bigint[], %(tags)s::text[], %(held)s::boolean[],
+                         %(deadline_at_ms)s::bigint[], %(tags)s::text[], %(hold)s::boolean[],
                          %(member_name)s::text[]) WITH ORDINALITY
         AS member (number, home, execution_id, shape, payload, priority, delay_ms, delay_until_ms,
-                   deadline_ms, deadline_at_ms, tags, held, member_name, ordinal)
-), taken AS (         -- looked up one by one, however many executions there are
+                   deadline_ms, deadline_at_ms, tags, hold, member_name, ordinal)
+), taken AS (         -- of each flow the first member whose id exists; looked up one by one
     SELECT DISTINCT ON (number) number, execution_id FROM member
      WHERE (SELECT true FROM ff.exec_core e
              WHERE (e.partition_key, e.execution_id) = (member.home, member.execution_id))
      ORDER BY number, ordinal
-), created AS (       -- in one order
+), created AS (       -- inserted in one order
     INSERT INTO ff.flow_core (
            partition_key, flow_id, flow_kind, namespace, graph_revision, node_count, edge_count,
            created_at_ms, last_mutation_at_ms, tags)
     SELECT partition_key, flow_id, flow_kind, namespace, node_count + edge_count, node_count,
            edge_count, ff.now_ms(), ff.now_ms(), tags::jsonb
-      FROM given WHERE number NOT IN (SELECT number FROM taken)
+      FROM new_flow WHERE number NOT IN (SELECT number FROM taken)
      ORDER BY partition_key, flow_id
         ON CONFLICT DO NOTHING
  RETURNING partition_key, flow_id
 ), """
-    + UNSETTLED
+    + OPEN_SUMMARY
     + """, started AS (
-    SELECT given.number, given.partition_key, given.flow_id
-      FROM given JOIN created USING (partition_key, flow_id)
+    SELECT new_flow.number, new_flow.partition_key, new_flow.flow_id
+      FROM new_flow JOIN created USING (partition_key, flow_id)
 ), linked AS (        -- the edges, applied
     INSERT INTO ff.edge (
            partition_key, flow_id, edge_id, upstream_eid, group_id, created_at_ms, applied_at_ms,
@@ -66,7 +67,7 @@ WITH given AS (
                   %(edge_group)s::uuid[], %(data_passing_ref)s::text[])
            AS edge (number, edge_id, upstream, group_id, data_passing_ref)
       JOIN started USING (number)
-), grouped AS (       -- what each member waits for
+), grouped AS (       -- the join of each member that has upstreams
     INSERT INTO ff.edge_group (
            partition_key, group_id, flow_id, waiter_eid, waits_as, policy_kind, k, on_satisfied,
            running_count)
@@ -77,7 +78,7 @@ WITH given AS (
                   %(running_count)s::integer[])
            AS waiting (number, group_id, waiter_eid, policy_kind, k, on_satisfied, running_count)
       JOIN started USING (number)
-), born AS (          -- the members of what is new; a field that nobody has stays NULL as a whole
+), columns AS (       -- the members of created flows; a field that no member has stays NULL
     SELECT array_agg(home) AS home, array_agg(execution_id) AS execution_id,
            array_agg(shape) AS shape, array_agg(payload) AS payload,
            array_agg(priority) AS priority,
@@ -87,34 +88,35 @@ WITH given AS (
            array_agg(deadline_ms) AS deadline_ms, array_agg(deadline_at_ms) AS deadline_at_ms,
            CASE WHEN %(tags)s::text[] IS NOT NULL THEN array_agg(tags::jsonb) END AS tags,
            array_agg(flow_id) AS flow_id,
-           CASE WHEN %(held)s::boolean[] IS NOT NULL THEN array_agg(held) END AS held,
+           CASE WHEN %(hold)s::boolean[] IS NOT NULL THEN array_agg(hold) END AS hold,
            array_agg(member_name) AS member_name
       FROM (SELECT member.*, started.flow_id FROM member JOIN started USING (number)
-             ORDER BY member.ordinal) AS newborn
+             ORDER BY member.ordinal) AS of_created
     HAVING count(*) > 0
-), stored AS (        -- an answer for each that was not simply created to wait
-    SELECT told.execution_id, told.created
-      FROM born, ff.create_execution(
+), answer AS (        -- of `ff.create_execution`, which answers nothing for a plain new execution
+    SELECT answered.execution_id, answered.created
+      FROM columns, ff.create_execution(
            %(shape_namespace)s::text[], %(shape_lane_id)s::text[], %(shape_execution_kind)s::text[],
            %(shape_required_capabilities)s::text[], %(shape_payload_encoding)s::text[],
-           %(shape_creator_identity)s::text[], %(shape_policy)s::text[]::jsonb[], born.home,
-           born.execution_id, born.shape, born.payload, born.priority, born.delay_ms,
-           born.delay_until_ms, born.deadline_ms, born.deadline_at_ms, NULL, NULL, born.tags,
-           NULL, born.flow_id, born.held, born.member_name) AS told
+           %(shape_creator_identity)s::text[], %(shape_policy)s::text[]::jsonb[], columns.home,
+           columns.execution_id, columns.shape, columns.payload, columns.priority,
+           columns.delay_ms, columns.delay_until_ms, columns.deadline_ms,
+           columns.deadline_at_ms, NULL, NULL, columns.tags, NULL, columns.flow_id,
+           columns.hold, columns.member_name) AS answered
 )
-SELECT given.number, created.flow_id IS NOT NULL AS created,
+SELECT new_flow.number, created.flow_id IS NOT NULL AS created,
        coalesce((SELECT true FROM ff.flow_core f
-                  WHERE (f.partition_key, f.flow_id) = (given.partition_key, given.flow_id)),
+                  WHERE (f.partition_key, f.flow_id) = (new_flow.partition_key, new_flow.flow_id)),
                 false) AS existed,
-       coalesce(taken.execution_id, (SELECT execution_id FROM stored WHERE NOT created LIMIT 1))
+       coalesce(taken.execution_id, (SELECT execution_id FROM answer WHERE NOT created LIMIT 1))
            AS taken
-  FROM given LEFT JOIN created USING (partition_key, flow_id) LEFT JOIN taken USING (number)
+  FROM new_flow LEFT JOIN created USING (partition_key, flow_id) LEFT JOIN taken USING (number)
 """
 )
 
 
 class FlowSubmitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole graph exists; `repeated` when it had been submitted before this call."""
+    """The whole graph exists; `repeated` if it was submitted before this call."""
 
     flow_id: UUID
     members: int
@@ -123,22 +125,23 @@ class FlowSubmitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubmissionRow(msgspec.Struct, frozen=True):
-    """What the statement says of one flow."""
+    """The answer of the statement for one flow."""
 
     number: int
     created: bool
     existed: bool
     taken: UUID | None
+    """A member whose id belongs to an execution that exists already."""
 
 
 class Submission:
-    """Flows and the statement: which of them go into it, as what, and what each is told."""
+    """One call of the statement: the flows that are valid, its parameters and its answers."""
 
-    def __init__(self, given: Sequence[NewFlow], *, partitions: int = 256) -> None:
-        self._given, self._partitions = given, partitions
+    def __init__(self, submitted: Sequence[NewFlow], *, partitions: int = 256) -> None:
+        self._submitted, self._partitions = submitted, partitions
         self._refused: dict[int, EngineError] = {}
         self._first: dict[UUID, int] = {}
-        for place, flow in enumerate(given):
+        for place, flow in enumerate(submitted):
             if flow.flow_id in self._first:
                 continue
             try:
@@ -147,11 +150,11 @@ class Submission:
                 self._refused[place] = error
             else:
                 self._first[flow.flow_id] = place
-        self.flows = [given[place] for place in self._first.values()]
-        """Those that fit, each once."""
+        self.flows = [submitted[place] for place in self._first.values()]
+        """The valid flows, each id once."""
 
     def columns(self) -> dict[str, object]:
-        """The parameters of the statement; whatever belongs to a flow has its number."""
+        """The parameters of the statement; what belongs to a flow has the number of the flow."""
         flows = list(enumerate(self.flows, 1))
         inbound = Counter(edge.downstream for _, flow in flows for edge in flow.edges)
         members = [
@@ -191,14 +194,14 @@ class Submission:
         }
 
     def answers(self, rows: Sequence[SubmissionRow]) -> list[FlowSubmitted | EngineError]:
-        """What each flow is told, in the order given.
+        """The answer for each flow, in the order given.
 
-        Raises `ValidationError` where the id of a member was taken while the statement ran.
+        Raises `ValidationError` if the id of a member was taken while the statement ran.
         """
-        told = {self.flows[row.number - 1].flow_id: row for row in rows}
+        of_flow = {self.flows[row.number - 1].flow_id: row for row in rows}
         return [
-            self._refused.get(place) or self._answer(place, flow, told[flow.flow_id])
-            for place, flow in enumerate(self._given)
+            self._refused.get(place) or self._answer(place, flow, of_flow[flow.flow_id])
+            for place, flow in enumerate(self._submitted)
         ]
 
     def _answer(self, place: int, flow: NewFlow, row: SubmissionRow) -> FlowSubmitted | EngineError:

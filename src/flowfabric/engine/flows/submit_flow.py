@@ -1,4 +1,4 @@
-"""A whole graph at once: a flow with its members and their edges, or nothing of it."""
+"""A flow exists with all its members and edges, or with nothing of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from flowfabric.errors import EngineError
 
 
 async def submit_flow(conn: Connection, flow: NewFlow, *, partitions: int = 256) -> FlowSubmitted:
-    """The flow is there with all members and edges.
+    """The flow exists with all members and edges.
 
-    Members that wait for others are not claimable before those have ended well. The same flow id
-    again changes nothing. Raises what `NewFlow.check` raises, `LaneNotAccepting`, and
-    `ValidationError` where a member's id is taken.
+    A member with upstreams is not claimable before its join is satisfied. The same flow id again
+    changes nothing. Raises what `NewFlow.check` raises, `LaneNotAccepting`, and `ValidationError`
+    if the id of a member is taken.
     """
     [answer] = await submit_flows(conn, [flow], partitions=partitions)
     if isinstance(answer, EngineError):
@@ -31,10 +31,11 @@ async def submit_flow(conn: Connection, flow: NewFlow, *, partitions: int = 256)
 async def submit_flows(
     conn: Connection, flows: Sequence[NewFlow], *, partitions: int = 256
 ) -> list[FlowSubmitted | EngineError]:
-    """Each flow is there as by `submit_flow`, or why not, in the order given.
+    """Each flow exists as by `submit_flow`, or its error is returned, in the order given.
 
-    Raises `LaneNotAccepting`, for one of them, and then none is there; so it is with the
-    `ValidationError` for an id that was taken meanwhile, if this is a transaction.
+    Raises `LaneNotAccepting` for the lane of any member, and then no flow is created. Raises
+    `ValidationError` if the id of a member was taken while the statement ran; in a transaction no
+    flow is created then either.
     """
     submission = Submission(flows, partitions=partitions)
     if not submission.flows:

@@ -1,4 +1,4 @@
-"""The summary of a flow, as it is written from its members."""
+"""The SQL that writes the summary of a flow from its members."""
 
 from __future__ import annotations
 
@@ -35,3 +35,4 @@ PROJECTED: Final[LiteralString] = """, projected AS (
 )
 SELECT count(*) AS moved FROM projected
 """
+"""Follows a CTE `wanted` with the keys of the flows."""

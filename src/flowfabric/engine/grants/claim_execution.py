@@ -1,4 +1,4 @@
-"""runnable → active: the worker that was granted an execution claims it by name."""
+"""runnable → active: a worker with a claim grant claims the execution by its id."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import require_claim_grant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.lease import LeaseHandleKind
-from flowfabric.engine.lifecycle.lock_for_claim import LockedForClaim, claim_refusal, lock_for_claim
+from flowfabric.engine.lifecycle.lock_for_claim import (
+    LockedForClaim,
+    claim_refusal,
+    require_for_claim,
+)
 from flowfabric.errors import (
     EngineError,
     ExecutionNotLeaseable,
-    NotFound,
     UseClaimResumed,
     invalid_input,
 )
@@ -34,13 +37,13 @@ async def claim_execution(
     lease_id: UUID | None = None,
     attempt_timeout: float | timedelta | None = None,
 ) -> ClaimedById:
-    """The execution is leased to the worker and its grant is used up; needs a transaction.
+    """The execution is leased to the worker, and its grants are deleted; needs a transaction.
 
-    `attempt_timeout` replaces the policy's. Raises, in this order: `NotFound`,
-    `ExecutionNotActive` (it is not runnable), `LeaseConflict`, `ExecutionNotLeaseable` (delayed,
-    blocked, or on a lane that is not active), `ActiveAttemptExists`, `UseClaimResumed` (its attempt
-    was interrupted), `ExecutionNotLeaseable` (another attempt is next), `InvalidClaimGrant` (no
-    grant, or another worker's), `ClaimGrantExpired`. A refusal writes nothing.
+    `attempt_timeout` replaces the one of the policy. Raises, in this order: `NotFound`,
+    `ExecutionNotActive` (not runnable), `LeaseConflict`, `ExecutionNotLeaseable` (delayed, blocked,
+    or on a lane that is not active), `ActiveAttemptExists`, `UseClaimResumed` (the attempt was
+    interrupted), `ExecutionNotLeaseable` (another attempt is next), `InvalidClaimGrant` (no grant,
+    or that of another worker), `ClaimGrantExpired`. A refusal writes nothing.
     """
     if not 0 <= expected_attempt_index <= _MAX_INDEX:
         raise invalid_input("expected_attempt_index", expected_attempt_index, "is out of range")
@@ -51,10 +54,8 @@ async def claim_execution(
         lease_id=lease_id or uuid4(),
         attempt_timeout=attempt_timeout,
     )
-    seen = await lock_for_claim(conn, execution_id)
-    if seen is None:
-        raise NotFound("execution", execution_id)
-    refusal = refusal_of(execution_id, seen, expected_attempt_index)
+    seen = await require_for_claim(conn, execution_id)
+    refusal = attempt_refusal(execution_id, seen, expected_attempt_index)
     if refusal is not None:
         raise refusal
     await require_claim_grant(conn, execution_id, worker_id=worker_id)
@@ -63,10 +64,10 @@ async def claim_execution(
     )
 
 
-def refusal_of(
+def attempt_refusal(
     execution_id: ExecutionId, seen: LockedForClaim, expected_attempt_index: int
 ) -> EngineError | None:
-    """What the execution's standing has against the claim; None where it has nothing."""
+    """The first error that refuses the claim; None if it is allowed."""
     refusal = claim_refusal(execution_id, seen)
     if refusal is not None:
         return refusal

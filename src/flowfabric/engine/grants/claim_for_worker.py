@@ -1,4 +1,4 @@
-"""Runnable and staying so: the best claimable execution is promised to one worker."""
+"""The best claimable execution of a lane is reserved for one worker; its state does not change."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.grants.grant import ClaimGrant, claim_grant
-from flowfabric.engine.grants.stored_grant import DEFAULT_TTL, Terms, signing_key, store_grant
+from flowfabric.engine.grants.stored_grant import DEFAULT_TTL, GrantTerms, signing_key, store_grant
 from flowfabric.engine.keys.key import Key
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
 
-# A promise to anybody hides an execution here; one that was granted for a reclaim is still found,
-# and told apart, because only whoever wants a new grant passes it over.
+# `ff.claimable` leaves out executions with a claim grant that has not expired. Executions with a
+# reclaim grant are found, because any worker may claim them, but they get no second grant.
 CLAIM_FOR_WORKER: Final[LiteralString] = """
 -- grants.claim_for_worker
 SELECT best.partition_key, best.execution_id, ff.now_ms() AS now_ms,
        NOT EXISTS (SELECT FROM ff.claim_grant g
                     WHERE (g.partition_key, g.execution_id)
                         = (best.partition_key, best.execution_id)
-                      AND g.expires_at_ms > ff.now_ms()) AS free
+                      AND g.expires_at_ms > ff.now_ms()) AS grantable
   FROM ff.claimable(ARRAY[%(lane_id)s]::text[], %(namespace)s, NULL,
                     %(capabilities)s::text[], %(wanted)s) AS best
   LEFT JOIN ff.exec_core e USING (partition_key, execution_id)
@@ -32,14 +32,14 @@ SELECT best.partition_key, best.execution_id, ff.now_ms() AS now_ms,
 """
 
 _WANTED: Final = (1, 10, 100, 1000)
-"""How many are looked at: more only after others were granted what was found."""
+"""How many executions are looked at: more only if the ones before could not be granted."""
 
 
 class _Found(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
     now_ms: int
-    free: bool
+    grantable: bool
 
 
 async def claim_for_worker(
@@ -52,14 +52,15 @@ async def claim_for_worker(
     grant_ttl: float | timedelta = DEFAULT_TTL,
     namespace: str = "default",
 ) -> ClaimGrant | None:
-    """A grant to claim the best execution of the lane; None where there is nothing to claim.
+    """A grant to claim the best execution of the lane; None if there is nothing to claim.
 
-    Highest priority first, then the oldest, of what the worker's capabilities cover and no grant
-    that still runs reserves; needs a transaction. The execution itself is not changed: once the
-    grant has run out unused, it is anybody's again. Raises `ValidationError` (capabilities, names,
-    a ttl that is not 0.001 to 60 s) and `Unavailable` while there is no key to sign with.
+    Highest priority first, then the oldest, among the executions that the capabilities of the
+    worker cover and that have no grant. Needs a transaction. The execution itself is not changed:
+    once the grant has expired unused, any worker may claim it. Raises `ValidationError`
+    (capabilities, names, a ttl that is not 0.001 to 60 s), and `Unavailable` if there is no key to
+    sign with.
     """
-    terms = Terms(
+    terms = GrantTerms(
         worker_id=worker_id,
         worker_instance_id=worker_instance_id,
         lane_id=lane_id,
@@ -78,7 +79,7 @@ async def claim_for_worker(
             wanted=wanted,
         )
         for row in found:
-            grant = await _granted(conn, key, row, terms) if row.free else None
+            grant = await _grant(conn, key, row, terms) if row.grantable else None
             if grant is not None:
                 return grant
         if len(found) < wanted:
@@ -86,8 +87,8 @@ async def claim_for_worker(
     return None
 
 
-async def _granted(conn: Connection, key: Key, row: _Found, terms: Terms) -> ClaimGrant | None:
-    """The grant; None when another one was committed before this row was locked."""
+async def _grant(conn: Connection, key: Key, row: _Found, terms: GrantTerms) -> ClaimGrant | None:
+    """The grant; None if another grant was committed before this row was locked."""
     execution_id = ExecutionId(row.partition_key, row.execution_id)
     stored = await store_grant(conn, key, GrantKind.CLAIM, execution_id, terms, now_ms=row.now_ms)
     return None if stored is None else claim_grant(stored)

@@ -1,4 +1,4 @@
-"""runnable → active: the worker that was granted an interrupted execution goes on with it."""
+"""runnable → active: a worker with a claim grant goes on with an interrupted attempt."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import require_claim_grant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.lease import LeaseHandleKind
-from flowfabric.engine.lifecycle.lock_for_claim import lock_for_claim
-from flowfabric.errors import ExecutionNotLeaseable, NotAResumedExecution, NotFound
+from flowfabric.engine.lifecycle.lock_for_claim import require_for_claim
+from flowfabric.errors import ExecutionNotLeaseable, NotAResumedExecution
 from flowfabric.ids import ExecutionId
 
 
@@ -24,12 +24,12 @@ async def claim_resumed_execution(
     lease_id: UUID | None = None,
     attempt_timeout: float | timedelta | None = None,
 ) -> ClaimedById:
-    """The same attempt goes on under a new epoch and the grant is used up; needs a transaction.
+    """The same attempt goes on under a new epoch, and the grants are deleted; needs a transaction.
 
-    Any interrupted attempt will do, not only one that a signal resumed: what was put down by a
-    delay or lost with its lease is refused by `claim_execution`, and could not be claimed by grant
-    otherwise. Raises, in this order: `NotFound`, `ExecutionNotLeaseable` (it does not wait for a
-    worker, or its lane is not active), `NotAResumedExecution`, `InvalidClaimGrant`,
+    This accepts every interrupted attempt, not only one that a signal resumed: `claim_execution`
+    refuses attempts that were delayed or whose lease was lost, and without this no grant could
+    claim them. Raises, in this order: `NotFound`, `ExecutionNotLeaseable` (not waiting for a
+    worker, or on a lane that is not active), `NotAResumedExecution`, `InvalidClaimGrant`,
     `ClaimGrantExpired`. A refusal writes nothing.
     """
     request = LeaseRequest(
@@ -39,9 +39,7 @@ async def claim_resumed_execution(
         lease_id=lease_id or uuid4(),
         attempt_timeout=attempt_timeout,
     )
-    seen = await lock_for_claim(conn, execution_id)
-    if seen is None:
-        raise NotFound("execution", execution_id)
+    seen = await require_for_claim(conn, execution_id)
     if not seen.is_eligible:
         raise ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
     if seen.closed_lane is not None:

@@ -1,4 +1,4 @@
-"""Grants: a signed promise that one worker may claim, or reclaim, one execution."""
+"""Grants: signed permissions of one worker to claim, or reclaim, one execution."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WRITTEN: Final = re.compile(
     r"pg:(reclaim:)?(\{fp:[0-9]{1,5}\}:[0-9a-f-]{36}):([0-9]{1,18}):([^:]+):([0-9a-f]{64})"
 )
 _ANY_PARTITION: Final = 2**15
-"""A partition that does not exist has no grants; it need not be refused by its number."""
+"""The number of a partition is not checked: one that does not exist has no grants."""
 
 
 class GrantKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a grant's written form; shown, it keeps its signature to itself."""
+    """The parts of the written form of a grant; its repr does not show the signature."""
 
     kind: GrantKind
     execution_id: ExecutionId
@@ -88,13 +88,13 @@ class _Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimGrant(_Grant, frozen=True, kw_only=True):
-    """Until `expires_at` nobody but the worker it was given to may claim the execution."""
+    """Until `expires_at` only the worker of the grant may claim the execution."""
 
 
 class ReclaimGrant(_Grant, frozen=True, kw_only=True):
-    """Until `expires_at` its worker may claim an execution whose lease was lost.
+    """Until `expires_at` the worker of the grant may reclaim an execution whose lease was lost.
 
-    It reserves nothing: whoever claims the execution before is not held up.
+    It reserves nothing: any other worker may claim the execution before.
     """
 
     lane_id: str
@@ -109,7 +109,7 @@ def signed(
     worker_instance_id: str,
     expires_at_ms: int,
 ) -> GrantKey:
-    """The grant key for this worker, signed."""
+    """The signed grant key for this worker."""
     message = grant_message(
         kind,
         execution_id,
@@ -134,7 +134,7 @@ def grant_message(
     worker_instance_id: str,
     expires_at_ms: int,
 ) -> str:
-    """What the signature stands for; the worker is in it, though not in the key."""
+    """The text that is signed; it names the worker, which the written form does not."""
     message = (
         f"{{fp:{execution_id.partition_key}}}|{execution_id.uuid}"
         f"|{worker_id}|{worker_instance_id}|{expires_at_ms}"
@@ -143,17 +143,17 @@ def grant_message(
 
 
 def grant_id(grant_key: str) -> bytes:
-    """The name under which a grant is stored; the key itself is not."""
+    """The id of the stored grant: a hash of its key, so that the row does not show the key."""
     return hashlib.sha256(grant_key.encode()).digest()
 
 
 def claim_grant(key: GrantKey) -> ClaimGrant:
-    """The grant to claim that `key` is the key of."""
+    """The claim grant with this key."""
     return ClaimGrant(**_fields(key))
 
 
 def reclaim_grant(key: GrantKey, *, lane_id: str) -> ReclaimGrant:
-    """The grant to reclaim that `key` is the key of."""
+    """The reclaim grant with this key."""
     return ReclaimGrant(**_fields(key), lane_id=lane_id)
 
 

@@ -1,4 +1,4 @@
-"""runnable → active: an operator grants an execution to themselves and claims it in one go."""
+"""runnable → active: an operator claims an execution by its id, without a grant before."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.grants.stored_grant import newest_grant
+from flowfabric.engine.grants.stored_grant import require_no_grant
 from flowfabric.engine.lifecycle.claim_by_id import LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import (
     check_same_lane,
     claim_refusal,
-    lock_for_claim,
+    require_for_claim,
 )
-from flowfabric.errors import GrantAlreadyExists, NotFound
 from flowfabric.ids import ExecutionId
 
 OPERATOR: Final = "operator"
@@ -36,27 +35,25 @@ async def issue_grant_and_claim(
 ) -> GrantedClaim:
     """Worker `operator` holds the execution; needs a transaction.
 
-    The grant would be used up by the claim at once, so none is written. An interrupted attempt
-    goes on, else the next one begins. Raises, in this order: `NotFound`,
-    `ValidationError(invalid_input)` for another lane than the execution's, `ExecutionNotActive`,
-    `LeaseConflict`, `ExecutionNotLeaseable`, `ActiveAttemptExists`, `GrantAlreadyExists` while it
-    is promised to a worker. A refusal writes nothing.
+    No grant is written, because the claim would delete it at once. An interrupted attempt goes on;
+    otherwise the next one begins. Raises, in this order: `NotFound`,
+    `ValidationError(invalid_input)` if the execution is on another lane, `ExecutionNotActive`,
+    `LeaseConflict`, `ExecutionNotLeaseable`, `ActiveAttemptExists`, `GrantAlreadyExists` if a
+    worker has a grant that has not expired. A refusal writes nothing.
     """
     request = LeaseRequest(worker_id=OPERATOR, worker_instance_id=OPERATOR, lease_ttl=lease_ttl)
-    seen = await lock_for_claim(conn, execution_id)
-    if seen is None:
-        raise NotFound("execution", execution_id)
+    seen = await require_for_claim(conn, execution_id)
     check_same_lane(seen, lane_id)
     refusal = claim_refusal(execution_id, seen)
     if refusal is not None:
         raise refusal
-    promised = await newest_grant(conn, execution_id)
-    if promised is not None and promised.live:
-        raise GrantAlreadyExists(execution_id)
+    await require_no_grant(conn, execution_id)
     kind = LeaseHandleKind.RESUMED if seen.is_interrupted else LeaseHandleKind.FRESH
-    taken = await claim_by_id(conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=kind)
+    claimed = await claim_by_id(
+        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=kind
+    )
     return GrantedClaim(
-        lease_id=taken.lease.lease_id,
-        lease_epoch=taken.lease.lease_epoch,
-        attempt_index=taken.lease.attempt_index,
+        lease_id=claimed.lease.lease_id,
+        lease_epoch=claimed.lease.lease_epoch,
+        attempt_index=claimed.lease.attempt_index,
     )

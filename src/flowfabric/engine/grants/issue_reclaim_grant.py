@@ -1,4 +1,4 @@
-"""A worker is promised an execution whose lease was lost."""
+"""One worker may reclaim an execution whose lease was lost; its state does not change."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from flowfabric.engine.grants.grant import ReclaimGrant, reclaim_grant
 from flowfabric.engine.grants.reclaimable import (
     NotReclaimable,
     ReclaimCapExceeded,
-    obstacle_to_reclaim,
+    reclaim_obstacle,
 )
 from flowfabric.engine.grants.stored_grant import (
     DEFAULT_TTL,
-    Terms,
-    newest_grant,
+    GrantTerms,
+    require_no_grant,
     signing_key,
     store_grant,
 )
-from flowfabric.engine.lifecycle.lock_for_claim import check_same_lane, lock_for_claim, mismatch
-from flowfabric.errors import GrantAlreadyExists, NotFound
+from flowfabric.engine.lifecycle.lock_for_claim import (
+    capability_mismatch,
+    check_same_lane,
+    require_for_claim,
+)
+from flowfabric.errors import GrantAlreadyExists
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
 
@@ -40,14 +44,14 @@ async def issue_reclaim_grant(
 ) -> ReclaimGrant | ReclaimCapExceeded | NotReclaimable:
     """A grant for this worker to reclaim this execution; the execution itself is not changed.
 
-    `ReclaimCapExceeded` when its policy allows no further reclaim, `NotReclaimable` when no lease
-    of it is lost or its lane is not active. Raises, in this order: `ValidationError` for the
-    arguments, `Unavailable` while there is no key to sign with, `NotFound`,
-    `ValidationError(invalid_input)` for another lane than the execution's; and after those two
-    answers `GrantAlreadyExists` while any grant of it runs, and
-    `ValidationError(capability_mismatch)` naming what the worker lacks. Needs a transaction.
+    The answer is `ReclaimCapExceeded` if its policy allows no further reclaim, and
+    `NotReclaimable` if no lease of it is lost or its lane is not active. Needs a transaction.
+    Raises, in this order: `ValidationError` for the arguments, `Unavailable` if there is no key to
+    sign with, `NotFound`, `ValidationError(invalid_input)` if the execution is on another lane;
+    and, after the checks for those two answers, `GrantAlreadyExists` if a grant of the execution
+    has not expired, and `ValidationError(capability_mismatch)`, which names what the worker lacks.
     """
-    terms = Terms(
+    terms = GrantTerms(
         worker_id=worker_id,
         worker_instance_id=worker_instance_id,
         lane_id=lane_id,
@@ -58,21 +62,17 @@ async def issue_reclaim_grant(
         admission_summary=admission_summary,
     )
     key = await signing_key(conn, "issue_reclaim_grant")
-    seen = await lock_for_claim(conn, execution_id)
-    if seen is None:
-        raise NotFound("execution", execution_id)
+    seen = await require_for_claim(conn, execution_id)
     check_same_lane(seen, lane_id)
     if seen.lease_reclaim_count >= seen.reclaim_cap:
         return ReclaimCapExceeded(execution_id=execution_id, reclaim_count=seen.lease_reclaim_count)
-    obstacle = await obstacle_to_reclaim(conn, execution_id, seen)
+    obstacle = await reclaim_obstacle(conn, execution_id, seen)
     if obstacle is not None:
         return NotReclaimable(execution_id=execution_id, detail=obstacle)
-    promised = await newest_grant(conn, execution_id)
-    if promised is not None and promised.live:
-        raise GrantAlreadyExists(execution_id)
-    mismatched = mismatch(seen, worker_capabilities)
-    if mismatched is not None:
-        raise mismatched
+    await require_no_grant(conn, execution_id)
+    mismatch = capability_mismatch(seen, worker_capabilities)
+    if mismatch is not None:
+        raise mismatch
     stored = await store_grant(
         conn, key, GrantKind.RECLAIM, execution_id, terms, now_ms=seen.now_ms
     )

@@ -1,4 +1,4 @@
-"""active or runnable → active: a lost lease is made good by a new attempt, up to a cap."""
+"""active or runnable → active: a new attempt replaces one whose lease was lost, up to a cap."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.reclaimable import (
     NotReclaimable,
     ReclaimCapExceeded,
-    obstacle_to_reclaim,
+    reclaim_obstacle,
 )
-from flowfabric.engine.grants.stored_grant import forget_grants, newest_grant
+from flowfabric.engine.grants.stored_grant import delete_grants, latest_grant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import LockedForClaim, lock_for_claim
@@ -28,10 +28,11 @@ from flowfabric.states import FailureClass, GrantKind, LifecyclePhase, TerminalO
 log: Final = logging.getLogger("flowfabric.lifecycle")
 
 _WARN_EVERY: Final = 100
+"""A warning is logged each time so many more reclaims have happened."""
 
 
 class GrantNotFound(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no reclaim grant for the execution, or it has run out; nothing was written."""
+    """The execution has no reclaim grant, or it has expired; nothing was written."""
 
     execution_id: ExecutionId
 
@@ -47,13 +48,13 @@ async def reclaim_execution(
     attempt_timeout: float | timedelta | None = None,
     max_reclaim_count: int | None = None,
 ) -> ClaimedById | GrantNotFound | NotReclaimable | ReclaimCapExceeded:
-    """A new attempt takes the place of the lost one and the grant is used up; needs a transaction.
+    """A new attempt replaces the lost one, and the grants are deleted; needs a transaction.
 
-    A lease that has lapsed but was not taken back is taken back first, as a sweep would. One
-    reclaim more than `max_reclaim_count` (unless given, the policy's) ends the execution as failed
-    with reason `max_reclaims_exceeded`. The process may be another than the grant's, the worker
-    may not: that, like arguments that make no sense, raises `ValidationError(invalid_input)`.
-    Raises `NotFound` for a grant whose execution is gone.
+    An expired lease that no sweep has voided is voided first. One reclaim more than
+    `max_reclaim_count` (default: that of the policy) ends the execution as failed with reason
+    `max_reclaims_exceeded`. The worker must be the one of the grant, in any of its processes;
+    another worker, or an invalid argument, raises `ValidationError(invalid_input)`. Raises
+    `NotFound` if the execution of the grant was deleted.
     """
     if max_reclaim_count is not None and max_reclaim_count < 0:
         raise invalid_input("max_reclaim_count", max_reclaim_count, "must not be negative")
@@ -65,7 +66,7 @@ async def reclaim_execution(
         attempt_timeout=attempt_timeout,
     )
     seen = await lock_for_claim(conn, execution_id)
-    grant = await newest_grant(conn, execution_id, GrantKind.RECLAIM)
+    grant = await latest_grant(conn, execution_id, GrantKind.RECLAIM)
     if grant is None:
         return GrantNotFound(execution_id=execution_id)
     if grant.worker_id != worker_id:
@@ -74,12 +75,12 @@ async def reclaim_execution(
         return GrantNotFound(execution_id=execution_id)
     if seen is None:
         raise NotFound("execution", execution_id)
-    obstacle = await obstacle_to_reclaim(conn, execution_id, seen)
+    obstacle = await reclaim_obstacle(conn, execution_id, seen)
     if obstacle is not None:
         return NotReclaimable(execution_id=execution_id, detail=obstacle)
     count = seen.lease_reclaim_count + 1
     cap = seen.reclaim_cap if max_reclaim_count is None else max_reclaim_count
-    lease_epoch = await _taken_back(conn, execution_id, seen, cap)
+    lease_epoch = await _void_expired_lease(conn, execution_id, seen, cap)
     if count > cap:
         await _end(conn, execution_id)
         return ReclaimCapExceeded(execution_id=execution_id, reclaim_count=count)
@@ -90,10 +91,10 @@ async def reclaim_execution(
     )
 
 
-async def _taken_back(
+async def _void_expired_lease(
     conn: Connection, execution_id: ExecutionId, seen: LockedForClaim, cap: int
 ) -> int:
-    """The epoch under which nobody holds the execution; at the cap, this has ended it."""
+    """The epoch of the execution, which is unleased now; at the cap it has ended."""
     if seen.lifecycle_phase != LifecyclePhase.ACTIVE:
         return seen.lease_epoch
     await mark_lease_expired_if_due(conn, execution_id, max_reclaim_count=cap)
@@ -108,4 +109,4 @@ async def _end(conn: Connection, execution_id: ExecutionId) -> None:
         reason="max_reclaims_exceeded",
         category=FailureClass.INFRA_CRASH.value,
     )
-    await forget_grants(conn, execution_id)
+    await delete_grants(conn, execution_id)

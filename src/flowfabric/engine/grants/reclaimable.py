@@ -1,4 +1,4 @@
-"""May an execution whose lease was lost be taken up by another worker, as a new attempt?"""
+"""Whether an execution can be reclaimed: continued in a new attempt after its lease was lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from flowfabric.engine.lifecycle.lock_for_claim import LockedForClaim
 from flowfabric.ids import ExecutionId
 from flowfabric.states import AttemptOutcome, LifecyclePhase
 
-# In a statement of its own, after the row is locked: a join would show the ledger as it was before.
-OBSTACLE: Final[LiteralString] = """
--- grants.obstacle_to_reclaim
+# A statement of its own, after the row is locked: a join would read the attempt as it was before.
+LAST_OUTCOME: Final[LiteralString] = """
+-- grants.reclaim_obstacle
 SELECT outcome FROM ff.attempt
  WHERE (partition_key, execution_id, attempt_index)
      = (%(partition_key)s, %(execution_id)s, %(attempt_index)s)
@@ -23,14 +23,14 @@ _LOST: Final = (AttemptOutcome.LEASE_EXPIRED_RECLAIMABLE, AttemptOutcome.LEASE_R
 
 
 class NotReclaimable(msgspec.Struct, frozen=True, kw_only=True):
-    """No lease of it is lost; nothing was written."""
+    """No lease of the execution was lost; nothing was written."""
 
     execution_id: ExecutionId
     detail: str
 
 
 class ReclaimCapExceeded(msgspec.Struct, frozen=True, kw_only=True):
-    """Its leases were lost as often as may be."""
+    """The leases of the execution were lost as often as its cap allows."""
 
     execution_id: ExecutionId
     reclaim_count: int
@@ -40,25 +40,25 @@ class _Attempt(msgspec.Struct, frozen=True):
     outcome: str
 
 
-async def obstacle_to_reclaim(
+async def reclaim_obstacle(
     conn: Connection, execution_id: ExecutionId, seen: LockedForClaim
 ) -> str | None:
-    """Why it cannot be reclaimed; None if it can.
+    """Why the execution cannot be reclaimed; None if it can.
 
-    It can while its lease has run out and nobody took it back, and once it waits for a worker
-    because its last lease ran out or was revoked.
+    It can if its lease has expired and no sweep has voided it, or if it waits for a worker because
+    its last lease expired or was revoked.
     """
     if seen.closed_lane is not None:
         return seen.closed_lane
     if seen.lifecycle_phase == LifecyclePhase.ACTIVE:
-        return None if seen.lapsed else "its lease still runs"
+        return None if seen.lease_expired else "its lease still runs"
     if seen.lifecycle_phase == LifecyclePhase.TERMINAL:
         return f"it has ended as {seen.public_state}"
     if not (seen.is_eligible and seen.is_interrupted):
         return f"it is {seen.public_state} and no lease of it was lost"
     attempt = await fetch_maybe(
         conn,
-        OBSTACLE,
+        LAST_OUTCOME,
         _Attempt,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,

@@ -1,4 +1,4 @@
-"""The grants of one execution: stored, looked at and removed by whoever holds its row's lock."""
+"""The stored grants of one execution; the caller holds the lock of its row."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flowfabric.engine.grants.grant import GrantKey, grant_id, signed
 from flowfabric.engine.keys.key import Key, active_key
 from flowfabric.errors import (
     ClaimGrantExpired,
+    GrantAlreadyExists,
     InvalidClaimGrant,
     Unavailable,
     ValidationError,
@@ -41,9 +42,9 @@ SELECT %(partition_key)s, %(grant_id)s, %(execution_id)s, %(kind)s, %(worker_id)
 RETURNING expires_at_ms
 """
 
-# A grant is issued only once the one before has run out, so the newest is the one that counts.
-NEWEST_GRANT: Final[LiteralString] = """
--- grants.newest_grant
+# A grant is issued only once the one before has expired, so only the latest can be valid.
+LATEST_GRANT: Final[LiteralString] = """
+-- grants.latest_grant
 SELECT kind, worker_id, expires_at_ms > ff.now_ms() AS live
   FROM ff.claim_grant
  WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
@@ -51,15 +52,15 @@ SELECT kind, worker_id, expires_at_ms > ff.now_ms() AS live
  ORDER BY issued_at_ms DESC LIMIT 1
 """
 
-FORGET_GRANTS: Final[LiteralString] = """
--- grants.forget_grants
+DELETE_GRANTS: Final[LiteralString] = """
+-- grants.delete_grants
 DELETE FROM ff.claim_grant
  WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom something is granted to, for how long and on which grounds; checked when it is made."""
+class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker of a grant, its time to live, and what the scheduler notes; checked when made."""
 
     worker_id: str
     worker_instance_id: str
@@ -90,7 +91,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredGrant(msgspec.Struct, frozen=True):
-    """Whom the newest grant was given to, and whether it still runs."""
+    """The worker of the latest grant, and whether the grant is live: not expired."""
 
     kind: str
     worker_id: str
@@ -102,7 +103,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 async def signing_key(conn: Connection, operation: str) -> Key:
-    """The key that signs; raises `Unavailable` while there is none."""
+    """The key that signs; raises `Unavailable` if there is none."""
     key = await active_key(conn)
     if key is None:
         raise Unavailable(operation, "no grant can be signed: keystore empty")
@@ -114,11 +115,11 @@ async def store_grant(
     key: Key,
     kind: GrantKind,
     execution_id: ExecutionId,
-    terms: Terms,
+    terms: GrantTerms,
     *,
     now_ms: int,
 ) -> GrantKey | None:
-    """The grant's key, signed; None, and nothing stored, while another grant runs."""
+    """The signed key of the stored grant; None, and nothing stored, if another grant is live."""
     grant_key = signed(
         key,
         kind,
@@ -148,13 +149,13 @@ async def store_grant(
     return None if stored is None else grant_key
 
 
-async def newest_grant(
+async def latest_grant(
     conn: Connection, execution_id: ExecutionId, kind: GrantKind | None = None
 ) -> StoredGrant | None:
-    """The grant that was issued last, of that kind or of any."""
+    """The grant that was issued last, of that kind or of any; None if there is none."""
     return await fetch_maybe(
         conn,
-        NEWEST_GRANT,
+        LATEST_GRANT,
         StoredGrant,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
@@ -162,22 +163,29 @@ async def newest_grant(
     )
 
 
+async def require_no_grant(conn: Connection, execution_id: ExecutionId) -> None:
+    """Raises `GrantAlreadyExists` if a grant of the execution has not expired."""
+    grant = await latest_grant(conn, execution_id)
+    if grant is not None and grant.live:
+        raise GrantAlreadyExists(execution_id)
+
+
 async def require_claim_grant(
     conn: Connection, execution_id: ExecutionId, *, worker_id: str
 ) -> None:
-    """Raises `InvalidClaimGrant` or `ClaimGrantExpired` unless the worker may claim by grant."""
-    grant = await newest_grant(conn, execution_id, GrantKind.CLAIM)
+    """Raises `InvalidClaimGrant` or `ClaimGrantExpired` unless the worker has a claim grant."""
+    grant = await latest_grant(conn, execution_id, GrantKind.CLAIM)
     if grant is None or grant.worker_id != worker_id:
         raise InvalidClaimGrant(execution_id, worker_id)
     if not grant.live:
         raise ClaimGrantExpired(execution_id)
 
 
-async def forget_grants(conn: Connection, execution_id: ExecutionId) -> None:
+async def delete_grants(conn: Connection, execution_id: ExecutionId) -> None:
     """The execution has no grants."""
     await execute(
         conn,
-        FORGET_GRANTS,
+        DELETE_GRANTS,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
     )

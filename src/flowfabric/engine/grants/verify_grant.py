@@ -1,4 +1,4 @@
-"""Is this grant what it claims to be, and does it still count?"""
+"""Whether a grant is authentic and still valid; nothing changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flowfabric.instants import epoch_ms
 from flowfabric.states import GrantKind
 
 EXPIRED: Final[LiteralString] = """
--- grants.verify_grant: has its time passed
+-- grants.verify_grant: has it expired
 SELECT %(expires_at_ms)s::bigint <= ff.now_ms() AS expired
 """
 
@@ -35,7 +35,7 @@ SELECT kind, execution_id = %(execution_id)s AS same_execution, worker_id, worke
 
 
 class VerifiedGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant that counts, and whom it was given to."""
+    """A valid grant, and the worker that it was issued to."""
 
     execution_id: ExecutionId
     kind: GrantKind
@@ -55,19 +55,19 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 async def verify_grant(conn: Connection, grant: ClaimGrant | ReclaimGrant) -> VerifiedGrant:
-    """Whom the grant was given to, if it still counts; reads only.
+    """The worker that the grant was issued to, if the grant is valid; reads only.
 
-    Raises `InvalidGrant`, the first that holds: `grant_malformed`, `grant_expired` (its instant
-    has come), `grant_unknown_kid` (never known, or past its grace), `grant_unknown` (never stored,
-    used or swept), `grant_signature_mismatch`.
+    Raises `InvalidGrant` with the first code that applies: `grant_malformed`, `grant_expired`,
+    `grant_unknown_kid` (the key never existed, or its grace is over), `grant_unknown` (the grant
+    was never stored, was used or was deleted), `grant_signature_mismatch`.
     """
     key = GrantKey.parse(grant.grant_key)
     kind = GrantKind.RECLAIM if isinstance(grant, ReclaimGrant) else GrantKind.CLAIM
-    said = (grant.execution_id, epoch_ms(grant.expires_at), kind)
-    if said != (key.execution_id, key.expires_at_ms, key.kind):
+    stated = (grant.execution_id, epoch_ms(grant.expires_at), kind)
+    if stated != (key.execution_id, key.expires_at_ms, key.kind):
         raise InvalidGrant("grant_malformed", "its key names another execution, time or kind")
     if (await fetch_one(conn, EXPIRED, _Expired, expires_at_ms=key.expires_at_ms)).expired:
-        raise InvalidGrant("grant_expired", f"the grant for {key.execution_id} ran out")
+        raise InvalidGrant("grant_expired", f"the grant for {key.execution_id} has expired")
     signer = await verifying_key(conn, key.kid)
     if signer is None:
         raise InvalidGrant("grant_unknown_kid", f"no key {key.kid!r} verifies")

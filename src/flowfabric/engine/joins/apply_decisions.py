@@ -15,7 +15,7 @@ from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.pass_results import pass_results
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.terminalize import terminalize
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, id_columns
 from flowfabric.states import GroupState, OnSatisfied, TerminalOutcome
 
 IMPOSSIBLE: Final = "dependency_impossible"
@@ -54,7 +54,7 @@ async def apply_decisions(conn: Connection, decisions: Sequence[Decision]) -> bo
         if each.is_decided and not each.lets_waiter_run and not each.cancel_pending
     ]
     if passed or impossible:
-        # All in one order. While a waiter is locked nobody lists it for a cancel; one that has
+        # All in one order. A cancel cannot list a waiter while it is locked here; a waiter that has
         # ended meanwhile gets no results.
         waiters = {*(waiter for _, waiter in passed), *promoted, *impossible}
         await lock_executions(conn, [*waiters])
@@ -81,7 +81,6 @@ async def pending_cancels(conn: Connection, executions: Sequence[ExecutionId]) -
         conn,
         PENDING_CANCELS,
         _Member,
-        partition_key=[each.partition_key for each in executions],
-        execution_id=[each.uuid for each in executions],
+        **id_columns(executions),
     )
     return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

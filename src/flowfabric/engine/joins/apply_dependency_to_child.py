@@ -77,21 +77,21 @@ SELECT running_count AS unsatisfied_count FROM counted
 """
 
 UNRESOLVED: Final[LiteralString] = """
--- joins.apply_dependency_to_child: what is still open
+-- joins.apply_dependency_to_child: how many edges are unresolved
 SELECT running_count AS unsatisfied_count FROM ff.edge_group
  WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s)
 """
 
 
 class EdgeApplied(msgspec.Struct, frozen=True, kw_only=True):
-    """The edge gates; so many edges of the group are unresolved."""
+    """The edge gates its downstream; so many edges of the join are unresolved."""
 
     edge_id: UUID
     unsatisfied_count: int
 
 
 class EdgeAlreadyApplied(msgspec.Struct, frozen=True, kw_only=True):
-    """The edge gated before; nothing changed."""
+    """The edge gated its downstream before; nothing changed."""
 
     edge_id: UUID
 
@@ -123,11 +123,11 @@ class _Member(msgspec.Struct, frozen=True):
     terminal_outcome: str
 
 
-class _Newest(msgspec.Struct, frozen=True):
+class _LastCompletion(msgspec.Struct, frozen=True):
     event_id: int
 
 
-class _Open(msgspec.Struct, frozen=True):
+class _Unresolved(msgspec.Struct, frozen=True):
     unsatisfied_count: int
 
 
@@ -143,7 +143,7 @@ async def apply_dependency_to_child(
     """The downstream waits for the upstream; needs a transaction.
 
     An upstream that has ended resolves the edge at once. A downstream that runs or is suspended is
-    not held up; the edge only counts. Raises `NotFound` (edge, execution), `FlowAlreadyTerminal`,
+    not blocked; the edge only counts. Raises `NotFound` (edge, execution), `FlowAlreadyTerminal`,
     `ExecutionAlreadyInFlow`, and `ValidationError(invalid_dependency)` for endpoints that are not
     the edge's and for a downstream that has ended.
     """
@@ -167,12 +167,12 @@ async def apply_dependency_to_child(
         raise ValidationError("invalid_dependency", f"downstream_terminal: {target} has ended")
     waits = below.lifecycle_phase == LifecyclePhase.RUNNABLE
     reopens = waits and group.policy_kind == "all_of" and group.group_state == GroupState.SATISFIED
-    await fetch_one(conn, APPLY, _Open, reopens=reopens, **(edge | of_group))
+    await fetch_one(conn, APPLY, _Unresolved, reopens=reopens, **(edge | of_group))
     if waits and (reopens or group.group_state == GroupState.PENDING):
         await hold_dependents(conn, [target])
     if above.lifecycle_phase == LifecyclePhase.TERMINAL:
         last = await fetch_one(
-            conn, LAST_COMPLETION, _Newest, partition_key=home, execution_id=source.uuid
+            conn, LAST_COMPLETION, _LastCompletion, partition_key=home, execution_id=source.uuid
         )
         completion = MemberCompletion(
             last.event_id, home, above.execution_id, above.terminal_outcome
@@ -182,7 +182,7 @@ async def apply_dependency_to_child(
         resolved = await resolve_edges(conn, [completion], only_edge=edge_id, decides=decides)
         await apply_decisions(conn, resolved)
     await apply_decisions(conn, await evaluate_join(conn, GroupId(home, ends.group_id)))
-    left = await fetch_one(conn, UNRESOLVED, _Open, **of_group)
+    left = await fetch_one(conn, UNRESOLVED, _Unresolved, **of_group)
     return EdgeApplied(edge_id=edge_id, unsatisfied_count=left.unsatisfied_count)
 
 

@@ -14,7 +14,9 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import SiblingCancelReason, TerminalOutcome
 
 AT_ONCE: Final = 1024
+"""Upstreams of one join that one call cancels at most."""
 GROUPS_AT_ONCE: Final = 50
+"""Joins that one call works on at most."""
 
 PENDING_SIBLINGS: Final[LiteralString] = """
 -- joins.pending_siblings
@@ -34,7 +36,7 @@ SELECT g.partition_key, g.flow_id, g.group_id, g.cancel_siblings_reason AS reaso
 """
 
 DRAINED: Final[LiteralString] = """
--- joins.cancel_siblings: what was cancelled is not listed any more
+-- joins.cancel_siblings: cancelled upstreams are not listed any more
 WITH done AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
         AS done (partition_key, group_id)
@@ -64,7 +66,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 async def pending_siblings(conn: Connection) -> bool:
-    """Is any join listed?"""
+    """Is a join listed whose upstreams are to be cancelled?"""
     return (await fetch_one(conn, PENDING_SIBLINGS, Moved)).moved > 0
 
 

@@ -11,7 +11,7 @@ import msgspec
 from flowfabric.db.faults import SerializationConflict
 from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
 from flowfabric.engine.flows.create_flow import create_flow
-from flowfabric.engine.flows.flow_row import FlowRow, grow, locked_flow
+from flowfabric.engine.flows.flow_row import FlowRow, grow_flow, lock_flow
 from flowfabric.engine.joins.adopt_children import adopt_children
 from flowfabric.engine.lifecycle.create_execution import Duplicate, NewExecution, create_execution
 from flowfabric.engine.lifecycle.ensure_parent_flow import ParentFlow, ensure_parent_flow
@@ -130,7 +130,7 @@ async def lock_parent_flow(
         await create_flow(
             conn, flow_id, flow_kind=FLOW_KIND, namespace=parent.namespace, partitions=partitions
         )
-    return await locked_flow(conn, execution_id.partition_key, flow_id)
+    return await lock_flow(conn, execution_id.partition_key, flow_id)
 
 
 async def add_joins(
@@ -179,7 +179,7 @@ async def create_children(
     answers = await create_execution(conn, new, partitions=partitions)
     existing = [answer.execution_id for answer in answers if isinstance(answer, Duplicate)]
     nodes = len(children) - len(existing) + joined.joined
-    await grow(conn, flow, nodes=nodes, edges=len(children))
+    await grow_flow(conn, flow, nodes=nodes, edges=len(children))
     if existing:
         await adopt_children(conn, flow, list({group for group, _ in children}), existing)
     return bool(existing)

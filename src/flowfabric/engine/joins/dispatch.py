@@ -9,7 +9,7 @@ from flowfabric.engine.joins.dispatch_completions import dispatch_batch
 
 
 async def dispatch(pool: Pool) -> int:
-    """Dispatch every completion that no other dispatcher works on; how many it were.
+    """Dispatch every completion that no other dispatcher works on; answers how many.
 
     Siblings that a decided join does not need any more are cancelled in between. Each batch is a
     transaction of its own.

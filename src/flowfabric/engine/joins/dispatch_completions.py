@@ -15,8 +15,8 @@ from flowfabric.states import TerminalOutcome
 
 MAX_BATCH: Final = 256
 
-# Ordered by the only column of the partial index: a planner that is free to choose would expect to
-# meet a member's completion soon among those of executions without a flow, and read them all.
+# The order makes the planner use the partial index. Without it the planner expects to find a
+# member's completion soon in a scan of the table, and reads all those of executions without a flow.
 UNDISPATCHED: Final[LiteralString] = """
 -- joins.undispatched
 SELECT count(*) AS moved
@@ -27,7 +27,7 @@ SELECT count(*) AS moved
 
 PICK: Final[LiteralString] = """
 -- joins.dispatch_completions: which completions, with the joins that they concern
-WITH picked AS (      -- the oldest that nobody else dispatches
+WITH picked AS (      -- the oldest that no other dispatcher works on
     SELECT event_id, partition_key, execution_id, outcome FROM ff.completion_event
      WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL
      ORDER BY event_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED

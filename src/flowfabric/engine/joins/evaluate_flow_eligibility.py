@@ -1,4 +1,4 @@
-"""May an execution run, as far as what it depends on goes? Nothing changes."""
+"""Whether the joins of an execution allow it to run; nothing changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.ids import ExecutionId
 from flowfabric.states import LifecyclePhase
 
-# A join without an edge asks for nothing. A join over children blocks only a handler that waits.
+# A join without edges blocks nothing. A join over children blocks only a handler that waits.
 DEPENDENCY_STATUS: Final[LiteralString] = """
 -- joins.dependency_status
 SELECT e.lifecycle_phase, e.eligibility_state, e.public_state, e.flow_id,
@@ -36,7 +36,7 @@ SELECT e.lifecycle_phase, e.eligibility_state, e.public_state, e.flow_id,
 
 
 class FlowEligibility(StrEnum):
-    """What its dependencies say of an execution."""
+    """Whether an execution may run, as far as its joins are concerned."""
 
     NOT_FOUND = "not_found"
     NOT_RUNNABLE = "not_runnable"
@@ -48,7 +48,7 @@ class FlowEligibility(StrEnum):
 
 
 class DependencyStatus(msgspec.Struct, frozen=True):
-    """An execution beside what it depends on."""
+    """An execution, and the states of its joins."""
 
     lifecycle_phase: str
     eligibility_state: str
@@ -61,6 +61,7 @@ class DependencyStatus(msgspec.Struct, frozen=True):
 
     @property
     def eligibility(self) -> FlowEligibility:
+        """The first that applies."""
         match self.lifecycle_phase:
             case LifecyclePhase.SUSPENDED:
                 return FlowEligibility.NOT_RUNNABLE
@@ -77,7 +78,7 @@ class DependencyStatus(msgspec.Struct, frozen=True):
 
 
 async def dependency_status(conn: Connection, execution_id: ExecutionId) -> DependencyStatus | None:
-    """The execution as it stands, not locked; None where there is none."""
+    """The execution and its joins, not locked; None if it does not exist."""
     return await fetch_maybe(
         conn,
         DEPENDENCY_STATUS,
@@ -88,6 +89,6 @@ async def dependency_status(conn: Connection, execution_id: ExecutionId) -> Depe
 
 
 async def evaluate_flow_eligibility(conn: Connection, execution_id: ExecutionId) -> FlowEligibility:
-    """What its groups say of the execution; one that depends on nothing is `eligible`."""
+    """What its joins say about the execution; one without joins is `eligible`."""
     status = await dependency_status(conn, execution_id)
     return FlowEligibility.NOT_FOUND if status is None else status.eligibility

@@ -1,4 +1,4 @@
-"""An execution that waits for dependencies, of which none is left, becomes eligible."""
+"""An execution that waits for dependencies, and has none that is open, becomes eligible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flowfabric.states import EligibilityState, LifecyclePhase
 # Joins before the execution, as every operation locks. The status is read by a later statement:
 # it may have changed while this one waited.
 LOCK_JOINS: Final[LiteralString] = """
--- joins.promote_blocked_to_eligible: what it waits for
+-- joins.promote_blocked_to_eligible: its joins
 WITH locked AS (
     SELECT FROM ff.edge_group g
      WHERE (g.partition_key, g.waiter_eid) = (%(partition_key)s, %(execution_id)s)
@@ -50,9 +50,9 @@ async def promote_blocked_to_eligible(
 ) -> MemberPromoted:
     """The execution does not wait for dependencies any more; needs a transaction.
 
-    That lets one go that was created with `hold` and was given no edge. Raises, the first that
-    holds: `NotFound`, `ExecutionNotRunnable`, `ExecutionTerminal`, `NotBlockedByDeps`,
-    `FlowAlreadyTerminal` where its cancelled flow is about to end it, and `DepsNotSatisfied`.
+    This is for executions that were created with `hold` and got no edge. Raises the first that
+    applies: `NotFound`, `ExecutionNotRunnable`, `ExecutionTerminal`, `NotBlockedByDeps`,
+    `FlowAlreadyTerminal` if its cancelled flow is about to end it, and `DepsNotSatisfied`.
     """
     one = {"partition_key": execution_id.partition_key, "execution_id": execution_id.uuid}
     await fetch_one(conn, LOCK_JOINS, Moved, **one)

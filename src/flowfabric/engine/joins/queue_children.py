@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.joins.queue_siblings import list_for_cancel
-from flowfabric.ids import ExecutionId, GroupId
+from flowfabric.ids import ExecutionId, GroupId, id_columns
 from flowfabric.states import SiblingCancelReason
 
 # A parent that was replayed and runs again keeps its children.
@@ -41,8 +41,7 @@ async def queue_children(conn: Connection, parents: Sequence[ExecutionId]) -> bo
         conn,
         QUEUE_CHILDREN,
         _Group,
-        partition_key=[each.partition_key for each in parents],
-        execution_id=[each.uuid for each in parents],
+        **id_columns(parents),
     )
     await list_for_cancel(
         conn,

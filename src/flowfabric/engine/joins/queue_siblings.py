@@ -10,7 +10,7 @@ from flowfabric.ids import GroupId
 from flowfabric.states import GroupState, SiblingCancelReason
 
 BY: Final = "engine"
-"""`cancelled_by` of executions that are cancelled because nobody needs them."""
+"""`cancelled_by` of executions that are cancelled because no join needs them."""
 
 LIST_FOR_CANCEL: Final[LiteralString] = """
 -- joins.list_for_cancel

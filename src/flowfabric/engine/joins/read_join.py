@@ -1,4 +1,4 @@
-"""What a running execution waits for, and how far its children have come."""
+"""One join over children: its state, and the children that have ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SELECT g.group_state, g.policy_kind, g.k, g.on_satisfied, e.upstream_eid, e.reso
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A join over children; once decided it stays as it is, whatever ends later."""
+    """A join over children. Once it is decided, a child that ends later does not change it."""
 
     group_state: GroupState
     policy: JoinPolicy
@@ -46,7 +46,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def read_join(conn: Connection, group: GroupId) -> Join:
-    """The join as it stands; raises `NotFound`."""
+    """The join as it is now; raises `NotFound`."""
     home = group.partition_key
     rows = await fetch_all(conn, READ_JOIN, _Row, partition_key=home, group_id=group.uuid)
     if not rows:

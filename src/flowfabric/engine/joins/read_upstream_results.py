@@ -1,4 +1,4 @@
-"""What the upstreams of a member returned, by name."""
+"""The results of the upstreams of a member, by name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Row(msgspec.Struct, frozen=True):
 async def read_upstream_results(
     conn: Connection, execution_id: ExecutionId
 ) -> list[UpstreamResult]:
-    """Every upstream of a member, by name; empty for one that waits for nothing."""
+    """Every upstream of the member, by name; empty if it has none."""
     home = execution_id.partition_key
     rows = await fetch_all(
         conn,

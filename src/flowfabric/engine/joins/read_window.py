@@ -1,4 +1,4 @@
-"""How far the children of one call have come, where each child has a join of its own."""
+"""The children of one call that have a join each: which run, which have ended and how."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Row(msgspec.Struct, frozen=True):
 async def read_window(
     conn: Connection, lease: Lease, groups: Mapping[GroupId, ExecutionId]
 ) -> ChildWindow:
-    """The children as they stand, each given with its join; needs a transaction.
+    """The children as they are now, each given with its join; needs a transaction.
 
     For a parent that was replayed, children that were replayed too or were cancelled with the
     parent are counted again first. Raises `NonDeterministicReplay` where a join waits for another

@@ -9,7 +9,7 @@ from flowfabric.engine.joins.cancel_siblings import GROUPS_AT_ONCE
 
 RECONCILE_SIBLINGS: Final[LiteralString] = """
 -- joins.reconcile_siblings
-WITH idle AS (        -- the join is gone, or has nothing left to cancel
+WITH idle AS (        -- the join was deleted, or has nothing left to cancel
     SELECT p.partition_key, p.flow_id, p.group_id FROM ff.pending_cancel_groups p
      WHERE NOT EXISTS (SELECT FROM ff.edge_group g
                         WHERE (g.partition_key, g.group_id)

@@ -38,7 +38,7 @@ WITH looked_at AS (   -- some executions that wait, from `start` on and round th
         ON (g.partition_key, g.waiter_eid) = (l.partition_key, l.execution_id)
      WHERE g.group_state = 'pending'
 ), behind AS (        -- joins of which an upstream has ended, with its last completion
-    SELECT a.partition_key, a.group_id, open.flow_id, told.event_id
+    SELECT a.partition_key, a.group_id, open.flow_id, last.event_id
       FROM awaited a CROSS JOIN LATERAL (
            SELECT e.flow_id, e.upstream_eid, e.min_event_id FROM ff.edge e
             WHERE (e.partition_key, e.group_id) = (a.partition_key, a.group_id)
@@ -51,9 +51,9 @@ WITH looked_at AS (   -- some executions that wait, from `start` on and round th
      CROSS JOIN LATERAL (
            SELECT c.event_id, c.flow_id, c.dispatched_at_ms FROM ff.completion_event c
             WHERE c.execution_id = open.upstream_eid AND c.partition_key = a.partition_key
-            ORDER BY c.event_id + 0 DESC LIMIT 1) AS told
-     WHERE upstream.lifecycle_phase = 'terminal' AND told.event_id > open.min_event_id
-       AND (told.dispatched_at_ms IS NOT NULL OR told.flow_id IS NULL)
+            ORDER BY c.event_id + 0 DESC LIMIT 1) AS last
+     WHERE upstream.lifecycle_phase = 'terminal' AND last.event_id > open.min_event_id
+       AND (last.dispatched_at_ms IS NOT NULL OR last.flow_id IS NULL)
 ), chosen AS (
     SELECT DISTINCT partition_key, event_id, flow_id FROM behind
      WHERE (partition_key, group_id) IN (

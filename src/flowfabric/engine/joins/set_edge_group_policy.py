@@ -1,4 +1,4 @@
-"""How many of its upstreams a member waits for; said before its first edge."""
+"""The policy of the join of a member: how many upstreams it waits for; set before any edge."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_one
-from flowfabric.engine.flows.flow_row import check_members, locked_flow
+from flowfabric.engine.flows.flow_row import check_members, lock_flow
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, member_group_id, uuid_partition
 from flowfabric.joins import JoinPolicy, check_expected, policy_columns
 
 STORED: Final[LiteralString] = """
--- joins.set_edge_group_policy: what there is
+-- joins.set_edge_group_policy: the stored policy and the number of edges
 SELECT (SELECT count(*) FROM ff.edge e
          WHERE (e.partition_key, e.group_id)
              = (%(partition_key)s, %(group_id)s)) AS edges,
@@ -38,7 +38,7 @@ VALUES (%(partition_key)s, %(group_id)s, %(flow_id)s, %(waiter_eid)s, 'member', 
 
 
 class JoinPolicySet(msgspec.Struct, frozen=True, kw_only=True):
-    """The member waits by this policy; `repeated` when it did before."""
+    """The join of the member has this policy; `repeated` if it had it before."""
 
     downstream: ExecutionId
     repeated: bool = False
@@ -61,15 +61,15 @@ async def set_edge_group_policy(
     expected_n: int | None = None,
     partitions: int = 256,
 ) -> JoinPolicySet:
-    """The member waits by this policy; needs a transaction.
+    """The join of the member has this policy; needs a transaction.
 
-    With `expected_n` nothing is decided before so many edges are applied. Raises
+    With `expected_n` the join is not decided before so many edges are applied. Raises
     `ValidationError` (a quorum that cannot be reached), `NotFound(flow)`, `FlowAlreadyTerminal`,
-    `ExecutionNotInFlow`, and `ValidationError(edge_group_policy_already_fixed)` once an edge leads
-    there.
+    `ExecutionNotInFlow`, and `ValidationError(edge_group_policy_already_fixed)` if an edge leads
+    to the member.
     """
     check_expected(policy, expected_n)
-    flow = await locked_flow(conn, uuid_partition(flow_id, partitions), flow_id)
+    flow = await lock_flow(conn, uuid_partition(flow_id, partitions), flow_id)
     await check_members(conn, flow, downstream)
     group = {"partition_key": flow.partition_key, "group_id": member_group_id(downstream).uuid}
     stored = await fetch_one(conn, STORED, _Stored, **group)

@@ -37,10 +37,10 @@ async def spawn_children(
 
     A parent that was in no flow begins one. The join `group` is decided by the completions of the
     children as the policy says; without a group the children are members of no flow and nothing
-    waits for them. The same group again changes nothing and answers its state; for a parent that
-    was replayed, children that were replayed too or were cancelled with the parent are counted
+    waits for them. The same group again changes nothing and gives the join as it is; for a parent
+    that was replayed, children that were replayed too or were cancelled with the parent are counted
     again first. Raises the `Refusal` of a lease that is not held, `FlowAlreadyTerminal`,
-    `LaneNotAccepting`, `ValidationError`, and `NonDeterministicReplay` where the group exists with
+    `LaneNotAccepting`, `ValidationError`, and `NonDeterministicReplay` if the group exists with
     other children or another policy.
     """
     home = lease.execution_id.partition_key
@@ -76,7 +76,7 @@ async def _existing(
     *,
     replayed: bool,
 ) -> Join:
-    """The join as it stands, if it waits for these children by this policy."""
+    """The join as it is now, if it has these children and this policy."""
     if replayed:
         await reopen_join(conn, group)
     await require_lease(conn, lease, None)

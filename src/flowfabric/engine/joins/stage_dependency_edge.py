@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_one
 from flowfabric.engine.flows.edge import existing_edge
-from flowfabric.engine.flows.flow_row import check_members, grow, locked_flow
+from flowfabric.engine.flows.flow_row import check_members, grow_flow, lock_flow
 from flowfabric.errors import (
     CycleDetected,
     DependencyAlreadyExists,
@@ -22,7 +22,7 @@ from flowfabric.ids import ExecutionId, member_group_id, storable_text, uuid_par
 KIND: Final = "success_only"
 MAX_NODES: Final = 100_000
 
-# The flow row is locked: no other transaction adds an edge while this looks.
+# The flow row is locked: no other transaction adds an edge meanwhile.
 REACHES: Final[LiteralString] = """
 -- joins.stage_dependency_edge: can the upstream be reached from the downstream?
 WITH RECURSIVE reached (execution_id) AS (
@@ -62,7 +62,7 @@ VALUES (%(partition_key)s, %(flow_id)s, %(edge_id)s, %(upstream)s, %(group_id)s,
 
 
 class EdgeStaged(msgspec.Struct, frozen=True, kw_only=True):
-    """The edge is in the graph, at this revision."""
+    """The edge is part of the graph, which has this revision now."""
 
     edge_id: UUID
     new_graph_revision: int
@@ -87,12 +87,12 @@ async def stage_dependency_edge(
     data_passing_ref: str | None = None,
     partitions: int = 256,
 ) -> EdgeStaged:
-    """The graph has one more edge, and one more revision; needs a transaction.
+    """The edge is part of the graph, and the revision is one higher; needs a transaction.
 
     Raises, in this order: `SelfReferencingEdge`, `ValidationError` (another kind than
     success_only), `NotFound(flow)`, `FlowAlreadyTerminal`, `StaleGraphRevision`,
     `ExecutionNotInFlow`, `CycleDetected`, `DependencyAlreadyExists` with the edge that is there,
-    and `ValidationError` where the group expects no more edges.
+    and `ValidationError` if the join expects no more edges.
     """
     if upstream == downstream:
         raise SelfReferencingEdge(upstream)
@@ -100,7 +100,7 @@ async def stage_dependency_edge(
         raise invalid_input("dependency_kind", dependency_kind, f"must be {KIND}")
     if data_passing_ref is not None:
         storable_text(data_passing_ref, field="data_passing_ref")
-    flow = await locked_flow(conn, uuid_partition(flow_id, partitions), flow_id)
+    flow = await lock_flow(conn, uuid_partition(flow_id, partitions), flow_id)
     if flow.graph_revision != expected_graph_revision:
         raise StaleGraphRevision(
             flow_id, expected=expected_graph_revision, current=flow.graph_revision
@@ -132,5 +132,5 @@ async def stage_dependency_edge(
         data_passing_ref=data_passing_ref,
         **between,
     )
-    await grow(conn, flow, edges=1)
+    await grow_flow(conn, flow, edges=1)
     return EdgeStaged(edge_id=edge_id, new_graph_revision=flow.graph_revision + 1)

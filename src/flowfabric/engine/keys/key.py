@@ -1,4 +1,4 @@
-"""A signing key: how it is named and checked, and how it signs without ever being shown."""
+"""A signing key: the checks of its id and secret, and its signature; the secret is never shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELECT kid, secret FROM ff.waitpoint_hmac
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A secret and its name; shown, it is only the name."""
+    """A secret and its id; the repr shows only the id."""
 
     kid: str
     secret: bytes
@@ -45,19 +45,19 @@ class Key(msgspec.Struct, frozen=True):
 
 
 async def active_key(conn: Connection) -> Key | None:
-    """The key that signs; None while there is none."""
+    """The key that signs; None if there is none."""
     return await fetch_maybe(conn, ACTIVE_KEY, Key)
 
 
 async def verifying_key(conn: Connection, kid: str) -> Key | None:
-    """The key of that name, if what it signed still counts: active, or within its grace."""
+    """The key of that id, if its signatures are still valid: it is active or within its grace."""
     return await fetch_maybe(conn, VERIFYING_KEY, Key, kid=kid)
 
 
 def check_kid(kid: str) -> str:
-    """The name, if a signed text can carry it: raises `ValidationError(invalid_kid)`.
+    """The id, if it can be part of a signed text; raises `ValidationError(invalid_kid)`.
 
-    What was given is not shown: it may be a key written as `kid:secret`.
+    The error does not show the text, which may be a key written as `kid:secret`.
     """
     if not kid:
         raise ValidationError("invalid_kid", "kid must not be empty")
@@ -69,7 +69,7 @@ def check_kid(kid: str) -> str:
 
 
 def check_secret(secret_hex: str, *, digits: int | None = None) -> bytes:
-    """The secret's bytes: raises `ValidationError(invalid_secret_hex)`, which does not show it."""
+    """The bytes of the secret; raises `ValidationError(invalid_secret_hex)`, which hides it."""
     if _HEX.fullmatch(secret_hex) is None or len(secret_hex) != (digits or len(secret_hex)):
         wanted = "an even number of" if digits is None else digits
         raise ValidationError("invalid_secret_hex", f"the secret must be {wanted} hex digits")

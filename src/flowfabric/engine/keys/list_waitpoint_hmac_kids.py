@@ -1,4 +1,4 @@
-"""Which keys there are, by name: the one that signs, and those that still verify."""
+"""The ids of the keys: the one that signs, and those that still verify."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SELECT kid, expires_at_ms FROM ff.waitpoint_hmac
 
 
 class VerifyingKid(msgspec.Struct, frozen=True, kw_only=True):
-    """A retired key; what it signed counts until `expires_at`, that instant included."""
+    """A retired key; its signatures are valid until `expires_at`, inclusive."""
 
     kid: str
     expires_at: datetime
@@ -38,7 +38,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def list_waitpoint_hmac_kids(conn: Connection) -> KidList:
-    """The names of the keys that still count; an empty store has none."""
+    """The ids of the keys that sign or verify."""
     rows = await fetch_all(conn, LIST_KIDS, _Row)
     return KidList(
         current_kid=next((row.kid for row in rows if row.expires_at_ms is None), None),

@@ -1,4 +1,4 @@
-"""Another key signs from now on; what the old one signed counts until its grace ends."""
+"""Another key signs from now on; the old one verifies until its grace is over."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from flowfabric.errors import RotationConflict
 from flowfabric.policy import grace_milliseconds
 from flowfabric.states import OperatorEventType
 
-# Readers go on; of two rotations the second sees what the first left.
-ALONE: Final[LiteralString] = """
+# Readers are not blocked. The second of two rotations waits, and sees the result of the first.
+LOCK_KEYS: Final[LiteralString] = """
 -- keys.rotate_waitpoint_hmac_secret_all: one at a time
 LOCK TABLE ff.waitpoint_hmac IN SHARE ROW EXCLUSIVE MODE
 """
 
 KNOWN: Final[LiteralString] = """
--- keys.rotate_waitpoint_hmac_secret_all: what is stored under the new name
+-- keys.rotate_waitpoint_hmac_secret_all: the key that is stored under the new id
 SELECT secret, active FROM ff.waitpoint_hmac WHERE kid = %(kid)s
 """
 
-# 253402300799999 is the last millisecond of the year 9999, where calendars end.
+# 253402300799999 is the last millisecond of the year 9999, the greatest that datetime has.
 ROTATE: Final[LiteralString] = """
 -- keys.rotate_waitpoint_hmac_secret_all
-WITH gone AS (        -- keys whose grace is over
+WITH deleted AS (     -- keys whose grace is over
     DELETE FROM ff.waitpoint_hmac WHERE expires_at_ms < ff.now_ms() RETURNING 1
 ), retired AS (
     UPDATE ff.waitpoint_hmac
        SET active = false,
            expires_at_ms = least(ff.now_ms() + %(grace_ms)s::bigint, 253402300799999)
      WHERE active RETURNING kid
-), stored AS (        -- after the old one has ceased to be active
+), stored AS (        -- reads `retired`: only one key may be active at a time
     INSERT INTO ff.waitpoint_hmac (kid, secret, rotated_at_ms, active)
     SELECT %(kid)s, %(secret)s, ff.now_ms(), true FROM (SELECT count(*) FROM retired) AS first
 )
-SELECT (SELECT kid FROM retired) AS previous_kid, (SELECT count(*) FROM gone) AS gc_count
+SELECT (SELECT kid FROM retired) AS previous_kid, (SELECT count(*) FROM deleted) AS gc_count
 """
 
 
 class KeyRotated(msgspec.Struct, frozen=True, kw_only=True):
-    """`new_kid` signs; `gc_count` keys whose grace was over are gone."""
+    """`new_kid` signs; `gc_count` keys whose grace was over were deleted."""
 
     previous_kid: str | None
     new_kid: str
@@ -53,13 +53,13 @@ class KeyRotated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyUnchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The very key signs already; nothing was written."""
+    """This key signs already; nothing was written."""
 
     kid: str
 
 
 class PartitionRotation(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in one store of keys; a Postgres database is one."""
+    """The result for one store of keys; a Postgres database is one store."""
 
     partition: int
     result: KeyRotated | KeyUnchanged
@@ -83,23 +83,21 @@ async def rotate_waitpoint_hmac_secret_all(
     *,
     actor: str = SOMEBODY,
 ) -> list[PartitionRotation]:
-    """The new key signs, the old one verifies for `grace` more; needs a transaction.
+    """The new key signs, and the old one verifies for another `grace`; needs a transaction.
 
-    A rotation leaves an operator event.
-
-    Raises `ValidationError`: `invalid_kid`, `invalid_secret_hex`, `invalid_grace_ms` (not 0 to
-    2^53-1 milliseconds); and `RotationConflict` when the name stands for another secret or a
-    retired key.
+    A rotation writes an operator event. Raises `ValidationError`: `invalid_kid`,
+    `invalid_secret_hex`, `invalid_grace_ms` (not 0 to 2^53-1 milliseconds); and `RotationConflict`
+    if the id belongs to another secret or to a retired key.
     """
     check_actor(actor)
     check_kid(new_kid)
     secret = check_secret(new_secret_hex)
     grace_ms = grace_milliseconds(grace)
-    await execute(conn, ALONE)
+    await execute(conn, LOCK_KEYS)
     known = await fetch_maybe(conn, KNOWN, _Known, kid=new_kid)
     if known is not None:
         if not hmac.compare_digest(known.secret, secret):
-            raise RotationConflict(new_kid, "stands for another secret")
+            raise RotationConflict(new_kid, "belongs to another secret")
         if not known.active:
             raise RotationConflict(new_kid, "was retired")
         return [PartitionRotation(partition=0, result=KeyUnchanged(kid=new_kid))]

@@ -1,4 +1,4 @@
-"""The first key: every process that boots gives it, and the first one stores it."""
+"""The first key: every process that boots passes it, and the first process stores it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowfabric.errors import ValidationError
 
 DIGITS: Final = 64
 
-# Whoever comes second to either index waits for the first, and then stores nothing.
+# A second insert waits for the first at either unique index, and then inserts nothing.
 SEED: Final[LiteralString] = """
 -- keys.seed_waitpoint_hmac_secret
 WITH seeded AS (
@@ -26,7 +26,7 @@ SELECT count(*) AS moved FROM seeded
 """
 
 KNOWN: Final[LiteralString] = """
--- keys.seed_waitpoint_hmac_secret: what is stored under the name
+-- keys.seed_waitpoint_hmac_secret: the key that is stored under the id
 SELECT kid, secret FROM ff.waitpoint_hmac WHERE kid = %(kid)s
 """
 
@@ -38,7 +38,7 @@ class KeySeeded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyAlreadySeeded(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of that name is stored, active or retired; nothing was written."""
+    """A key of that id exists, active or retired; nothing was written."""
 
     kid: str
     same_secret: bool
@@ -47,10 +47,10 @@ class KeyAlreadySeeded(msgspec.Struct, frozen=True, kw_only=True):
 async def seed_waitpoint_hmac_secret(
     conn: Connection, kid: str, secret_hex: str
 ) -> KeySeeded | KeyAlreadySeeded:
-    """The store has a key that signs; one that has another says so and stays as it is.
+    """The key signs, if no key existed; a key of the same id stays as it is.
 
     Raises `ValidationError`: `invalid_secret_hex` (not 64 hex digits), `invalid_kid` (empty, or
-    with a colon), `invalid_input` while a key of another name signs: that one is rotated.
+    with a colon), `invalid_input` if a key of another id signs: that one must be rotated.
     """
     secret = check_secret(secret_hex, digits=DIGITS)
     check_kid(kid)

@@ -1,1 +1,8 @@
-"""Lanes: the names under which work waits, and how much of it."""
+"""Lanes are the named queues of executions, each with a state and a retention.
+
+register_lanes      lanes exist
+list_lanes          the lanes, page by page
+count_by_lane       the lanes with their executions that have not ended
+set_lane_state      a lane is paused, drained, disabled or made active
+set_lane_retention  how long ended executions are kept
+"""

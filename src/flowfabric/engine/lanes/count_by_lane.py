@@ -1,4 +1,4 @@
-"""Every lane with its state and what is open on it."""
+"""Every lane with its state, and how many executions on it have not ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.instants import instant
 from flowfabric.states import LaneState
 
-# Every count walks a partial index of what has not ended; history is not read.
-LANE_COUNTS: Final[LiteralString] = """
+# Every count reads a partial index of executions that have not ended; ended ones are not read.
+COUNT_BY_LANE: Final[LiteralString] = """
 -- lanes.count_by_lane
-WITH open_ AS (       -- what waits, is delayed, runs, or is held back
+WITH open_ AS (       -- executions that wait, are delayed, run, or are blocked
     SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
      WHERE eligibility_state = 'eligible_now'
      UNION ALL
@@ -28,7 +28,7 @@ WITH open_ AS (       -- what waits, is delayed, runs, or is held back
      WHERE lifecycle_phase = 'suspended'
         OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_budget', 'blocked_by_quota',
                'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
-), counted AS (       -- by route, of which there are few
+), counted AS (       -- by route first: there are few routes
     SELECT route_id,
            count(*) FILTER (WHERE eligibility_state = 'eligible_now') AS waiting,
            count(*) FILTER (WHERE public_state = 'delayed') AS delayed,
@@ -56,7 +56,7 @@ SELECT l.lane_id, l.lane_state, l.state_changed_at_ms, l.state_changed_by, l.sta
 
 
 class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane: its state, and what is open on it."""
+    """One lane: its state, and its executions that have not ended, by state."""
 
     lane_id: str
     lane_state: LaneState
@@ -64,7 +64,7 @@ class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
     state_changed_by: str | None
     state_reason: str | None
     retention: timedelta | None
-    """For how long it keeps what has ended: zero for ever, None the default."""
+    """How long ended executions are kept; zero: for ever, None: the default."""
     registered_at: datetime
     waiting: int
     delayed: int
@@ -73,7 +73,7 @@ class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
     waiting_children: int
     rate_limited: int
     blocked: int
-    """Held back by an operator, a policy or the lack of a capable worker."""
+    """Blocked by an operator, by a policy, or because no worker has the capabilities."""
     oldest_waiting_since: datetime | None
 
 
@@ -96,8 +96,8 @@ class _Count(msgspec.Struct, frozen=True):
 
 
 async def count_by_lane(conn: Connection) -> list[LaneCount]:
-    """Every lane with its open executions by state."""
-    rows = await fetch_all(conn, LANE_COUNTS, _Count)
+    """Every lane, with its executions that have not ended by state."""
+    rows = await fetch_all(conn, COUNT_BY_LANE, _Count)
     return [
         LaneCount(
             lane_id=row.lane_id,

@@ -1,4 +1,4 @@
-"""The lanes that are known, page by page."""
+"""The registered lanes, page by page."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ async def list_lanes(conn: Connection, *, cursor: str | None = None, limit: int 
 
 
 def check_stored_lane(lane_id: str) -> str:
+    """The lane, if it is valid; raises `ValidationError(corruption)`."""
     try:
         return check_lane(lane_id)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Lanes that are configured exist, also while nothing waits on them."""
+"""Configured lanes are in the registry, also while they have no executions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SELECT lane, ff.now_ms(), %(registered_by)s::text FROM unnest(%(lanes)s::text[])
 
 
 async def register_lanes(conn: Connection, lanes: Sequence[str], *, registered_by: str) -> None:
-    """Each lane is in the registry; those that were stay as they are."""
+    """Each lane is in the registry; a lane that was there before stays as it is."""
     await execute(
         conn,
         REGISTER_LANES,

@@ -1,4 +1,4 @@
-"""For how long a lane keeps what has ended."""
+"""How long the ended executions of a lane are kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowfabric.states import OperatorEventType
 
 SET_LANE_RETENTION: Final[LiteralString] = """
 -- lanes.set_lane_retention
-WITH seen AS (        -- the lane as it stands, locked
+WITH seen AS (        -- the lane, locked
     SELECT lane_id, retention_ms FROM ff.lane_registry WHERE lane_id = %(lane_id)s FOR UPDATE
 ), changed AS (
     UPDATE ff.lane_registry l SET retention_ms = %(retention_ms)s
@@ -26,7 +26,7 @@ SELECT retention_ms FROM seen
 """
 
 KEEP: Final = 0.0
-"""Never forget what ended on the lane."""
+"""The ended executions of the lane are kept for ever."""
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -40,9 +40,9 @@ async def set_lane_retention(
     *,
     actor: str = SOMEBODY,
 ) -> None:
-    """What ended on the lane is kept for `retention`: `KEEP` for ever, None the default.
+    """Ended executions of the lane are kept for `retention`; `KEEP`: for ever, None: the default.
 
-    One event tells of it. Raises `NotFound`.
+    An operator event is written. Raises `NotFound`.
     """
     check_lane(lane_id)
     check_actor(actor)

@@ -1,4 +1,4 @@
-"""A lane is paused, drained, disabled or made active again; its work stays where it is."""
+"""A lane is paused, drained, disabled or made active again; its executions do not change."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from flowfabric.states import LaneState, OperatorEventType
 
 SET_LANE_STATE: Final[LiteralString] = """
 -- lanes.set_lane_state
-WITH seen AS (        -- the lane as it stands, locked
+WITH seen AS (        -- the lane, locked
     SELECT lane_id, lane_state FROM ff.lane_registry WHERE lane_id = %(lane_id)s FOR UPDATE
 ), changed AS (
     UPDATE ff.lane_registry l
        SET lane_state = %(lane_state)s, state_changed_at_ms = ff.now_ms(),
            state_changed_by = %(actor)s, state_reason = %(reason)s
       FROM seen WHERE l.lane_id = seen.lane_id AND seen.lane_state <> %(lane_state)s
- RETURNING l.lane_id, CASE WHEN l.lane_state = 'active' THEN ff.wake('lane:' || l.lane_id) END
+ RETURNING l.lane_id
 )
-SELECT seen.lane_state AS old_state, EXISTS (SELECT FROM changed) AS changed FROM seen
+SELECT seen.lane_state AS old_state, EXISTS (SELECT FROM changed) AS changed,
+       (SELECT count(ff.wake('lane:' || lane_id))  -- the workers that wait for work on the lane
+          FROM changed WHERE %(lane_state)s = 'active') AS woken
+  FROM seen
 """
 
 
 class LaneChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The lane is in this state now; `old_state` is the same when nothing changed."""
+    """The lane is in this state now; `old_state` is the same if nothing changed."""
 
     lane_id: str
     lane_state: LaneState
@@ -38,6 +41,7 @@ class LaneChanged(msgspec.Struct, frozen=True, kw_only=True):
 class _Seen(msgspec.Struct, frozen=True):
     old_state: str
     changed: bool
+    woken: int
 
 
 async def set_lane_state(
@@ -48,10 +52,11 @@ async def set_lane_state(
     actor: str = SOMEBODY,
     reason: str | None = None,
 ) -> LaneChanged:
-    """Calls that begin from now on find the lane in this state; a change leaves an event.
+    """Calls that begin from now on see the lane in this state; a change writes an operator event.
 
-    Paused: takes new work, starts none. Draining and disabled: takes no new work, starts none,
-    and what runs may end. Raises `NotFound` for a lane nobody registered or submitted to.
+    A paused lane accepts executions and gives none to workers. A draining or disabled lane accepts
+    none and gives none to workers; running executions may end. Raises `NotFound` for a lane that
+    was never registered or submitted to.
     """
     check_lane(lane_id)
     check_actor(actor)

@@ -1,1 +1,55 @@
-"""The spine: every move of an execution's state, one module per move."""
+"""The moves of one execution; only this package writes `ff.exec_core` and `ff.attempt`.
+
+Submitters and workers:
+
+    create_execution           absent → runnable
+    claim                      runnable → active, the best of some lanes
+    claim_by_id                runnable → active, one by its id
+    lock_for_claim             locks one for that, and says why a claim is refused
+    renew                      a lease is extended
+    progress                   an attempt reports its progress
+    complete                   active → success
+    fail                       active → retry or failed
+    cancel                     active → cancelled, by the holder
+    delay                      active → delayed
+    release                    active → runnable
+    wait_children              active → waiting for children
+    lease                      a lease and its opaque handle
+
+Sweeps:
+
+    promote_due                delayed → claimable
+    expire_leases              expired leases are voided
+    mark_lease_expired_if_due  the same for one execution
+    expire_attempts            attempts that timed out are retried or expire
+    expire_executions          executions past their deadline expire
+    end_parked_members         requeued members of cancelled flows end
+
+Called by other packages:
+
+    terminalize                named executions end
+    lock_executions            named executions are locked, and read under the lock
+    lock_members               the members of a flow are locked
+    park_members               the members of a cancelled flow are parked
+    join_flow                  an execution becomes a member
+    ensure_parent_flow         a parent is in the flow of its children
+    hold_dependents            members wait for dependencies
+    promote_dependents         members are claimable
+    pass_results               a result becomes an input
+    note_capability_mismatch   the time of a mismatch is stored
+    operator_event             an operator event is written
+
+Called by operator controls:
+
+    block                      runnable → blocked
+    unblock                    blocked → runnable
+    unblock_routes             sweep: blocked until a worker could run them → runnable
+    reprioritise               the priority changes
+    restart                    terminal → runnable
+    revoke                     active → runnable, the holder is refused
+    tag                        one tag gets a value
+
+SQL that statements share:
+
+    sql                        the package of these fragments
+"""

@@ -34,14 +34,14 @@ CANCEL: Final[LiteralString] = (
 
 
 class Cancellation(msgspec.Struct, frozen=True):
-    """Why the holder of `lease` stops for good."""
+    """The holder of `lease` ends the execution, for this reason."""
 
     lease: Lease
     reason: str
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution was cancelled; `repeated` when it had been before this call."""
+    """The execution was cancelled; `repeated` if it was cancelled before this call."""
 
     execution_id: ExecutionId
     public_state: PublicState = PublicState.CANCELLED
@@ -53,7 +53,8 @@ async def cancel(
 ) -> list[Cancelled | Refusal]:
     """Cancel every execution whose lease is still held, in the order given.
 
-    Repeated by the same holder after a lost answer, it is `Cancelled` again, with nothing written.
+    A call that the same holder repeats after a lost answer is `Cancelled` again, with nothing
+    written.
     """
     leases = [cancellation.lease for cancellation in cancellations]
     unchanged = await fetch_all(

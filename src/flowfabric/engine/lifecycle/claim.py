@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Final, LiteralString
 from uuid import uuid4
@@ -19,6 +18,7 @@ from flowfabric.engine.lifecycle.sql.lease import (
 )
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_lane, check_worker_name
+from flowfabric.pages import check_limit
 from flowfabric.policy import check_capabilities, milliseconds
 
 MAX_BATCH: Final = 1000
@@ -69,8 +69,7 @@ async def claim(
     that the claimant cannot run (lane, kind, capabilities, namespace) neither hide nor slow those
     that it can. Executions for which another worker has a grant are passed over.
     """
-    if not 1 <= limit <= MAX_BATCH:
-        raise invalid_input("limit", limit, f"must be 1 to {MAX_BATCH}")
+    check_limit(limit, at_most=MAX_BATCH)
     if milliseconds(ttl) < 1:
         raise invalid_input("ttl", ttl, "must be positive")
     lease_id = uuid4()
@@ -78,9 +77,9 @@ async def claim(
         conn,
         CLAIM,
         LeasedRow,
-        lanes=_array(claimant.lanes),
-        kinds=None if claimant.kinds is None else _array(claimant.kinds),
-        capabilities=_array(claimant.capabilities),
+        lanes=list(claimant.lanes),
+        kinds=None if claimant.kinds is None else list(claimant.kinds),
+        capabilities=list(claimant.capabilities),
         namespace=claimant.namespace,
         worker_id=claimant.worker_id,
         worker_instance_id=claimant.worker_instance_id,
@@ -89,7 +88,3 @@ async def claim(
         limit=limit,
     )
     return [claimed(row, lease_id) for row in rows]
-
-
-def _array(values: Collection[str]) -> Sequence[str]:
-    return list(values)

@@ -25,7 +25,7 @@ from flowfabric.policy import milliseconds
 CLAIM_BY_ID: Final[LiteralString] = (
     """
 -- lifecycle.claim_by_id
-WITH found AS (       -- the execution, if nothing moved it since the caller looked
+WITH found AS (       -- the execution, if it has not changed since the caller read it
     SELECT partition_key, execution_id, %(reclaims)s::boolean AS reclaims,
            %(timeout_ms)s::bigint AS timeout_ms
       FROM ff.exec_core
@@ -59,7 +59,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     lease_ttl: float | timedelta
     lease_id: UUID = msgspec.field(default_factory=uuid4)
     attempt_timeout: float | timedelta | None = None
-    """How long the attempt may take; None: as its policy says."""
+    """How long the attempt may take; None: as the policy says."""
 
     def __post_init__(self) -> None:
         check_worker_name(self.worker_id, field="worker_id")
@@ -90,7 +90,7 @@ class ClaimedById(Claimed, frozen=True, kw_only=True):
 
     @property
     def handle(self) -> LeaseHandle:
-        """What the holder shows with every call; `handle.encode()` are the opaque bytes."""
+        """What the holder passes with every call; `handle.encode()` gives the opaque bytes."""
         return self.lease.handle(
             lease_ttl=self.lease_ttl,
             lane_id=self.lane_id,
@@ -112,8 +112,8 @@ async def claim_by_id(
 ) -> ClaimedById:
     """Lease the execution as requested and delete all grants of it.
 
-    Raises `LeaseConflict` when it is no longer claimable under `lease_epoch`, because it was moved
-    since the caller looked. The lock of `lock_for_claim` rules that out within one transaction.
+    Raises `LeaseConflict` if it is not claimable under `lease_epoch` any more, because it changed
+    after the caller read it. The lock of `lock_for_claim` rules that out within one transaction.
     """
     row = await fetch_maybe(
         conn,

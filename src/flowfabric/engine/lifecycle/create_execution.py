@@ -44,7 +44,7 @@ SELECT ordinal, partition_key, execution_id, created, public_state
        %(payload)s::bytea[], %(priority)s::integer[], %(delay_ms)s::bigint[],
        %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[], %(deadline_at_ms)s::bigint[],
        %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::text[]::jsonb[],
-       %(now_ms)s::bigint, %(flow_id)s::uuid[], %(held)s::boolean[], %(member_name)s::text[])
+       %(now_ms)s::bigint, %(flow_id)s::uuid[], %(hold)s::boolean[], %(member_name)s::text[])
 """
 
 
@@ -74,9 +74,9 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: UUID | None = None
     """The flow that it is a member of; the flow's own operations set it."""
     hold: bool | None = None
-    """Not claimable until what it depends on is in place and satisfied."""
+    """If true, not claimable until its join is satisfied or it is promoted."""
     member_name: str | None = None
-    """What other members of the flow call it."""
+    """Its name in the flow, by which other members read its result."""
 
     def __post_init__(self) -> None:
         _check_shape(
@@ -116,7 +116,7 @@ def _check_shape(
     payload_encoding: str | None,
     creator_identity: str | None,
 ) -> None:
-    """Raise unless everything that a batch repeats is valid."""
+    """Raise unless the fields that a batch usually repeats are valid."""
     check_text(namespace, field="namespace")
     check_lane(lane_id)
     check_text(execution_kind, field="execution_kind")
@@ -128,14 +128,14 @@ def _check_shape(
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution exists since this call."""
+    """This call created the execution."""
 
     execution_id: ExecutionId
     public_state: PublicState
 
 
 class Duplicate(msgspec.Struct, frozen=True, kw_only=True):
-    """The id, or the key, was taken: this is the execution that has it. Nothing was changed."""
+    """The id or the idempotency key belongs to this execution already; nothing changed."""
 
     execution_id: ExecutionId
 
@@ -157,10 +157,10 @@ async def create_execution(
     partitions: int = 256,
     now: datetime | None = None,
 ) -> list[Created | Duplicate]:
-    """Create what is new, in the order given; the same key or id again answers `Duplicate`.
+    """Every execution exists; answers in order, `Duplicate` for an id or key that existed before.
 
-    Everything is validated before anything is written: an id of a partition that is not there, or
-    not that of its key, raises `ValidationError` and no execution of the batch exists.
+    The whole batch is validated before anything is written: an id in a partition that does not
+    exist, or not in the partition of its key, raises `ValidationError`, and nothing is created.
     """
     if not executions:
         return []
@@ -176,7 +176,7 @@ async def create_execution(
 
 
 def distinct(executions: Sequence[NewExecution]) -> Sequence[NewExecution]:
-    """The executions, an id that is given again left out."""
+    """The executions, without those whose id comes before in the list."""
     ids = {new.execution_id for new in executions}
     if len(ids) == len(executions):
         return executions
@@ -189,21 +189,21 @@ def distinct(executions: Sequence[NewExecution]) -> Sequence[NewExecution]:
 def creation_answers(
     executions: Sequence[NewExecution], rows: Sequence[CreationRow]
 ) -> list[Created | Duplicate]:
-    """The answers in the order of the request; an id that is given again is a duplicate too."""
+    """The answers in the order given; the second execution of one id is a duplicate too."""
     if not rows and distinct(executions) is executions:
         return [
             Created(execution_id=new.execution_id, public_state=PublicState.WAITING)
             for new in executions
         ]
     batch = distinct(executions)
-    told = {batch[row.ordinal - 1].execution_id: row for row in rows}
+    by_id = {batch[row.ordinal - 1].execution_id: row for row in rows}
     answered: set[ExecutionId] = set()
     answers: list[Created | Duplicate] = []
     for new in executions:
-        row = told.get(new.execution_id)
+        row = by_id.get(new.execution_id)
         if row is not None and not row.created:
-            stands_for = ExecutionId(row.partition_key, row.execution_id)
-            answers.append(Duplicate(execution_id=stands_for))
+            existing = ExecutionId(row.partition_key, row.execution_id)
+            answers.append(Duplicate(execution_id=existing))
         elif new.execution_id in answered:
             answers.append(Duplicate(execution_id=new.execution_id))
         else:
@@ -216,9 +216,9 @@ def creation_answers(
 def creation_columns(
     executions: Sequence[NewExecution], *, partitions: int = 256
 ) -> dict[str, object]:
-    """The parameters of the statement: what a batch repeats once, the rest as parallel arrays."""
+    """The parameters: the distinct shapes of the batch, and one array for each other field."""
     shapes: dict[object, tuple[int, NewExecution]] = {}
-    of_row: list[int] = []
+    shape_numbers: list[int] = []
     for new in executions:
         _check_partition(new, partitions)
         key = (
@@ -232,7 +232,7 @@ def creation_columns(
         )
         if key not in shapes:
             shapes[key] = (len(shapes) + 1, new)
-        of_row.append(shapes[key][0])
+        shape_numbers.append(shapes[key][0])
     first = [new for _, new in shapes.values()]
     return {
         "shape_namespace": [new.namespace for new in first],
@@ -248,7 +248,7 @@ def creation_columns(
         ],
         "partition_key": [new.execution_id.partition_key for new in executions],
         "execution_id": [new.execution_id.uuid for new in executions],
-        "shape": of_row,
+        "shape": shape_numbers,
         "payload": [new.input_payload for new in executions],
         "priority": _column(executions, "priority", clamp_priority),
         "delay_ms": _column(executions, "delay", milliseconds),
@@ -259,7 +259,7 @@ def creation_columns(
         "dedup_window_ms": None if keys is None else [_dedup_window_ms(new) for new in executions],
         "tags": _tags(executions),
         "flow_id": _column(executions, "flow_id", _same),
-        "held": _column(executions, "hold", bool),
+        "hold": _column(executions, "hold", bool),
         "member_name": _column(executions, "member_name", str),
     }
 
@@ -269,7 +269,7 @@ def _same(value: object) -> object:
 
 
 def _requirements(new: NewExecution) -> tuple[str, ...]:
-    """What the execution and its policy require of workers."""
+    """The capabilities that the execution and its policy require."""
     if new.policy is None:
         return new.required_capabilities
     return (*new.required_capabilities, *new.policy.required_capabilities)
@@ -291,7 +291,7 @@ def _check_partition(new: NewExecution, partitions: int) -> None:
 def _column(
     executions: Sequence[NewExecution], field: str, stored: Callable[[Any], object]
 ) -> list[object] | None:
-    """One value a row, None where the field says nothing; None as a whole where no row does."""
+    """One value for each execution; None as a whole if no execution has the field."""
     values = list(map(attrgetter(field), executions))
     if all(value is None for value in values):
         return None
@@ -299,7 +299,7 @@ def _column(
 
 
 def _delays_until(executions: Sequence[NewExecution]) -> list[object] | None:
-    """The instant given, else the one that the policy names, unless a delay was given."""
+    """`delay_until`, else that of the policy unless a `delay` is given; None if there is none."""
     delays: list[object] = []
     for new in executions:
         if new.delay_until is not None:

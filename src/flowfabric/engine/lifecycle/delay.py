@@ -1,4 +1,4 @@
-"""active → runnable(delayed): the holder gives up the lease and goes on at a later time."""
+"""active → runnable(delayed): the holder gives up its lease; the attempt goes on later."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DELAY: Final[LiteralString] = (
 
 
 class DelayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The holder of `lease` goes on at `delay_until`, or after `delay`; exactly one is given."""
+    """The attempt goes on at `delay_until`, or after `delay`; exactly one is given."""
 
     lease: Lease
     delay_until: datetime | None = None
@@ -53,7 +53,7 @@ class Delayed(msgspec.Struct, frozen=True, kw_only=True):
 async def delay(conn: Connection, requests: Sequence[DelayRequest]) -> list[Delayed | Refusal]:
     """Delay every execution whose lease is still held, in the order given.
 
-    An instant that has passed delays until the next promotion.
+    An instant in the past delays the execution until the next sweep promotes it.
     """
     for request in requests:
         if (request.delay is None) == (request.delay_until is None):

@@ -1,4 +1,4 @@
-"""runnable(parked) → terminal(cancelled): members that came back to a cancelled flow."""
+"""runnable(parked) → terminal(cancelled): members that were requeued in a cancelled flow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 END_PARKED_MEMBERS: Final[LiteralString] = (
     f"""
 -- lifecycle.end_parked_members
-WITH seen AS (        -- members that no backlog lists, passing over rows in use
+WITH seen AS (        -- parked members that no backlog lists, passing over rows in use
     SELECT{LOCKED_COLUMNS}
       FROM ff.exec_core e
      WHERE e.blocking_reason = 'paused_by_flow_cancel'

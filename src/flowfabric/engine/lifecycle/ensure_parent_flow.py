@@ -1,4 +1,4 @@
-"""active → active: an execution with children belongs to the flow of the children."""
+"""active → active: an execution that gets children is a member of their flow."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class _Row(SeenExecution, frozen=True):
 async def ensure_parent_flow(
     conn: Connection, lease: Lease, flow_id: UUID | None
 ) -> ParentFlow | Refusal:
-    """The holder's execution is a member of `flow_id`, unless it is in another flow already.
+    """The leased execution is a member of `flow_id`, unless it is in another flow already.
 
-    With None only the lease is checked. Refused as every write of a holder is.
+    With None only the lease is checked. A lease that is not held gets its `Refusal`.
     """
     row = await fetch_one(conn, ENSURE_PARENT_FLOW, _Row, flow_id=flow_id, **fence_columns([lease]))
     if not row.holds:

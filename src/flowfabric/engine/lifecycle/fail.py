@@ -1,4 +1,4 @@
-"""active → runnable or terminal(failed): an attempt failed, and the policy says what follows."""
+"""active → runnable or terminal(failed): an attempt failed; its policy decides about a retry."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ SELECT {SEEN_COLUMNS}, NULL, NULL
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why the attempt under `lease` failed.
 
-    The class decides whether another attempt is possible; unless given, the category names it.
+    The class decides whether a retry is possible; by default it follows from the category.
     """
 
     lease: Lease
@@ -127,8 +127,9 @@ async def fail(
 ) -> list[RetryScheduled | TerminalFailed | Refusal]:
     """Fail every attempt whose lease is still held, in the order given.
 
-    The stored policy decides: another attempt after its backoff, or the end. A call repeated by
-    the same holder after a lost answer gets the first answer again. Texts are cleaned, not refused.
+    The stored policy decides: another attempt after its backoff, or the end. A call that the same
+    holder repeats after a lost answer gets the first answer again. Texts that cannot be stored are
+    cleaned, not refused.
     """
     rows = await fetch_all(
         conn,

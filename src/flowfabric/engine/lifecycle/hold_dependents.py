@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, id_columns
 
 HOLD_DEPENDENTS: Final[LiteralString] = """
 -- lifecycle.hold_dependents
 WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
         AS named (partition_key, execution_id)
-), blocked AS (       -- a delay that is not over is kept for afterwards
+), blocked AS (       -- a delay is kept, to apply once the dependencies are satisfied
     UPDATE ff.exec_core e
        SET eligibility_state = 'blocked_by_dependencies', blocking_reason = 'waiting_for_children',
            blocking_detail = NULL, not_before_ms = coalesce(e.delay_until_ms, e.not_before_ms),
@@ -24,14 +24,14 @@ WITH named AS (
        AND e.lifecycle_phase = 'runnable'
        AND e.eligibility_state NOT IN ('blocked_by_dependencies', 'blocked_by_operator')
  RETURNING e.partition_key, e.execution_id
-), noted AS (         -- an operator's block stays; the wait begins once it is lifted
+), noted AS (         -- an operator's block stays; the execution is held once it is lifted
     UPDATE ff.exec_core e
        SET not_before_ms = coalesce(e.not_before_ms, ff.now_ms()),
            last_mutation_at_ms = ff.now_ms()
       FROM named
      WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
        AND e.blocking_reason = 'paused_by_operator'
-), withdrawn AS (     -- a grant issued before is void
+), grants_deleted AS (
     DELETE FROM ff.claim_grant g USING blocked
      WHERE (g.partition_key, g.execution_id) = (blocked.partition_key, blocked.execution_id)
 )
@@ -40,16 +40,16 @@ SELECT count(*) AS moved FROM blocked
 
 
 async def hold_dependents(conn: Connection, executions: Sequence[ExecutionId]) -> int:
-    """Those that are not leased are not claimable until they are promoted; how many.
+    """The runnable ones of the executions are not claimable until they are promoted; how many.
 
-    One that an operator blocked stays blocked, and waits for its dependencies once it is unblocked.
+    An execution that an operator blocked stays blocked; once unblocked, it waits for its
+    dependencies.
     """
     return (
         await fetch_one(
             conn,
             HOLD_DEPENDENTS,
             Moved,
-            partition_key=[each.partition_key for each in executions],
-            execution_id=[each.uuid for each in executions],
+            **id_columns(executions),
         )
     ).moved

@@ -27,7 +27,7 @@ SELECT count(*) AS moved FROM joined
 async def join_flow(
     conn: Connection, execution_id: ExecutionId, flow_id: UUID, *, member_name: str | None = None
 ) -> None:
-    """The execution is a member of the flow, for good."""
+    """The execution is a member of the flow, under `member_name` if one is given."""
     await fetch_one(
         conn,
         JOIN_FLOW,

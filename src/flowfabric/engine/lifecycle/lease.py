@@ -1,4 +1,4 @@
-"""What a worker holds: the fence of one claim, and its opaque written form."""
+"""A lease: the fence of one claim, and the opaque handle that a remote holder keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POSTGRES: Final = 0x02
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to write an execution's outcome, while it is the newest and has not run out."""
+    """The right to write the outcome of an execution, as long as it is current and not expired."""
 
     execution_id: ExecutionId
     attempt_index: int
@@ -44,7 +44,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
-    """The leases as the parallel arrays that a fenced statement takes."""
+    """The leases as the array parameters of a fenced statement."""
     return {
         "partition_key": [lease.execution_id.partition_key for lease in leases],
         "execution_id": [lease.execution_id.uuid for lease in leases],
@@ -55,7 +55,7 @@ def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
 
 
 class LeaseHandleKind(StrEnum):
-    """How its holder came by a lease; told beside the handle's bytes."""
+    """How the holder got its lease; passed beside the bytes of the handle."""
 
     FRESH = "fresh"
     RESUMED = "resumed"
@@ -64,7 +64,7 @@ class LeaseHandleKind(StrEnum):
 
 
 class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
-    """A lease with what a remote holder needs beside it; travels as opaque bytes."""
+    """A lease with the facts that a remote holder needs; encoded as opaque bytes."""
 
     lease: Lease
     attempt_id: UUID
@@ -73,6 +73,7 @@ class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
     worker_instance_id: str
 
     def encode(self) -> bytes:
+        """The opaque bytes."""
         lease = self.lease
         return b"".join(
             (
@@ -89,7 +90,7 @@ class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> LeaseHandle:
-        """Read the bytes back; raises `ValidationError` (corruption, handle_from_other_backend)."""
+        """The handle of these bytes; raises `ValidationError` (`corruption`, or other backend)."""
         if len(data) < 3 or data[0] != _MAGIC or data[1] != _VERSION:
             raise ValidationError("corruption", "handle: unknown layout")
         if data[2] != _POSTGRES:

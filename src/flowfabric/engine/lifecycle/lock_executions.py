@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
-from flowfabric.ids import ExecutionId, attempt_id
+from flowfabric.ids import ExecutionId, attempt_id, id_columns
 
 LOCK_EXECUTIONS: Final[LiteralString] = """
 -- lifecycle.lock_executions
@@ -70,14 +70,6 @@ class LockedExecution(msgspec.Struct, frozen=True):
         """What holds the execution back if something does, else its public state."""
         blocked = self.eligibility_state.startswith("blocked_by_")
         return self.eligibility_state if blocked else self.public_state
-
-
-def id_columns(executions: Sequence[ExecutionId]) -> dict[str, Any]:
-    """The executions as the two arrays that a set-based statement takes."""
-    return {
-        "partition_key": [each.partition_key for each in executions],
-        "execution_id": [each.uuid for each in executions],
-    }
 
 
 async def lock_executions(conn: Connection, executions: Sequence[ExecutionId]) -> None:

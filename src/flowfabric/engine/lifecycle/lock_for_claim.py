@@ -1,4 +1,4 @@
-"""One execution that somebody wants by name: as it stands, locked, and what bars a claim of it."""
+"""One execution is locked for a claim by id; and the reasons why such a claim is refused."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotLeaseable,
     LeaseConflict,
+    NotFound,
     ValidationError,
     invalid_input,
 )
@@ -31,7 +32,7 @@ LOCK_FOR_CLAIM: Final[LiteralString] = """
 SELECT e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.terminal_outcome,
        e.attempt_state, e.public_state, e.attempt_index, e.lease_epoch,
        greatest(e.lease_reclaim_count, 0) AS lease_reclaim_count,
-       coalesce(e.lease_expires_at_ms <= ff.now_ms(), false) AS lapsed,
+       coalesce(e.lease_expires_at_ms <= ff.now_ms(), false) AS lease_expired,
        ff.reclaim_cap(body.policy) AS reclaim_cap, route.lane_id,
        coalesce(lane.lane_state, 'active') AS lane_state, route.required_capabilities,
        ff.now_ms() AS now_ms
@@ -45,7 +46,7 @@ SELECT e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.terminal_out
 
 
 class LockedForClaim(msgspec.Struct, frozen=True):
-    """An execution's standing; `lapsed` is true of a lease that has run out."""
+    """The locked row; `lease_expired` is true if a lease is stored and has expired."""
 
     lifecycle_phase: str
     ownership_state: str
@@ -56,7 +57,7 @@ class LockedForClaim(msgspec.Struct, frozen=True):
     attempt_index: int
     lease_epoch: int
     lease_reclaim_count: int
-    lapsed: bool
+    lease_expired: bool
     reclaim_cap: int
     lane_id: str
     lane_state: str
@@ -65,24 +66,24 @@ class LockedForClaim(msgspec.Struct, frozen=True):
 
     @property
     def is_eligible(self) -> bool:
-        """Does it wait for a worker?"""
+        """Does the execution wait for a worker?"""
         return self.eligibility_state == EligibilityState.ELIGIBLE_NOW
 
     @property
     def is_interrupted(self) -> bool:
-        """Does its next lease go on with an attempt that was begun before?"""
+        """Does the next claim go on with an attempt that began before?"""
         return self.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
 
     @property
     def closed_lane(self) -> str | None:
-        """What is to be said of a lane that nothing is claimed from."""
+        """The text of a refusal, if nothing can be claimed from the lane; else None."""
         if self.lane_state == LaneState.ACTIVE:
             return None
         return f"lane {self.lane_id!r} is {self.lane_state}"
 
 
 async def lock_for_claim(conn: Connection, execution_id: ExecutionId) -> LockedForClaim | None:
-    """The execution, locked until the transaction ends; None where there is none."""
+    """The execution, locked until the transaction ends; None if it does not exist."""
     return await fetch_maybe(
         conn,
         LOCK_FOR_CLAIM,
@@ -92,8 +93,16 @@ async def lock_for_claim(conn: Connection, execution_id: ExecutionId) -> LockedF
     )
 
 
+async def require_for_claim(conn: Connection, execution_id: ExecutionId) -> LockedForClaim:
+    """As `lock_for_claim`; raises `NotFound`."""
+    locked = await lock_for_claim(conn, execution_id)
+    if locked is None:
+        raise NotFound("execution", execution_id)
+    return locked
+
+
 def claim_refusal(execution_id: ExecutionId, seen: LockedForClaim) -> EngineError | None:
-    """The first that holds: not runnable, owned, not to be claimed now, running; else None."""
+    """The first that applies: not runnable, owned, not claimable now, running; else None."""
     if seen.lifecycle_phase != LifecyclePhase.RUNNABLE:
         return ExecutionNotActive(
             execution_id,
@@ -114,12 +123,12 @@ def claim_refusal(execution_id: ExecutionId, seen: LockedForClaim) -> EngineErro
 
 
 def check_same_lane(seen: LockedForClaim, lane_id: str) -> None:
-    """Raises `ValidationError(invalid_input)` when the caller means another lane."""
+    """Raises `ValidationError(invalid_input)` if the caller names another lane."""
     if lane_id != seen.lane_id:
         raise invalid_input("lane_id", lane_id, f"is not the execution's, {seen.lane_id!r}")
 
 
-def mismatch(seen: LockedForClaim, offered: Collection[str]) -> ValidationError | None:
-    """The error for capabilities that the execution requires and the worker does not offer."""
+def capability_mismatch(seen: LockedForClaim, offered: Collection[str]) -> ValidationError | None:
+    """The error that names the required capabilities which the worker lacks; None if it has all."""
     missing = sorted(set(seen.required_capabilities) - set(offered))
     return ValidationError("capability_mismatch", ",".join(missing)) if missing else None

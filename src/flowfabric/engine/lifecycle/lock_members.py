@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.ids import ExecutionId
 
-# A statement of its own: what was moved while this waited is seen as it is by the next one.
+# A statement of its own: rows that changed while it waited for their locks are read by the next.
 LOCK_MEMBERS: Final[LiteralString] = """
 -- lifecycle.lock_members: those that have not ended, in one order
 SELECT execution_id FROM ff.exec_core
@@ -20,11 +20,13 @@ SELECT execution_id FROM ff.exec_core
 
 
 class LockedMember(msgspec.Struct, frozen=True):
+    """A member of the flow."""
+
     execution_id: UUID
 
 
 async def lock_members(conn: Connection, partition_key: int, flow_id: UUID) -> list[ExecutionId]:
-    """Nobody moves the members that have not ended, until the transaction ends; who they are."""
+    """The members that have not ended, locked until the transaction ends."""
     rows = await fetch_all(
         conn, LOCK_MEMBERS, LockedMember, partition_key=partition_key, flow_id=flow_id
     )

@@ -1,4 +1,4 @@
-"""active → runnable or terminal(failed): the lease of one execution, if it has expired."""
+"""active → runnable or terminal(failed): the lease of one execution is voided if it expired."""
 
 from __future__ import annotations
 

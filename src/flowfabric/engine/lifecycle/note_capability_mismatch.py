@@ -1,4 +1,4 @@
-"""runnable → runnable: an execution keeps when a worker without its capabilities was tried."""
+"""runnable → runnable: the time when a worker without the capabilities was refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UPDATE ff.exec_core
 
 
 async def note_capability_mismatch(conn: Connection, execution_id: ExecutionId) -> None:
-    """The execution's `last_capability_mismatch_at_ms` is now."""
+    """`last_capability_mismatch_at_ms` of the execution is the current time."""
     await execute(
         conn,
         NOTE_CAPABILITY_MISMATCH,

@@ -32,7 +32,7 @@ WITH seen AS (
       FROM seen
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.lifecycle_phase = 'runnable'
-), withdrawn AS (
+), grants_deleted AS (
     DELETE FROM ff.claim_grant g USING seen
      WHERE (g.partition_key, g.execution_id) = (seen.partition_key, seen.execution_id)
 )

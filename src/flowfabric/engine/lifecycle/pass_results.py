@@ -10,11 +10,11 @@ from flowfabric.ids import ExecutionId
 
 RESULTS_PASSED: Final[LiteralString] = """
 -- lifecycle.pass_results
-WITH given AS (       -- results that are there, for executions that nobody holds; the last counts
-    SELECT DISTINCT ON (pairs.partition_key, pairs.fed) pairs.partition_key, pairs.fed, a.result,
-           b.payload_encoding
-      FROM unnest(%(partition_key)s::smallint[], %(source)s::uuid[], %(fed)s::uuid[])
-           WITH ORDINALITY AS pairs (partition_key, source, fed, ordinal)
+WITH passed AS (      -- results, for targets that are runnable; of several the last counts
+    SELECT DISTINCT ON (pairs.partition_key, pairs.target) pairs.partition_key, pairs.target,
+           a.result, b.payload_encoding
+      FROM unnest(%(partition_key)s::smallint[], %(source)s::uuid[], %(target)s::uuid[])
+           WITH ORDINALITY AS pairs (partition_key, source, target, ordinal)
       JOIN ff.exec_core u
         ON (u.partition_key, u.execution_id) = (pairs.partition_key, pairs.source)
       JOIN ff.attempt a
@@ -23,14 +23,14 @@ WITH given AS (       -- results that are there, for executions that nobody hold
       JOIN ff.exec_body b
         ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
       JOIN ff.exec_core d
-        ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.fed)
+        ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.target)
      WHERE a.result IS NOT NULL AND d.lifecycle_phase = 'runnable'
-     ORDER BY pairs.partition_key, pairs.fed, pairs.ordinal DESC
+     ORDER BY pairs.partition_key, pairs.target, pairs.ordinal DESC
 ), written AS (
     UPDATE ff.exec_body b
-       SET payload = given.result, payload_encoding = given.payload_encoding
-      FROM given
-     WHERE (b.partition_key, b.execution_id) = (given.partition_key, given.fed)
+       SET payload = passed.result, payload_encoding = passed.payload_encoding
+      FROM passed
+     WHERE (b.partition_key, b.execution_id) = (passed.partition_key, passed.target)
  RETURNING 1
 )
 SELECT count(*) AS moved FROM written
@@ -38,9 +38,9 @@ SELECT count(*) AS moved FROM written
 
 
 async def pass_results(conn: Connection, pairs: Sequence[tuple[ExecutionId, ExecutionId]]) -> int:
-    """For each (source, fed) the fed one gets the source's result as its whole input; how many.
+    """For each (source, target) the result of the source is the input of the target; how many.
 
-    A source without a result and a fed one that runs or has ended are passed over.
+    A source without a result, and a target that runs or has ended, are left out.
     """
     return (
         await fetch_one(
@@ -49,6 +49,6 @@ async def pass_results(conn: Connection, pairs: Sequence[tuple[ExecutionId, Exec
             Moved,
             partition_key=[source.partition_key for source, _ in pairs],
             source=[source.uuid for source, _ in pairs],
-            fed=[fed.uuid for _, fed in pairs],
+            target=[target.uuid for _, target in pairs],
         )
     ).moved

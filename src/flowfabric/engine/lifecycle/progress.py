@@ -1,4 +1,4 @@
-"""active → active: the holder reports how far the attempt has come."""
+"""active → active: the holder reports the progress of its attempt."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROGRESS: Final[LiteralString] = (
 async def progress(
     conn: Connection, lease: Lease, *, percent: int | None = None, message: str | None = None
 ) -> Refusal | None:
-    """Store the given fields, leave the others; None, or why the lease may not write."""
+    """The given fields are stored; None, or the `Refusal` of a lease that is not held."""
     if percent is not None and not 0 <= percent <= 100:
         raise invalid_input("percent", percent, "must be 0 to 100")
     unchanged = await fetch_all(

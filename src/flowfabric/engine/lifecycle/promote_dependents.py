@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.engine.lifecycle.sql.wake import wake_lanes
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, id_columns
 
 PROMOTE_DEPENDENTS: Final[LiteralString] = f"""
 -- lifecycle.promote_dependents
@@ -21,7 +21,7 @@ WITH named AS (
            e.eligibility_state
       FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
-), promoted AS (      -- an execution that anything else blocks is left alone
+), promoted AS (      -- unless something else blocks the execution
     UPDATE ff.exec_core e
        SET eligibility_state = CASE WHEN seen.early THEN 'not_eligible_until_time'
                                     ELSE 'eligible_now' END,
@@ -34,7 +34,7 @@ WITH named AS (
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.eligibility_state = 'blocked_by_dependencies'
  RETURNING e.route_id, e.eligibility_state
-), noted AS (         -- an operator's block stays, and blocks alone from now on
+), noted AS (         -- an operator's block stays, and is the only one from now on
     UPDATE ff.exec_core e SET not_before_ms = NULL, last_mutation_at_ms = ff.now_ms()
       FROM seen
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
@@ -52,13 +52,12 @@ class _Promoted(msgspec.Struct, frozen=True):
 
 
 async def promote_dependents(conn: Connection, executions: Sequence[ExecutionId]) -> int:
-    """Those that wait for dependencies are claimable, or delayed until `not_before`; how many."""
+    """The held ones of the executions are claimable, or delayed until `not_before`; how many."""
     return (
         await fetch_one(
             conn,
             PROMOTE_DEPENDENTS,
             _Promoted,
-            partition_key=[each.partition_key for each in executions],
-            execution_id=[each.uuid for each in executions],
+            **id_columns(executions),
         )
     ).moved

@@ -1,4 +1,4 @@
-"""runnable(delayed) → runnable: executions whose time has come are claimable."""
+"""runnable(delayed) → runnable: executions whose delay is over are claimable."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class _Promoted(msgspec.Struct, frozen=True):
 
 
 async def promote_due(conn: Connection, limit: int) -> int:
-    """Make due executions claimable; at most `limit`, the longest overdue first."""
+    """At most `limit` executions whose delay is over are claimable, the longest overdue first."""
     return (await fetch_one(conn, PROMOTE_DUE, _Promoted, limit=limit)).moved

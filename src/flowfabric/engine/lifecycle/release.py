@@ -26,7 +26,7 @@ RELEASE: Final[LiteralString] = (
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution is claimable again at once, by anybody."""
+    """The execution is claimable again at once, by any worker."""
 
     execution_id: ExecutionId
 

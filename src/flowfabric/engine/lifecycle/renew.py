@@ -27,23 +27,23 @@ RENEW: Final[LiteralString] = (
        AND seen.holds
  RETURNING seen.*
 ), renewal_recorded AS ("""
-    + record_lease_event("renewed", event_type="'renewed'", where="%(tell)s::boolean")
+    + record_lease_event("renewed", event_type="'renewed'", where="%(record)s::boolean")
     + """)"""
     + refused("renewed")
 )
 
 
 async def renew(
-    conn: Connection, leases: Sequence[Lease], *, ttl: float | timedelta, tell: bool = False
+    conn: Connection, leases: Sequence[Lease], *, ttl: float | timedelta, record: bool = False
 ) -> list[Refusal | None]:
     """Extend every lease that is still held to `ttl` from now; None for each, in the order given.
 
-    A lease that is not held any more gets its `Refusal`, without effect on the others. With `tell`
-    each renewal is written to the lease history.
+    A lease that is not held any more gets its `Refusal`, without effect on the others. With
+    `record` each renewal is written to the lease history.
     """
     if milliseconds(ttl) < 1:
         raise invalid_input("ttl", ttl, "must be positive")
     unchanged = await fetch_all(
-        conn, RENEW, SeenExecution, ttl_ms=milliseconds(ttl), tell=tell, **fence_columns(leases)
+        conn, RENEW, SeenExecution, ttl_ms=milliseconds(ttl), record=record, **fence_columns(leases)
     )
     return answers(leases, unchanged, done=lambda _: None)

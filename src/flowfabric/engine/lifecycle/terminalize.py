@@ -11,7 +11,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
-from flowfabric.ids import ExecutionId, clean_text
+from flowfabric.ids import ExecutionId, clean_text, id_columns
 from flowfabric.states import TerminalOutcome
 
 TERMINALIZE: Final[LiteralString] = (
@@ -69,12 +69,11 @@ async def terminalize(
         conn,
         TERMINALIZE,
         _Ended,
-        partition_key=[execution.partition_key for execution in executions],
-        execution_id=[execution.uuid for execution in executions],
         outcome=outcome.value,
         failure_reason=None if cancelled else why,
         failure_category=None if cancelled else category,
         cancellation_reason=why if cancelled else None,
         cancelled_by=by if cancelled else None,
+        **id_columns(executions),
     )
     return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

@@ -25,5 +25,5 @@ SELECT count(*) AS moved
 
 
 async def count_trimmable(conn: Connection, trim: Trim, *, now: datetime | None = None) -> int:
-    """How many executions `trim_retention` would delete in all; nothing changes."""
+    """The number of executions that repeated calls of `trim_retention` would delete."""
     return (await fetch_one(conn, COUNT_TRIMMABLE, Moved, **parameters(trim, now))).moved

@@ -35,6 +35,7 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parameters(trim: Trim, now: datetime | None) -> dict[str, object]:
+    """The parameters of both statements; `now` replaces the clock of the database."""
     tag_key, tag_value = trim.tag or (None, None)
     return {
         "lane_id": trim.lane_id,

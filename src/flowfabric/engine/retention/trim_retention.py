@@ -1,4 +1,4 @@
-"""terminal → deleted: executions that ended long enough ago are deleted."""
+"""terminal → deleted: a batch of ended executions of a lane, by age and filter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
 from flowfabric.engine.retention.trim import MAX_BATCH, Trim, parameters
-from flowfabric.errors import invalid_input
+from flowfabric.pages import check_limit
 from flowfabric.policy import milliseconds
 from flowfabric.states import OperatorEventType
 
@@ -58,12 +58,11 @@ async def trim_retention(
 ) -> int:
     """Delete at most `batch_size` executions, and answer how many; needs a transaction.
 
-    The caller goes on while a batch was full. A batch that deleted something leaves an operator
-    event.
+    The caller repeats the call while a batch is full. A batch that deleted executions writes an
+    operator event.
     """
     check_actor(actor)
-    if not 1 <= batch_size <= MAX_BATCH:
-        raise invalid_input("batch_size", batch_size, f"must be 1 to {MAX_BATCH}")
+    check_limit(batch_size, at_most=MAX_BATCH, field="batch_size")
     deleted = await fetch_one(
         conn, TRIM_RETENTION, Moved, limit=batch_size, **parameters(trim, now)
     )

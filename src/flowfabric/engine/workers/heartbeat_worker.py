@@ -1,4 +1,4 @@
-"""A worker process says that it lives."""
+"""A worker process reports that it is alive."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from flowfabric.instants import instant
 
 HEARTBEAT_WORKER: Final[LiteralString] = """
 -- workers.heartbeat_worker
-WITH beat AS (        -- only of a worker that has not lapsed
+WITH beat AS (        -- only of a worker that has not expired
     UPDATE ff.worker_registry SET last_heartbeat_ms = ff.now_ms()
      WHERE (partition_key, namespace, worker_instance_id)
          = (%(partition_key)s, %(namespace)s, %(worker_instance_id)s)
        AND last_heartbeat_ms + liveness_ttl_ms > ff.now_ms()
  RETURNING partition_key, namespace, worker_instance_id, worker_id, last_heartbeat_ms,
            liveness_ttl_ms
-), silenced AS (      -- its history keeps the newest heartbeat
+), older_deleted AS ( -- of heartbeats only the newest stays in the history
     DELETE FROM ff.worker_registry_event e USING beat
      WHERE (e.partition_key, e.namespace, e.worker_instance_id, e.event_kind)
          = (beat.partition_key, beat.namespace, beat.worker_instance_id, 'heartbeat')
        AND e.event_at_ms < beat.last_heartbeat_ms
-), told AS (
+), recorded AS (
     INSERT INTO ff.worker_registry_event (
            partition_key, namespace, worker_instance_id, event_at_ms, event_kind, worker_id)
     SELECT partition_key, namespace, worker_instance_id, last_heartbeat_ms, 'heartbeat', worker_id
@@ -37,7 +37,7 @@ SELECT last_heartbeat_ms + liveness_ttl_ms AS next_expiry_ms FROM beat
 
 
 class WorkerNotRegistered(msgspec.Struct, frozen=True):
-    """No live row; the worker must register again."""
+    """The registry has no live row of the instance; the worker must register again."""
 
 
 class _Expiry(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class _Expiry(msgspec.Struct, frozen=True):
 async def heartbeat_worker(
     conn: Connection, worker_instance_id: str, *, namespace: str = "default"
 ) -> WorkerRefreshed | WorkerNotRegistered:
-    """The instance lives; `WorkerNotRegistered` when its row is gone or had lapsed."""
+    """The instance is alive; `WorkerNotRegistered` if its row was deleted or has expired."""
     check_worker_name(worker_instance_id, field="worker_instance_id")
     row = await fetch_maybe(
         conn,

@@ -1,4 +1,4 @@
-"""What happened to the workers of a namespace, newest first."""
+"""The registry events of the workers of a namespace, newest first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import Unavailable, invalid_input
+from flowfabric.errors import Unavailable
 from flowfabric.instants import instant
+from flowfabric.pages import check_limit
 from flowfabric.states import WorkerEventKind
 
 LIST_WORKER_EVENTS: Final[LiteralString] = """
@@ -23,7 +24,7 @@ SELECT worker_id, worker_instance_id, event_kind, reason, event_at_ms
 
 
 class WorkerEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment in the life of a worker process."""
+    """One event of a worker process in the registry."""
 
     worker_id: str
     worker_instance_id: str
@@ -43,11 +44,10 @@ class _Row(msgspec.Struct, frozen=True):
 async def list_worker_events(
     conn: Connection, namespace: str, *, worker_instance_id: str | None = None, limit: int = 100
 ) -> list[WorkerEvent]:
-    """The newest first; of one process, or of all in the namespace."""
+    """At most `limit` events, the newest first, of one process or of all in the namespace."""
     if not namespace:
         raise Unavailable("list_worker_events", "a namespace must be given")
-    if not 1 <= limit <= 1000:
-        raise invalid_input("limit", limit, "must be 1 to 1000")
+    check_limit(limit)
     rows = await fetch_all(
         conn,
         LIST_WORKER_EVENTS,

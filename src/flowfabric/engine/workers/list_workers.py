@@ -1,4 +1,4 @@
-"""The worker processes of a namespace."""
+"""The registered worker processes of a namespace, page by page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import Unavailable, invalid_input
+from flowfabric.errors import Unavailable
 from flowfabric.instants import instant
+from flowfabric.pages import check_limit
 
 LIST_WORKERS: Final[LiteralString] = """
 -- workers.list_workers
@@ -61,11 +62,10 @@ class _Row(msgspec.Struct, frozen=True):
 async def list_workers(
     conn: Connection, namespace: str, *, after: str | None = None, limit: int = 1000
 ) -> WorkerPage:
-    """The workers of a namespace in the order of their instance ids."""
+    """At most `limit` workers after the instance id `after`, in the order of instance ids."""
     if not namespace:
         raise Unavailable("list_workers", "a namespace must be given")
-    if not 1 <= limit <= 1000:
-        raise invalid_input("limit", limit, "must be 1 to 1000")
+    check_limit(limit)
     rows = await fetch_all(conn, LIST_WORKERS, _Row, namespace=namespace, after=after, limit=limit)
     workers = [
         WorkerEntry(

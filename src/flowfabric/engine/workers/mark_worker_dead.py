@@ -1,4 +1,4 @@
-"""A worker process is no longer listed; it stopped, or somebody knows that it is gone."""
+"""A worker process is deleted from the registry, because it stopped or an operator says so."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from flowfabric.ids import check_text, check_worker_name, worker_partition
 
 MARK_WORKER_DEAD: Final[LiteralString] = """
 -- workers.mark_worker_dead
-WITH gone AS (
+WITH deleted AS (
     DELETE FROM ff.worker_registry
      WHERE (partition_key, namespace, worker_instance_id)
          = (%(partition_key)s, %(namespace)s, %(worker_instance_id)s)
  RETURNING partition_key, namespace, worker_instance_id, worker_id
-), told AS (
+), recorded AS (
     INSERT INTO ff.worker_registry_event (
            partition_key, namespace, worker_instance_id, event_at_ms, event_kind, worker_id, reason)
     SELECT partition_key, namespace, worker_instance_id, ff.now_ms(), 'marked_dead', worker_id,
            %(reason)s
-      FROM gone
+      FROM deleted
         ON CONFLICT DO NOTHING
 )
-SELECT worker_id FROM gone
+SELECT worker_id FROM deleted
 """
 
 
 class WorkerMarkedDead(msgspec.Struct, frozen=True):
-    """The instance is no longer registered; its leases lapse by themselves."""
+    """The instance is not registered any more; its leases expire by themselves."""
 
 
-class _Gone(msgspec.Struct, frozen=True):
+class _Deleted(msgspec.Struct, frozen=True):
     worker_id: str
 
 
 async def mark_worker_dead(
     conn: Connection, worker_instance_id: str, *, reason: str, namespace: str = "default"
 ) -> WorkerMarkedDead | WorkerNotRegistered:
-    """The instance is no longer listed; its leases are left to lapse."""
+    """The instance is not registered any more; its leases stay until they expire."""
     check_worker_name(worker_instance_id, field="worker_instance_id")
     check_text(reason, field="reason")
     if not reason.isprintable():
@@ -49,7 +49,7 @@ async def mark_worker_dead(
     row = await fetch_maybe(
         conn,
         MARK_WORKER_DEAD,
-        _Gone,
+        _Deleted,
         partition_key=worker_partition(worker_instance_id),
         namespace=namespace,
         worker_instance_id=worker_instance_id,

@@ -1,4 +1,4 @@
-"""A worker process is listed with what it offers."""
+"""A worker process is in the registry with what it offers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WITH known AS (       -- a live row of this instance
      WHERE w.worker_id = EXCLUDED.worker_id
         OR w.last_heartbeat_ms + w.liveness_ttl_ms <= ff.now_ms()
  RETURNING 1
-), told AS (
+), recorded AS (
     INSERT INTO ff.worker_registry_event (
            partition_key, namespace, worker_instance_id, event_at_ms, event_kind, worker_id)
     SELECT %(partition_key)s, %(namespace)s, %(worker_instance_id)s, ff.now_ms(), 'registered',
@@ -51,11 +51,11 @@ SELECT (SELECT worker_id FROM known) AS known_as, EXISTS (SELECT FROM stored) AS
 
 
 class WorkerRegistered(msgspec.Struct, frozen=True):
-    """The instance was not known, or its row had lapsed."""
+    """The instance was not registered before, or its row had expired."""
 
 
 class WorkerRefreshed(msgspec.Struct, frozen=True):
-    """The instance was known and lives on."""
+    """The instance was registered before and stays so."""
 
     next_expiry: datetime | None = None
 
@@ -77,10 +77,10 @@ async def register_worker(
     liveness_ttl: float | timedelta,
     namespace: str = "default",
 ) -> WorkerRegistered | WorkerRefreshed:
-    """The instance is listed with what it offers, until its heartbeats stop.
+    """The instance is registered with what it offers, until its heartbeats stop.
 
-    Raises `ValidationError(invalid_input)` when a live instance of that name is another
-    worker's.
+    Raises `ValidationError(invalid_input)` if a live instance of that name belongs to another
+    worker.
     """
     check_worker_name(worker_id, field="worker_id")
     check_worker_name(worker_instance_id, field="worker_instance_id")

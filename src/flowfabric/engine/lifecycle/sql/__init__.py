@@ -2,4 +2,13 @@
 
 Each fragment begins with the comma that separates it from the CTE before. A builder takes the name
 of a CTE to read (`source`) and SQL expressions over the columns of that CTE.
+
+    fence         the leases that callers pass, and which of them are held
+    lease         rows are leased
+    requeue       leased rows are runnable again
+    end           rows end
+    expire_lease  rows with an expired lease are requeued or end
+    attempt       the row of an attempt
+    events        lease and completion events
+    wake          wake-ups of those that wait
 """

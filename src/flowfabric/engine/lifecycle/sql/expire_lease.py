@@ -1,4 +1,4 @@
-"""active → runnable or terminal(failed): what becomes of an execution whose lease has expired."""
+"""active → runnable or terminal(failed): the expired lease of an execution is voided."""
 
 from __future__ import annotations
 

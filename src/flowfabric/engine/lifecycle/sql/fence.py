@@ -1,4 +1,4 @@
-"""The one fence: which callers hold the lease that they show, and why the others do not.
+"""The one fence: which callers hold the lease that they pass, and why the others do not.
 
 A fenced statement is `held_leases()`, then `SEEN`, then its change to the rows that `holds` is true
 of, then `refused()`: it answers one row for each call that changed nothing, with the execution as
@@ -44,13 +44,13 @@ SEEN_COLUMNS: Final[LiteralString] = """ordinal, lifecycle_phase, terminal_outco
 
 
 def held_leases(arrays: LiteralString = "", names: LiteralString = "") -> LiteralString:
-    """`WITH held`: one row for each call, with the lease that its caller shows.
+    """`WITH held`: one row for each call, with the lease that its caller passes.
 
     `arrays` are parameters beside the lease, each cast to an array; `names` their columns.
     """
     more_arrays: LiteralString = f",\n                         {arrays}" if arrays else ""
     more_names: LiteralString = f"\n                 {names}," if names else ""
-    return f"""WITH held AS (        -- the leases that the callers show
+    return f"""WITH held AS (        -- the leases that the callers pass
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
                          %(attempt_index)s::integer[], %(lease_epoch)s::bigint[],
                          %(lease_id)s::uuid[]{more_arrays}) WITH ORDINALITY
@@ -103,18 +103,18 @@ def answers(
     by_ordinal = {seen.ordinal: seen for seen in refused}
     succeeded = {lease for number, lease in enumerate(leases, 1) if number not in by_ordinal}
     holders = {lease.execution_id: lease for lease in succeeded}
-    given: list[D | Refusal] = []
+    collected: list[D | Refusal] = []
     for number, lease in enumerate(leases, 1):
         if lease in succeeded:
-            given.append(done(lease))
+            collected.append(done(lease))
         else:
             seen = by_ordinal[number]
             holder = holders.get(lease.execution_id)
             if holder is not None:  # another call of this batch changed the row
                 seen = _as_held(number, holder)
             before = None if seen.lifecycle_phase is None else done_before(lease, seen)
-            given.append(refusal(lease, seen) if before is None else before)
-    return given
+            collected.append(refusal(lease, seen) if before is None else before)
+    return collected
 
 
 def _as_held(ordinal: int, holder: Lease) -> SeenExecution:
