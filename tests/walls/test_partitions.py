@@ -78,7 +78,7 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.prune_worker_events": {"worker_registry_event"},
 }
 READS: Mapping[str, set[str]] = {
-    "db.doctor: what the sweeps should have moved": {"exec_core"},
+    "db.doctor: rows that the sweeps should have moved": {"exec_core"},
     "events.completion_events: the newest that can be seen": {"completion_event"},
     "events.completion_events: those after a position, by id": {"completion_event"},
     "events.lease_events: the newest that can be seen": {"lease_event"},
