@@ -30,7 +30,7 @@ app = typer.Typer(help="Follow events as they happen.", no_args_is_help=True)
 AnyEvent = CompletionEvent | LeaseEvent | OperatorEvent
 
 
-class Outbox(StrEnum):
+class OutboxChoice(StrEnum):
     """The event tables that can be followed."""
 
     COMPLETION = "completion"
@@ -46,8 +46,8 @@ def events() -> None:
 @app.command()
 def tail(
     outbox: Annotated[
-        Outbox, typer.Argument(metavar="EVENTS", help="completion, lease or operator.")
-    ] = Outbox.COMPLETION,
+        OutboxChoice, typer.Argument(metavar="EVENTS", help="completion, lease or operator.")
+    ] = OutboxChoice.COMPLETION,
     cursor: Annotated[
         str,
         typer.Option(help="Continue after the event with this cursor; `start`: all. Default: now."),
@@ -74,7 +74,7 @@ def tail(
 
 async def _tail(
     engine: Engine,
-    outbox: Outbox,
+    outbox: OutboxChoice,
     cursor: bytes,
     wanted: EventFilter,
     limit: int | None,
@@ -104,14 +104,14 @@ async def _tail(
 
 
 async def _subscribe(
-    engine: Engine, outbox: Outbox, cursor: bytes, wanted: EventFilter
+    engine: Engine, outbox: OutboxChoice, cursor: bytes, wanted: EventFilter
 ) -> Subscription[CompletionEvent] | Subscription[LeaseEvent] | Subscription[OperatorEvent]:
     match outbox:
-        case Outbox.COMPLETION:
+        case OutboxChoice.COMPLETION:
             return await engine.subscribe_completions(cursor, wanted)
-        case Outbox.LEASE:
+        case OutboxChoice.LEASE:
             return await engine.subscribe_lease_history(cursor, wanted)
-        case Outbox.OPERATOR:
+        case OutboxChoice.OPERATOR:
             return await engine.subscribe_operator_events(cursor, wanted)
 
 
