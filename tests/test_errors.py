@@ -190,7 +190,7 @@ def test_what_is_merely_done_already_is_informational_and_only_the_unforeseen_a_
 def test_a_refusal_carries_the_facts_and_says_them() -> None:
     stale = errors.StaleLease(ID, held=1, current=2)
     assert (stale.execution_id, stale.held, stale.current) == (ID, 1, 2)
-    assert str(stale) == f"execution {ID}: epoch 1 was superseded by 2"
+    assert str(stale) == f"execution {ID}: lease epoch 1 was superseded by 2"
 
     inactive = errors.ExecutionNotActive(ID, **ENDED)
     assert {name: getattr(inactive, name) for name in ENDED} == ENDED

@@ -379,7 +379,7 @@ def test_a_policy_names_the_field_and_the_value_that_it_refuses(
 
 
 def test_a_moment_in_a_policy_carries_a_time_zone() -> None:
-    with pytest.raises(ValidationError, match="must carry a time zone"):
+    with pytest.raises(ValidationError, match="must have a time zone"):
         ExecutionPolicy(delay_until=datetime(2030, 1, 1))
 
 

@@ -20,7 +20,7 @@ _PASSWORD: Final = re.compile(r"(?<=password=)('[^']*'|[^&\s]*)", re.IGNORECASE)
 
 
 class PartitionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How many logical partitions each family has; the same in every process of a deployment."""
+    """The numbers of logical partitions; the same in every process of a deployment."""
 
     num_flow_partitions: int = NUM_FLOW_PARTITIONS
     num_budget_partitions: int = 32
@@ -30,8 +30,8 @@ class PartitionConfig(msgspec.Struct, frozen=True, kw_only=True):
 class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One database and the limits of every connection to it.
 
-    `pooler=True` is for a pooler in transaction mode: no prepared statements, no session settings,
-    no LISTEN; waiters poll.
+    `pooler=True` is for a pooler in transaction mode: statements are not prepared, session settings
+    are not sent, and waiters poll, because LISTEN does not work there. Timeouts are in seconds.
     """
 
     dsn: str
@@ -42,7 +42,7 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     statement_timeout: float = 30.0
     lock_timeout: float = 10.0
     idle_transaction_timeout: float = 10.0
-    """A process that freezes inside a transaction holds up others for no longer than this."""
+    """Postgres ends a transaction that is idle for longer, and so releases its locks."""
     partitions: PartitionConfig = PartitionConfig()
 
     def __repr__(self) -> str:
@@ -50,33 +50,38 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def database_url(given: str | None = None) -> str | None:
-    """The DSN given, else that of the environment, else None."""
+    """The given DSN, else that of `FF_DATABASE_URL`, else None; raises `ConfigError`."""
     dsn = given or os.environ.get(DATABASE_URL) or None
     return None if dsn is None else check_dsn(dsn)
 
 
 def require_database_url(given: str | None = None) -> str:
-    """The DSN given or of the environment; raises `ConfigError` where there is none."""
+    """The given DSN, else that of `FF_DATABASE_URL`; raises `ConfigError` if there is neither."""
     dsn = database_url(given)
     if dsn is None:
         raise ConfigError(
-            "database", DATABASE_URL, "not set; give a DSN such as postgresql://user@host/name"
+            "database",
+            DATABASE_URL,
+            "is not set; set it to a DSN such as postgresql://user@host/name",
         )
     return dsn
 
 
 def check_dsn(dsn: str) -> str:
-    """The DSN, if it is a Postgres URL; a complaint never repeats what may hold a password."""
+    """The DSN, if it is a Postgres URL; else raises `ConfigError`.
+
+    The error does not quote the DSN, which may contain a password.
+    """
     try:
         scheme = urlsplit(dsn).scheme
     except ValueError as error:
         raise ConfigError("database", DATABASE_URL, f"is not a URL: {error}") from None
     if scheme not in SCHEMES:
-        shown = f"{scheme}://…" if "://" in dsn else "what was given"
+        shown = f"{scheme}://…" if "://" in dsn else "the value"
         raise ConfigError("database", DATABASE_URL, f"{shown} is not a postgresql:// URL")
     return dsn
 
 
 def redact(dsn: str) -> str:
-    """The DSN without its password, wherever it stands."""
+    """The DSN with `***` for the password, in the user part and in the query."""
     return _PASSWORD.sub("***", _USERINFO.sub(r"\1***@", dsn))

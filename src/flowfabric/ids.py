@@ -1,4 +1,4 @@
-"""Identifiers: how they are minted, written, parsed, and which partition they live in."""
+"""Identifiers: created, written as text, parsed and assigned to partitions; checks of names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _last_tick = 0
 
 
 class ExecutionId(msgspec.Struct, frozen=True, order=True):
-    """An execution's name, `{fp:N}:<uuid>`: the partition is part of it and never recomputed."""
+    """The id of an execution, `{fp:N}:<uuid>`; its partition N is read, never recomputed."""
 
     partition_key: int
     uuid: UUID
@@ -36,7 +36,7 @@ class ExecutionId(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str, *, partitions: int = NUM_FLOW_PARTITIONS) -> ExecutionId:
-        """Read the written form; raises `ValidationError(invalid_input)` naming what is wrong."""
+        """Parse `{fp:N}:<uuid>`; raises `ValidationError(invalid_input)`."""
         found = _EXECUTION_ID.fullmatch(text)
         if found is None:
             raise invalid_input("execution_id", text, "must look like {fp:N}:<uuid>")
@@ -53,7 +53,7 @@ class ExecutionId(msgspec.Struct, frozen=True, order=True):
         idempotency_key: str | None = None,
         partitions: int = NUM_FLOW_PARTITIONS,
     ) -> ExecutionId:
-        """A fresh id; with a key, in the partition that the key's record lives in."""
+        """A new id; with an idempotency key, in the partition of the key's record."""
         fresh = new_uuid()
         if idempotency_key is None:
             return cls(uuid_partition(fresh, partitions), fresh)
@@ -69,7 +69,7 @@ def id_columns(executions: Sequence[ExecutionId]) -> dict[str, list[Any]]:
 
 
 class GroupId(msgspec.Struct, frozen=True, order=True):
-    """The name of a join: of what one execution waits for."""
+    """The id of a join: of the set of executions that one execution waits for."""
 
     partition_key: int
     uuid: UUID
@@ -79,9 +79,9 @@ class GroupId(msgspec.Struct, frozen=True, order=True):
 
 
 def new_uuid() -> UUID:
-    """A UUID of version 7: the time, a count within the millisecond, 62 random bits.
+    """A UUID of version 7: the time, a counter within the millisecond, 62 random bits.
 
-    Ids that a process mints one after the other sort in that order, and share index pages.
+    The ids of one process ascend in the order of their creation, so they share index pages.
     """
     global _last_tick
     _last_tick = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
@@ -91,13 +91,14 @@ def new_uuid() -> UUID:
 
 
 def parse_uuid(text: str, *, field: str, given: str | None = None) -> UUID:
-    """Read a hyphenated UUID; raises `ValidationError(invalid_input)` naming what was `given`."""
+    """Parse a hyphenated UUID; raises `ValidationError(invalid_input)` that shows `given`."""
     try:
         parsed = UUID(text)
     except ValueError:
-        raise invalid_input(field, given or text, "must end in a uuid") from None
+        rule = "must be a uuid" if given is None else "must end in a uuid"
+        raise invalid_input(field, given or text, rule) from None
     if str(parsed) != text.lower():
-        raise invalid_input(field, given or text, "must write its uuid with hyphens")
+        raise invalid_input(field, given or text, "must have a uuid with hyphens")
     return parsed
 
 
@@ -129,33 +130,33 @@ def key_partition(
 
 
 def worker_partition(worker_instance_id: str) -> int:
-    """The partition of a worker's registry row."""
+    """The partition of a worker process in `ff.worker_registry`."""
     return fnv1a_64(worker_instance_id.encode()) % 256
 
 
 def attempt_id(execution_id: ExecutionId, attempt_index: int) -> UUID:
-    """The name of one attempt; it follows from the execution and the index."""
+    """The id of one attempt, computed from the execution and the index."""
     digest = hashlib.sha256(execution_id.uuid.bytes + attempt_index.to_bytes(4, "big")).digest()
     return UUID(bytes=digest[:16], version=5)
 
 
 def child_id(parent: ExecutionId, position: int, index: int, *, kind: str) -> ExecutionId:
-    """The child that the call at `position` of a handler starts as its `index`-th.
+    """The id of the `index`-th child that the call at `position` of a handler starts.
 
-    It follows from the parent and the place of the call, so that a handler that runs again finds
-    its children; it lives beside its parent.
+    It is computed from the parent and the position, so a handler that runs again finds its
+    children. The child is in the partition of its parent.
     """
     place = position.to_bytes(4, "big") + index.to_bytes(4, "big") + kind.encode()
     return ExecutionId(parent.partition_key, _derived(parent, b"child", place))
 
 
 def member_group_id(execution_id: ExecutionId) -> GroupId:
-    """The join of a flow member: the one that waits for its upstreams."""
+    """The id of the join by which a flow member waits for its upstreams."""
     return GroupId(execution_id.partition_key, _derived(execution_id, b"member", b""))
 
 
 def children_group_id(parent: ExecutionId, position: int, index: int | None = None) -> GroupId:
-    """The join that waits for the children of one call, or for its `index`-th child alone."""
+    """The id of the join for the children of one call, or for its `index`-th child alone."""
     place = position.to_bytes(4, "big")
     if index is not None:
         place += index.to_bytes(4, "big")
@@ -163,22 +164,25 @@ def children_group_id(parent: ExecutionId, position: int, index: int | None = No
 
 
 def parent_flow_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -> UUID:
-    """The flow of an execution that was in none when it got children, in its own partition."""
+    """The id of the flow that is made for an execution outside flows when it gets children.
+
+    The flow is in the partition of the execution.
+    """
     count = 0
     while True:
-        found = _derived(parent, b"family", count.to_bytes(4, "big"))
+        found = _derived(parent, b"flow", count.to_bytes(4, "big"))
         if uuid_partition(found, partitions) == parent.partition_key:
             return found
         count += 1
 
 
-def _derived(parent: ExecutionId, what: bytes, place: bytes) -> UUID:
-    digest = hashlib.sha256(parent.uuid.bytes + what + place).digest()
+def _derived(parent: ExecutionId, purpose: bytes, place: bytes) -> UUID:
+    digest = hashlib.sha256(parent.uuid.bytes + purpose + place).digest()
     return UUID(bytes=digest[:16], version=5)
 
 
 class PartitionKey(msgspec.Struct, frozen=True):
-    """A partition as it is written on the wire: `{fp:N}`, `{b:N}` or `{q:N}`."""
+    """A partition as text: `{fp:N}` of flows, `{b:N}` of budgets, `{q:N}` of quotas."""
 
     family: str
     index: int
@@ -188,9 +192,9 @@ class PartitionKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, *, partitions: int = NUM_FLOW_PARTITIONS) -> PartitionKey:
-        """Read the written form; raises `ValidationError(invalid_input)` naming what is wrong."""
+        """Parse `{family:index}`; raises `ValidationError(invalid_input)`."""
         if len(text) < 2 or text[0] != "{" or text[-1] != "}":
-            raise invalid_input("partition_key", text, "must stand in braces")
+            raise invalid_input("partition_key", text, "must be in braces")
         family, colon, index = text[1:-1].partition(":")
         if not colon:
             raise invalid_input("partition_key", text, "must look like {family:index}")
@@ -202,7 +206,7 @@ class PartitionKey(msgspec.Struct, frozen=True):
 
 
 def check_lane(lane_id: str, *, field: str = "lane_id") -> str:
-    """The lane, if it is 1 to 64 bytes of printable ASCII."""
+    """The lane, if it is 1 to 64 printable ASCII characters; else raises `ValidationError`."""
     if not lane_id:
         raise invalid_input(field, lane_id, "must not be empty")
     if not all(" " <= letter <= "~" for letter in lane_id):
@@ -213,14 +217,14 @@ def check_lane(lane_id: str, *, field: str = "lane_id") -> str:
 
 
 def check_tag_key(key: str) -> str:
-    """The key, if it looks like `shop.tenant`."""
+    """The key, if it looks like `shop.tenant`; else raises `ValidationError`."""
     if _TAG_KEY.fullmatch(key) is None or len(key) > 256:
         raise invalid_input("tag key", key, "must look like area.name in lower case")
     return key
 
 
 def check_tag_value(value: str, *, key: str) -> str:
-    """The value, if it can be stored and searched for."""
+    """The value, if it can be stored and searched for; else raises `ValidationError`."""
     storable_text(value, field=f"tag {key}")
     if len(value.encode()) > 1024:
         raise invalid_input(f"tag {key}", value[:40] + "…", "must be at most 1024 bytes")
@@ -228,7 +232,10 @@ def check_tag_value(value: str, *, key: str) -> str:
 
 
 def check_text(value: str, *, field: str, at_most: int = 256) -> str:
-    """The text, if Postgres can store it: not empty, no NUL, no lone surrogate, not too long."""
+    """The text, if it is not empty, is storable and has at most `at_most` bytes.
+
+    Raises `ValidationError(invalid_input)` otherwise.
+    """
     if not value:
         raise invalid_input(field, value, "must not be empty")
     storable_text(value, field=field)
@@ -238,26 +245,26 @@ def check_text(value: str, *, field: str, at_most: int = 256) -> str:
 
 
 def check_worker_name(value: str, *, field: str) -> str:
-    """The name of a worker or of one of its processes: no white space, no control characters."""
+    """The name of a worker or worker process, if it has no white space or control characters."""
     check_text(value, field=field)
     if any(letter.isspace() or not letter.isprintable() for letter in value):
-        raise invalid_input(field, value, "must not hold white space or control characters")
+        raise invalid_input(field, value, "must not contain white space or control characters")
     return value
 
 
 def storable_text(value: str, *, field: str) -> str:
-    """The text, if it has neither a NUL nor a lone surrogate."""
+    """The text, if Postgres can store it: no NUL and no lone surrogate."""
     if "\x00" in value:
-        raise invalid_input(field, value, "must not hold a NUL character")
+        raise invalid_input(field, value, "must not contain a NUL character")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise invalid_input(field, ascii(value), "must not hold a lone surrogate") from None
+        raise invalid_input(field, ascii(value), "must not contain a lone surrogate") from None
     return value
 
 
 def clean_text(value: str, *, at_most: int = 16 * 1024) -> str:
-    """Text made storable: NUL and lone surrogates replaced, cut to `at_most` bytes of UTF-8."""
+    """The text made storable: NUL and lone surrogates replaced, at most `at_most` bytes long."""
     cleaned = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     encoded = cleaned.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
     if len(encoded) <= at_most:

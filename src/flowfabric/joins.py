@@ -1,4 +1,4 @@
-"""What a downstream waits for: all, any or a number of its upstreams; and when that is decided."""
+"""Join policies: how many upstreams must succeed, and when a join is decided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AllOf(msgspec.Struct, frozen=True):
 
 
 class AnyOf(msgspec.Struct, frozen=True):
-    """One success is enough; what becomes of the others is said by `on_satisfied`."""
+    """One success is enough; `on_satisfied` says what happens to the other upstreams."""
 
     on_satisfied: Disposition = "cancel_remaining"
 
@@ -40,7 +40,7 @@ class AnyOf(msgspec.Struct, frozen=True):
 
 
 class Quorum(msgspec.Struct, frozen=True):
-    """`k` successes are enough."""
+    """`k` successes are enough; `on_satisfied` says what happens to the other upstreams."""
 
     k: int
     on_satisfied: Disposition = "cancel_remaining"
@@ -62,7 +62,7 @@ JoinPolicy: TypeAlias = AllOf | AnyOf | Quorum
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How the applied edges of a group stand."""
+    """The applied edges of a join, by outcome; `running` counts the unresolved ones."""
 
     succeeded: int = 0
     failed: int = 0
@@ -75,20 +75,20 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(policy: JoinPolicy, counts: Counts, *, expected_n: int | None = None) -> GroupState:
-    """The state of a group that is not decided yet; `ff.group_decision` is the same function."""
+    """The state of an undecided join; `ff.group_decision` is the same function in SQL."""
     n, required = counts.n, policy.required(counts.n)
     if expected_n is not None and n < expected_n:
         return GroupState.PENDING
     if n > 0 and counts.succeeded >= required:
         return GroupState.SATISFIED
-    lost = counts.failed + counts.skipped
-    if lost > n - required and (n >= required or counts.running == 0):
+    unsuccessful = counts.failed + counts.skipped
+    if unsuccessful > n - required and (n >= required or counts.running == 0):
         return GroupState.IMPOSSIBLE
     return GroupState.PENDING
 
 
 def stored_policy(kind: str, k: int | None, on_satisfied: str | None) -> JoinPolicy:
-    """The policy that a group's columns say."""
+    """The policy that is stored in the columns policy_kind, k and on_satisfied."""
     match GroupPolicyKind(kind):
         case GroupPolicyKind.ALL_OF:
             return AllOf()
@@ -110,13 +110,13 @@ def policy_columns(policy: JoinPolicy) -> tuple[str, int | None, str | None]:
 
 
 def check_expected(policy: JoinPolicy, expected_n: int | None) -> None:
-    """Raises `ValidationError(invalid_input)` where the quorum could never be reached."""
+    """Raises `ValidationError(invalid_input)` if the quorum could never be reached."""
     if expected_n is None:
         return
     if type(expected_n) is not int or expected_n < 1:
         raise invalid_input("expected_n", expected_n, "must be a whole number of at least 1")
     if isinstance(policy, Quorum) and policy.k > expected_n:
-        raise invalid_input("k", policy.k, f"is more than the {expected_n} edges expected")
+        raise invalid_input("k", policy.k, f"is more than the {expected_n} expected edges")
 
 
 def _check_disposition(given: str) -> None:

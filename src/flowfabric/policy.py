@@ -1,7 +1,7 @@
-"""The execution policy, frozen at create: how often, how soon and for how long work is tried.
+"""The execution policy, fixed when an execution is created: retries, timeouts and limits.
 
-Durations are seconds or a `timedelta`, and kept as seconds. A policy that cannot be honoured raises
-`ValidationError(invalid_policy_json)`, with the field and what it was given, when it is made.
+Durations are given as seconds or a `timedelta`, and stored in fields as seconds. Making an invalid
+policy raises `ValidationError(invalid_policy_json)`, which names the field and its value.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ MAX_CAPABILITY_BYTES: Final = 4096
 MAX_PRIORITY: Final = 9000
 MAX_GRACE_MS: Final = 2**53 - 1
 DEFAULT_RETENTION: Final = timedelta(hours=24)
-"""How long a finished execution is kept on a lane that does not say otherwise."""
+"""How long a finished execution is kept on a lane that has no retention of its own."""
 
 
 def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int:
-    """A duration, given in seconds or as a timedelta, as whole milliseconds; at most a century."""
+    """A duration, given in seconds or as a timedelta, as whole milliseconds.
+
+    Raises `ValidationError(invalid_input)` unless it is a duration of at most a century.
+    """
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if not _is_number(seconds):
         raise invalid_input(field, duration, "must be a number of seconds or a timedelta")
@@ -45,7 +48,7 @@ def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int
 
 
 def grace_milliseconds(grace: float | timedelta) -> int:
-    """How long something outlives its end, as milliseconds; raises `invalid_grace_ms`."""
+    """A grace period as whole milliseconds; raises `ValidationError(invalid_grace_ms)`."""
     if isinstance(grace, timedelta):
         whole = round(grace / timedelta(milliseconds=1))
     else:
@@ -61,7 +64,7 @@ def _is_number(value: object) -> bool:
 
 
 def _keep_seconds(policy: msgspec.Struct, *fields: str) -> None:
-    """The fields are seconds from now on; raises unless they are durations and not negative."""
+    """Replace each duration by its seconds; raises if one is negative or not a duration."""
     for field in fields:
         given: float | timedelta | None = getattr(policy, field)
         if given is None:
@@ -98,7 +101,7 @@ def _check_type(field: str, value: object, *kinds: type) -> None:
 
 def _texts(field: str, given: object) -> tuple[object, ...]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise _fault(field, given, "must be several texts")
+        raise _fault(field, given, "must be a list of strings")
     texts = tuple(cast("Iterable[object]", given))
     for text in texts:
         _check_type(field, text, str)
@@ -110,7 +113,7 @@ def _fault(field: str, value: object, why: str) -> ValidationError:
 
 
 class FixedBackoff(msgspec.Struct, frozen=True, kw_only=True):
-    """The same wait before every retry."""
+    """The same delay before every retry."""
 
     delay: float | timedelta = 1.0
 
@@ -122,7 +125,7 @@ class FixedBackoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExponentialBackoff(msgspec.Struct, frozen=True, kw_only=True):
-    """Waits that grow by `multiplier` up to `max_delay`."""
+    """Delays that grow by the factor `multiplier`, up to `max_delay`."""
 
     initial_delay: float | timedelta = 1.0
     max_delay: float | timedelta = 60.0
@@ -144,7 +147,7 @@ class ExponentialBackoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and when a failed attempt is followed by another."""
+    """How often and after which delay a failed attempt is retried."""
 
     max_retries: int = 3
     backoff: FixedBackoff | ExponentialBackoff = ExponentialBackoff()
@@ -185,7 +188,7 @@ class TimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is decided at create about retries, timeouts and limits."""
+    """Retries, timeouts and limits of one execution, fixed when it is created."""
 
     priority: int = 0
     delay_until: datetime | None = None
@@ -226,13 +229,13 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
             return stored
         read = StoredPolicy.parse(stored)
         retry, timeout = read.retry_policy, read.timeout_policy
-        alike = {
+        unconverted = {
             name: value
             for name, value in msgspec.structs.asdict(read).items()
             if name not in ("delay_until", "retry_policy", "timeout_policy", "dedup_window_ms")
         }
         return cls(
-            **alike,
+            **unconverted,
             delay_until=instant(read.delay_until),
             retry_policy=None if retry is None else _read_retry(retry),
             timeout_policy=None if timeout is None else _read_timeout(timeout),
@@ -241,11 +244,11 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def required_capabilities(self) -> tuple[str, ...]:
-        """What its routing requires of workers."""
+        """The capabilities that `routing_requirements` demands of a worker."""
         return tuple((self.routing_requirements or {}).get("required_capabilities") or ())
 
     def as_json(self) -> bytes:
-        """The policy as it is stored."""
+        """The policy as the JSON text that is stored."""
         retry, timeout = self.retry_policy, self.timeout_policy
         return StoredPolicy(
             priority=self.priority,
@@ -292,9 +295,9 @@ def _read_timeout(stored: StoredTimeoutPolicy) -> TimeoutPolicy:
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task is tried again: `@app.task("fetch", retry=Retry(max_retries=5))`.
+    """The retry policy of a task: `@app.task("fetch", retry=Retry(max_retries=5))`.
 
-    A handler that wants to be tried again raises `RetryLater`.
+    A handler that asks for a retry itself raises `RetryLater`.
     """
 
     max_retries: int = 3
@@ -314,7 +317,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def policy(self) -> RetryPolicy:
-        """The policy that an execution of the task is stored with."""
+        """The policy that each execution of the task gets."""
         return RetryPolicy(
             max_retries=self.max_retries,
             backoff=ExponentialBackoff(
@@ -335,7 +338,7 @@ CapabilitySide = Literal["required", "worker"]
 
 
 def check_capabilities(given: object, *, side: CapabilitySide) -> list[str]:
-    """The capability tokens, sorted and without repeats; raises `invalid_capabilities`."""
+    """The tokens, sorted and distinct; raises `ValidationError(invalid_capabilities)`."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise _capability_fault(side, "not_array")
     tokens: set[str] = set()

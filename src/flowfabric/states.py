@@ -1,10 +1,10 @@
-"""The alphabet of an execution's state: the same words as the CHECK constraints of the schema."""
+"""The words of every state: the same words as in the CHECK constraints of the schema."""
 
 from enum import StrEnum
 
 
 class LifecyclePhase(StrEnum):
-    """The coarse stage of life. `submitted` is reserved and never stored."""
+    """The main stage of an execution. `submitted` is reserved and never stored."""
 
     RUNNABLE = "runnable"
     ACTIVE = "active"
@@ -13,14 +13,14 @@ class LifecyclePhase(StrEnum):
 
 
 class OwnershipState(StrEnum):
-    """Follows from the phase: leased exactly while active."""
+    """Computed from the phase: leased exactly while active."""
 
     UNOWNED = "unowned"
     LEASED = "leased"
 
 
 class EligibilityState(StrEnum):
-    """May a runnable execution be claimed, and if not, what holds it."""
+    """Whether a runnable execution can be claimed, and if not, what holds it back."""
 
     ELIGIBLE_NOW = "eligible_now"
     NOT_ELIGIBLE_UNTIL_TIME = "not_eligible_until_time"
@@ -34,7 +34,7 @@ class EligibilityState(StrEnum):
 
 
 class BlockingReason(StrEnum):
-    """What a waiting execution waits for."""
+    """What an execution that is not running waits for."""
 
     NONE = "none"
     WAITING_FOR_WORKER = "waiting_for_worker"
@@ -56,7 +56,7 @@ class BlockingReason(StrEnum):
 
 
 class TerminalOutcome(StrEnum):
-    """How an execution ended; `none` while it has not."""
+    """How an execution ended; `none` before its end."""
 
     NONE = "none"
     SUCCESS = "success"
@@ -67,7 +67,7 @@ class TerminalOutcome(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """Where the current attempt, or the next one, stands."""
+    """The state of the current attempt, or of the next one."""
 
     NONE = "none"
     PENDING_FIRST_ATTEMPT = "pending_first_attempt"
@@ -79,7 +79,7 @@ class AttemptState(StrEnum):
 
 
 class PublicState(StrEnum):
-    """What a user sees; follows from the other dimensions."""
+    """The state that users see; computed from the other states."""
 
     WAITING = "waiting"
     DELAYED = "delayed"
@@ -111,7 +111,7 @@ _TERMINAL = frozenset(
 
 
 class AttemptType(StrEnum):
-    """Why an attempt was begun. `fallback` is reserved and never stored."""
+    """Why an attempt was started. `fallback` is reserved and never stored."""
 
     INITIAL = "initial"
     RETRY = "retry"
@@ -137,6 +137,8 @@ class AttemptOutcome(StrEnum):
 
 
 class LeaseEventType(StrEnum):
+    """What happened to a lease."""
+
     ACQUIRED = "acquired"
     RENEWED = "renewed"
     EXPIRED = "expired"
@@ -145,7 +147,7 @@ class LeaseEventType(StrEnum):
 
 
 class LeaseEventReason(StrEnum):
-    """Why a lease was given up."""
+    """Why a lease ended before its expiry."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -159,7 +161,7 @@ class LeaseEventReason(StrEnum):
 
 
 class LaneState(StrEnum):
-    """Only an active lane is claimed from; a draining or disabled one takes nothing new."""
+    """Only an active lane is claimed from; a draining or disabled one accepts no executions."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -200,14 +202,14 @@ class WorkerEventKind(StrEnum):
 
 
 class FlowState(StrEnum):
-    """What is stored of a flow; whether it is done follows from its members."""
+    """The stored state of a flow; every other state is computed from its members."""
 
     OPEN = "open"
     CANCELLED = "cancelled"
 
 
 class DerivedFlowState(StrEnum):
-    """Where a flow stands, from its members."""
+    """The state of a flow, computed from its members."""
 
     OPEN = "open"
     RUNNING = "running"
@@ -223,7 +225,7 @@ class DerivedFlowState(StrEnum):
 
 
 class CancellationPolicy(StrEnum):
-    """Which members end with a flow that is cancelled."""
+    """Which members a flow cancellation ends."""
 
     CANCEL_FLOW_ONLY = "cancel_flow_only"
     CANCEL_ALL = "cancel_all"
@@ -231,14 +233,14 @@ class CancellationPolicy(StrEnum):
 
 
 class EdgeState(StrEnum):
-    """A staged edge gates nothing until it is applied."""
+    """A pending edge has no effect until it is applied."""
 
     PENDING = "pending"
     APPLIED = "applied"
 
 
 class EdgeResolution(StrEnum):
-    """What an edge's upstream came to."""
+    """Whether the upstream of an edge succeeded."""
 
     UNRESOLVED = "unresolved"
     SATISFIED = "satisfied"
@@ -246,16 +248,16 @@ class EdgeResolution(StrEnum):
 
 
 class WaitsAs(StrEnum):
-    """What for an execution waits by a join."""
+    """What an execution waits for by a join."""
 
     MEMBER = "member"
-    """A member of a flow, for its upstreams."""
+    """A flow member waits for its upstreams, before it runs."""
     CHILDREN = "children"
-    """A handler, for its children."""
+    """A handler waits for its children."""
 
 
 class GroupState(StrEnum):
-    """Is it decided whether a downstream runs?"""
+    """Whether a join is decided: satisfied, or impossible to satisfy."""
 
     PENDING = "pending"
     SATISFIED = "satisfied"
@@ -263,7 +265,7 @@ class GroupState(StrEnum):
 
 
 class GroupPolicyKind(StrEnum):
-    """How many upstreams a downstream needs."""
+    """How many upstreams must succeed to satisfy a join."""
 
     ALL_OF = "all_of"
     ANY_OF = "any_of"
@@ -271,14 +273,14 @@ class GroupPolicyKind(StrEnum):
 
 
 class OnSatisfied(StrEnum):
-    """What becomes of the upstreams that are not needed any more."""
+    """What happens to the remaining upstreams when a join is satisfied."""
 
     CANCEL_REMAINING = "cancel_remaining"
     LET_RUN = "let_run"
 
 
 class SiblingCancelReason(StrEnum):
-    """Why an upstream that is not needed any more was cancelled."""
+    """Why an upstream that is no longer needed was cancelled."""
 
     SIBLING_QUORUM_SATISFIED = "sibling_quorum_satisfied"
     SIBLING_QUORUM_IMPOSSIBLE = "sibling_quorum_impossible"
@@ -286,7 +288,7 @@ class SiblingCancelReason(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """How a failure is treated; only transient and infra_crash are tried again."""
+    """How a failure is treated; only transient and infra_crash failures are retried."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
@@ -296,7 +298,7 @@ class FailureClass(StrEnum):
 
     @classmethod
     def of(cls, category: str) -> "FailureClass":
-        """The class that a category names; a category of the user's own is transient."""
+        """The class of the same name as the category; any other category is transient."""
         return cls(category) if category in cls.__members__.values() else cls.TRANSIENT
 
 
@@ -307,7 +309,7 @@ def derive_public_state(
     *,
     resume_pending: bool,
 ) -> PublicState:
-    """The public state of a state vector; the schema's generated column is the same function."""
+    """The public state of an execution; `ff.exec_core.public_state` is the same in SQL."""
     match phase:
         case LifecyclePhase.ACTIVE:
             return PublicState.ACTIVE

@@ -42,7 +42,7 @@ class StoredRetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredTimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The object `timeout_policy`; what is None is not written."""
+    """The object `timeout_policy`; fields that are None are not written."""
 
     attempt_timeout_ms: int | None = None
     execution_deadline_ms: int | None = None
@@ -50,7 +50,7 @@ class StoredTimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole policy; what has its default is not written."""
+    """The whole policy; fields that have their default are not written."""
 
     priority: int = 0
     delay_until: int | None = None
@@ -68,7 +68,7 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, stored: object) -> StoredPolicy:
-        """Read JSON data; raises `ValidationError(invalid_policy_json)` with the stored name."""
+        """Read JSON data; raises `ValidationError(invalid_policy_json)` naming the field."""
         try:
             policy = msgspec.convert(stored, cls)
         except msgspec.ValidationError as error:
@@ -80,7 +80,7 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return policy
 
     def as_json(self) -> bytes:
-        """The text that is stored; raises `ValidationError(invalid_policy_json)`."""
+        """The JSON text to store; raises `ValidationError(invalid_policy_json)`."""
         written = {
             name: value
             for name, value in msgspec.structs.asdict(self).items()
@@ -91,11 +91,13 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
         except (TypeError, ValueError) as error:
             raise ValidationError("invalid_policy_json", f"cannot be stored: {error}") from None
         if b"\\u0000" in text:
-            raise ValidationError("invalid_policy_json", "its texts must not hold a NUL character")
+            raise ValidationError(
+                "invalid_policy_json", "its texts must not contain a NUL character"
+            )
         return text
 
     def _numbers(self) -> dict[str, int | None]:
-        """Every number with a range of its own, by its path."""
+        """Every number that has a range, by its path."""
         retry, timeout = self.retry_policy, self.timeout_policy
         numbers: dict[str, int | None] = {
             "max_reclaim_count": self.max_reclaim_count,

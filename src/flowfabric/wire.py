@@ -14,7 +14,7 @@ from flowfabric.ids import ExecutionId, PartitionKey
 
 
 def wire(value: object) -> Any:
-    """The value in terms of dicts, lists, text, numbers and None."""
+    """The value as dicts, lists, strings, numbers, booleans and None; raises `TypeError`."""
     match value:
         case None | bool() | int() | float():
             return value
@@ -42,7 +42,7 @@ def wire(value: object) -> Any:
 
 
 def read_untyped(result: bytes | None, encoding: str | None) -> Any:
-    """A result of which only the encoding is known; bytes where that does not fit."""
+    """The result, decoded without knowing its type; the bytes if they cannot be decoded."""
     if result is None:
         return None
     decode = msgspec.msgpack.decode if encoding == "msgpack" else msgspec.json.decode
@@ -53,7 +53,7 @@ def read_untyped(result: bytes | None, encoding: str | None) -> Any:
 
 
 def _payload(data: bytes) -> Any:
-    """A payload or result: its JSON value where it is JSON, else base64."""
+    """The JSON value of a payload or result; base64 text if the bytes are not JSON."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:

@@ -227,7 +227,7 @@ async def test_the_doctor_names_functions_that_differ(shell: Shell, db: Connecti
     assert finding == {
         "check": "functions",
         "verdict": "warn",
-        "found": "not as in this program: claimable, submit",
+        "found": "differ from this version: claimable, submit",
         "advice": "Run: ff migrate",
     }
 

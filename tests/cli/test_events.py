@@ -195,7 +195,7 @@ async def test_a_cursor_or_a_tag_that_cannot_be_is_one_line(ff_alone: Inside) ->
 
 
 async def test_what_is_not_an_option_shows_how_it_is_used(ff_alone: Inside) -> None:
-    assert "family" in usage_error(await ff_alone("events", "tail", "everything"))
+    assert "EVENTS" in usage_error(await ff_alone("events", "tail", "everything"))
     assert "--limit" in usage_error(await ff_alone("events", "tail", "--limit", "0"))
 
 

@@ -191,7 +191,7 @@ async def test_a_lease_id_that_cannot_be_is_named(ff: Inside, db: Connection) ->
 
     line = one_line(await ff("executions", "revoke", str(lease.execution_id), "--lease", "mine"))
 
-    assert "lease_id 'mine' must end in a uuid" in line
+    assert "lease_id 'mine' must be a uuid" in line
     assert await given.public_state(db, lease.execution_id) == "active"
 
 
@@ -312,5 +312,7 @@ async def test_history_tells_everything_in_order(ff: Inside, db: Connection) -> 
 async def test_nothing_has_happened_to_what_was_just_submitted(ff: Inside, db: Connection) -> None:
     new = str(await given.created(db))
 
-    assert (await ff("executions", "history", new)).out == "Nothing has happened to it yet.\n"
+    assert (
+        await ff("executions", "history", new)
+    ).out == "Nothing has happened to the execution yet.\n"
     assert (await ff("executions", "history", new, "--json")).json == []

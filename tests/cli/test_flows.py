@@ -338,7 +338,7 @@ async def test_without_a_terminal_nothing_is_cancelled_unless_told_to(
     line = one_line(await ff("flows", "cancel", str(flow.flow_id)))
 
     assert line == (
-        "ff: cancel flow 'pipeline' (cancel_all), of whose 3 members 2 have not ended? "
+        "ff: cancel flow 'pipeline' (cancel_all)? 2 of its 3 members have not ended. "
         "Nothing was done: give --yes to do it without being asked."
     )
     assert (await flow.flow())["public_flow_state"] == "open"

@@ -25,7 +25,7 @@ async def stored(db: Connection) -> dict[str, str]:
 
 
 async def test_a_new_database_has_no_keys(ff: Inside) -> None:
-    assert (await ff("keys", "list")).out == "No keys yet: ff keys rotate makes the first.\n"
+    assert (await ff("keys", "list")).out == "No keys yet: ff keys seed makes the first.\n"
     assert (await ff("keys", "list", "--json")).json == {"current_kid": None, "verifying": []}
 
 
@@ -37,7 +37,7 @@ async def test_the_first_key_is_seeded_from_the_environment_and_every_boot_may_d
     listed = silent(await ff("keys", "list"))
 
     assert (first.code, first.out) == (0, "seeded k1\n")
-    assert (again.code, again.out) == (0, "there was a key k1 before; nothing changed\n")
+    assert (again.code, again.out) == (0, "key k1 exists already; nothing changed\n")
     assert await stored(db) == {"k1": SECRET}
     assert listed.out.splitlines()[1].split() == ["k1", "signs"]
 
@@ -63,7 +63,7 @@ async def test_another_secret_under_a_known_name_is_an_error(ff: Inside, db: Con
     told = silent(await ff("keys", "seed", "--json", FF_WAITPOINT_HMAC_SECRET=OTHER))
 
     assert said.code == 1
-    assert said.out == "there was a key k1 before with another secret; nothing changed\n"
+    assert said.out == "key k1 exists already with another secret; nothing changed\n"
     assert (told.code, told.json) == (1, {"kid": "k1", "seeded": False})
     assert await stored(db) == {"k1": SECRET}
 

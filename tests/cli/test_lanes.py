@@ -124,7 +124,7 @@ async def test_a_lane_keeps_what_has_ended_for_as_long_as_is_said(
         told = await ff("lanes", "keep", "default", written, "--json")
         [lane] = (await ff("lanes", "--json")).json
 
-        assert (answer.code, answer.out) == (0, f"lane default keeps what has ended: {said}\n")
+        assert (answer.code, answer.out) == (0, f"lane default keeps ended executions: {said}\n")
         assert told.json == {"lane_id": "default", "retention": stored}
         assert lane["retention"] == stored
         assert await kept(ff) == said

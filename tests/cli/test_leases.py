@@ -1,4 +1,4 @@
-"""`ff leases expired`: leases that ran out and were not taken back yet."""
+"""`ff leases expired`: leases that expired and were not reclaimed yet."""
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -17,7 +17,7 @@ async def test_leases_that_ran_out_are_shown_the_longest_expired_first(
 
     heading, *lines = (await ff("leases", "expired")).out.splitlines()
 
-    assert heading.split() == ["execution", "worker", "attempt", "epoch", "ran", "out"]
+    assert heading.split() == ["execution", "worker", "attempt", "epoch", "expired"]
     assert [line.split()[:4] for line in lines] == [
         [str(late.execution_id), "w-1", "0", "1"],
         [str(later.execution_id), "w-1", "0", "1"],
@@ -48,7 +48,7 @@ async def test_what_was_taken_back_is_not_shown(ff: Inside, db: Connection, cloc
     await clock.advance(30)
     await expire_leases(db, limit=10)
 
-    assert (await ff("leases", "expired")).out == "No lease has run out.\n"
+    assert (await ff("leases", "expired")).out == "No expired leases.\n"
     assert (await ff("leases", "expired", "--json")).json == {"leases": [], "cursor": None}
 
 
@@ -60,7 +60,7 @@ async def test_only_of_one_namespace(ff: Inside, db: Connection, clock: Clock) -
     theirs = await ff("leases", "expired", "--namespace", "acme")
 
     assert [each["execution_id"] for each in ours["leases"]] == [str(lease.execution_id)]
-    assert theirs.out == "No lease has run out.\n"
+    assert theirs.out == "No expired leases.\n"
 
 
 async def test_a_limit_that_cannot_be_shows_how_it_is_used(ff_alone: Inside) -> None:

@@ -1,4 +1,4 @@
-"""`ff retention trim`: forget what ended long ago, now; asks first."""
+"""`ff retention trim`: delete executions that ended long ago; asks first."""
 
 from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
@@ -23,7 +23,7 @@ async def test_without_a_terminal_nothing_is_forgotten_unless_told_to(
     line = one_line(await shell.ff(*TRIM, "--older-than", "0"))
 
     assert line == (
-        "ff: forget 2 executions that ended on lane 'default' more than 0s ago? "
+        "ff: delete 2 executions that ended on lane 'default' more than 0s ago? "
         "Nothing was done: give --yes to do it without being asked."
     )
     assert await left(db) == 2
@@ -39,7 +39,7 @@ async def test_with_yes_what_ended_long_ago_is_forgotten_with_all_that_is_kept_o
     answer = await ff(*TRIM, "--older-than", "1h", "--yes")
     shown = await ff("executions", "show", str(old))
 
-    assert (answer.code, answer.out.startswith("forgot 1 execution")) == (0, True)
+    assert (answer.code, answer.out.startswith("deleted 1 execution")) == (0, True)
     assert one_line(shown) == f"ff: execution {old} does not exist"
     assert await given.attempts(db, old) == []
     assert await given.completion_events(db, old) == []
@@ -140,4 +140,4 @@ async def test_one_is_not_many(ff: Inside, db: Connection) -> None:
 
     answer = await ff(*TRIM, "--older-than", "0", "--yes")
 
-    assert answer.out == "forgot 1 execution\n"
+    assert answer.out == "deleted 1 execution\n"

@@ -82,4 +82,4 @@ async def test_other_commands_find_the_database_of_a_running_dev(bare: Shell) ->
 
     assert submitted.json["result"] == {"order_id": "o-7", "charged": 99, "attempts": 1}
     assert code == 0
-    assert "no `ff dev` runs here" in one_line(await bare.ff("lanes"))
+    assert "no `ff dev` runs in this directory" in one_line(await bare.ff("lanes"))

@@ -28,7 +28,16 @@ async def test_workers_are_shown_with_what_they_offer(ff: Inside, ff_engine: Eng
 
     heading, line = (await ff("workers")).out.splitlines()
 
-    assert heading.split() == ["instance", "pool", "lanes", "offers", "slots", "since", "heartbeat"]
+    assert heading.split() == [
+        "instance",
+        "pool",
+        "lanes",
+        "capabilities",
+        "concurrency",
+        "since",
+        "heartbeat",
+        "status",
+    ]
     assert line.split()[:7] == ["w-1", "pool", "a,", "b", "cpu,", "gpu", "8"]
     assert "silent" not in line
 
@@ -44,7 +53,7 @@ async def test_the_same_for_programs(ff: Inside, ff_engine: Engine) -> None:
     assert (worker["concurrency"], worker["alive"], page["next_cursor"]) == (8, True, None)
 
 
-async def test_a_worker_that_went_without_a_word_is_silent(
+async def test_a_worker_without_heartbeats_is_silent(
     ff: Inside, db: Connection, ff_engine: Engine, clock: Clock
 ) -> None:
     await register(ff_engine, "w-1")
@@ -101,7 +110,7 @@ async def test_history_tells_who_came_was_heard_and_went(
 
     heading, *lines = (await ff("workers", "history")).out.splitlines()
 
-    assert heading.split() == ["at", "instance", "what", "why"]
+    assert heading.split() == ["time", "instance", "event", "reason"]
     assert [tuple(line.split()[2:]) for line in lines] == [
         ("w-1", "marked_dead", "[red]gone[/red]"),
         ("w-2", "registered"),
@@ -116,7 +125,7 @@ async def test_no_history_is_no_error(ff: Inside) -> None:
     answer = await ff("workers", "history")
 
     assert answer.code == 0
-    assert answer.out == "No workers were seen in namespace 'default'.\n"
+    assert answer.out == "No worker events in namespace 'default'.\n"
     assert (await ff("workers", "history", "--json")).json == []
 
 

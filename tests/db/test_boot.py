@@ -55,7 +55,7 @@ async def test_an_older_schema_is_refused_with_both_versions(
     stored = needed_version()
     monkeypatch.setattr(boot, "needed_version", lambda: stored + 1)
 
-    with pytest.raises(Unavailable, match=f"at {stored}, this code needs {stored + 1}"):
+    with pytest.raises(Unavailable, match=f"at version {stored}, this code needs {stored + 1}"):
         await boot.check(undone, PartitionConfig())
 
 
@@ -79,7 +79,7 @@ async def test_a_newer_compatible_schema_is_accepted_with_a_warning(
 
     [warning] = caplog.records
     assert (warning.name, warning.levelname) == ("flowfabric.boot", "WARNING")
-    assert f"at {newer}, ahead of this code's {newer - 2}" in warning.getMessage()
+    assert f"at version {newer}, newer than this code's {newer - 2}" in warning.getMessage()
 
 
 @pytest.mark.parametrize("then_compatible", [False, True])

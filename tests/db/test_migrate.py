@@ -240,7 +240,7 @@ async def test_a_lock_that_stays_taken_is_reported(
     async with conn.transaction():
         await conn.execute("LOCK TABLE ff.route IN ACCESS SHARE MODE")
 
-        with pytest.raises(Unavailable, match="a lock stays taken"):
+        with pytest.raises(Unavailable, match="a table stays locked"):
             await migrate(empty_dsn)
 
 

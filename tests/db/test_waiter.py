@@ -449,7 +449,7 @@ async def test_a_registration_that_fails_is_logged_and_tried_again_after_a_pause
                     pass
             await disconnected(db, pid)
             await returns(failing)
-        assert "cannot register as waiting, polling instead" in caplog.text
+        assert "cannot register for notifications, polling instead" in caplog.text
 
         await returns(waiter.wait())
 
@@ -467,4 +467,4 @@ async def test_a_database_that_is_gone_is_polled_with_pauses(
         for _ in range(3):
             await returns(waiter.wait())
 
-    assert caplog.text.count("cannot register as waiting") == 3
+    assert caplog.text.count("cannot register for notifications") == 3

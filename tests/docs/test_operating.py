@@ -253,8 +253,8 @@ async def test_lanes_keep_and_forget(
     kept = await reader.shell("keep")
     trimmed = await reader.shell("trim")
 
-    assert re.findall("ended: (.*)", kept) == ["30d", "for ever", "1d (default)"]
-    assert "forgot 1 " in trimmed
+    assert re.findall("ended executions: (.*)", kept) == ["30d", "for ever", "1d (default)"]
+    assert "deleted 1 " in trimmed
     with pytest.raises(NotFound):
         await old.state()
 

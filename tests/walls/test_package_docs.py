@@ -13,8 +13,7 @@ from tests.walls.sources import ROOT
 ENGINE = ROOT / "engine"
 LISTED = re.compile(r"^ *([a-z_]+) {2,}\S", re.MULTILINE)
 PACKAGES = sorted(
-    path.parent.relative_to(ENGINE).as_posix()
-    for path in ENGINE.glob("*/**/__init__.py")
+    path.parent.relative_to(ENGINE).as_posix() for path in ENGINE.glob("*/**/__init__.py")
 )
 
 

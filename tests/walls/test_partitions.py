@@ -93,7 +93,7 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.prune_worker_events": {"worker_registry_event"},
 }
 READS: Mapping[str, set[str]] = {
-    "db.doctor: what the sweeps should have moved": {"exec_core"},
+    "db.doctor: rows that the sweeps should have moved": {"exec_core"},
     "events.newest_completion": {"completion_event"},
     "events.read_completions": {"completion_event"},
     "events.newest_lease_event": {"lease_event"},

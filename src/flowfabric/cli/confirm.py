@@ -1,4 +1,4 @@
-"""Before a command changes many things at once: say what it would do, and ask."""
+"""Confirmation before a command makes a large change."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import typer
 
 from flowfabric.cli.output import complain
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Go on if the user agrees; where nobody can be asked, only with --yes."""
+    """Return if the user confirms or gave --yes; else exit with code 1.
+
+    Without a terminal there is no question: the command then needs --yes.
+    """
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""Which database a command speaks to, and the event loop it runs on."""
+"""Which database a command uses, and the event loop that it runs on."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ T = TypeVar("T")
 
 HOME: Final = Path(".flowfabric")
 ADDRESS: Final = HOME / "database-url"
-"""Where a running `ff dev` leaves the address of its database."""
+"""The file into which a running `ff dev` writes the URL of its database."""
 
 
 def resolve(given: str | None) -> str:
-    """The DSN given or of the environment, else that of a running `ff dev` in this directory."""
+    """The given DSN, else `FF_DATABASE_URL`, else that of the `ff dev` in this directory.
+
+    Raises `ConfigError` if there is none of them.
+    """
     dsn = database_url(given)
     if dsn is not None:
         return dsn
     with contextlib.suppress(FileNotFoundError):
         return ADDRESS.read_text().strip()
     raise ConfigError(
-        "database", DATABASE_URL, "not set, and no `ff dev` runs here; or give --database-url"
+        "database",
+        DATABASE_URL,
+        "is not set, and no `ff dev` runs in this directory; or give --database-url",
     )
 
 
 @contextlib.asynccontextmanager
 async def engine_on(dsn: str) -> AsyncGenerator[Engine]:
-    """The engine for one command."""
+    """An engine on this database; closed at the end of the block."""
     engine = await Engine.connect(DatabaseConfig(dsn=dsn, pool_size=2), role="cli")
     try:
         yield engine
@@ -42,7 +47,7 @@ async def engine_on(dsn: str) -> AsyncGenerator[Engine]:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run on the fastest loop there is."""
+    """Run the coroutine with uvloop if it is installed, else with asyncio."""
     try:
         import uvloop
     except ImportError:
@@ -51,10 +56,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def ask(database_url: str | None, work: Callable[[Engine], Awaitable[T]]) -> T:
-    """Run one piece of work on the engine of the database that the command was given."""
+    """The result of `work`, called with an engine on the database of the command."""
 
-    async def asked() -> T:
+    async def connected() -> T:
         async with engine_on(resolve(database_url)) as engine:
             return await work(engine)
 
-    return run(asked())
+    return run(connected())

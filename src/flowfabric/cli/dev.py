@@ -1,4 +1,4 @@
-"""`ff dev`: a database, a worker and an example, ready to try."""
+"""`ff dev`: start a database and a worker, and run the example or an application."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ Try it, in another terminal in this directory:
   [b]{ff} executions list[/b]
   [b]{ff} flows list[/b]    [b]{ff} explain ID[/b]
   [b]{ff} lanes[/b]    [b]{ff} workers[/b]    [b]{ff} doctor[/b]
-Python programs find the database with:
+Python programs find the database by this variable:
   [b]export FF_DATABASE_URL='{dsn}'[/b]
-Ctrl-C stops; the data stays where it is.
+Ctrl-C stops everything; the data stays in the database.
 """
 
 
 def dev(
     application: Annotated[
-        str | None, typer.Argument(metavar="[MODULE:APP]", help="Your app instead of the example.")
+        str | None,
+        typer.Argument(metavar="MODULE:APP", help="Run this app instead of the example."),
     ] = None,
     database_url: DatabaseUrl = None,
-    once: Annotated[bool, typer.Option(help="Run the example to its end and exit.")] = False,
-    concurrency: Annotated[int, typer.Option(help="Handlers at a time.")] = 16,
+    once: Annotated[bool, typer.Option(help="Exit when the example has ended.")] = False,
+    concurrency: Annotated[int, typer.Option(help="How many handlers run at the same time.")] = 16,
     as_json: AsJson = False,
 ) -> None:
-    """Start Postgres, migrate, run a worker and the example app.
+    """Start Postgres and a worker, and run the example app or yours.
 
-    Without a database URL a real Postgres is started in .flowfabric/ and stopped at the end.
+    Without a database URL, Postgres is started in .flowfabric/ and stopped at the end.
     """
     logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s %(message)s")
     app = example.app if application is None else load_app(application)
@@ -62,7 +63,7 @@ def dev(
 
 
 def _hint(app: App, dsn: str) -> str:
-    """What to type next, as it can be typed here."""
+    """The commands to try next, with the task of this app and the path of `ff`."""
     ff = "ff" if shutil.which("ff") else os.path.relpath(sys.argv[0])
     if app is example.app:
         call = """charge_order '{"order_id": "o-7", "total": 99}'"""
@@ -73,7 +74,7 @@ def _hint(app: App, dsn: str) -> str:
 
 @contextlib.contextmanager
 def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
-    """The database given, or an embedded one whose address other commands find."""
+    """The given database, or an embedded one whose URL is stored for other commands."""
     if dsn is not None:
         yield dsn
         return
@@ -98,7 +99,7 @@ async def _dev(app: App, dsn: str, *, once: bool, concurrency: int, as_json: boo
     async with client, worker, _stopped_by_signals() as stopped:
         if app is example.app:
             handles = await _submit_example(client)
-            await _watch(client, handles, stopped, as_json=as_json)
+            await _show_until_ended(client, handles, stopped, as_json=as_json)
         if not once and not stopped.is_set():
             if not as_json:
                 console.print(_hint(app, dsn), soft_wrap=True)
@@ -129,16 +130,16 @@ async def _submit_example(client: Client) -> list[Handle[Any]]:
     return handles + [client.handle(member.execution_id) for member in await release.members()]
 
 
-async def _watch(
+async def _show_until_ended(
     client: Client, handles: list[Handle[Any]], stopped: asyncio.Event, *, as_json: bool
 ) -> None:
-    """Show the executions move until all have ended."""
+    """Show the executions, redrawn, until all have ended or a signal stops the command."""
     ends = asyncio.gather(*[_ended(handle) for handle in handles])
     with contextlib.nullcontext() if as_json else Live(console=console) as live:
         while not ends.done() and not stopped.is_set():
             await asyncio.wait((ends,), timeout=0.25)
             if live is not None:
-                live.update(await _picture(client, handles))
+                live.update(await _states(client, handles))
     if ends.done():
         if as_json:
             print_json(ends.result())
@@ -160,8 +161,8 @@ async def _ended(handle: Handle[Any]) -> dict[str, Any]:
     }
 
 
-async def _picture(client: Client, handles: list[Handle[Any]]) -> Any:
-    shown = table("execution", "kind", "state", "attempts", "what")
+async def _states(client: Client, handles: list[Handle[Any]]) -> Any:
+    shown = table("execution", "kind", "state", "attempts", "detail")
     for handle in handles:
         found = await client.describe(handle.execution_id)
         shown.add_row(
@@ -169,14 +170,14 @@ async def _picture(client: Client, handles: list[Handle[Any]]) -> Any:
             escape(found.execution_kind),
             coloured(found.public_state),
             str(found.total_attempt_count),
-            escape(_what(found)),
+            escape(_detail(found)),
         )
     return shown
 
 
-def _what(found: ExecutionSnapshot) -> str:
+def _detail(found: ExecutionSnapshot) -> str:
     if found.public_state.is_terminal:
         return found.failure_reason or found.progress_message or ""
     if found.failure_reason:
-        return f"retries: {found.failure_reason}"
+        return f"will retry: {found.failure_reason}"
     return found.progress_message or (found.blocking_reason or "")

@@ -1,4 +1,4 @@
-"""`ff doctor`: is this database fit for the engine, and what to do if not."""
+"""`ff doctor`: checks of the database, with advice."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SIGNS = {Verdict.OK: "[green]ok[/]", Verdict.WARN: "[yellow]warn[/]", Verdict.F
 
 
 def doctor(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Check the database's settings and say what to do; exit code 1 if it cannot be used safely."""
+    """Check the database and say what to mend; exit code 1 if it cannot be used safely."""
     findings = run(_examine(resolve(database_url)))
     if as_json:
         print_json(findings)
     else:
-        shown = table("", "check", "found", "what to do")
+        shown = table("result", "check", "found", "advice")
         for finding in findings:
             shown.add_row(_SIGNS[finding.verdict], finding.check, finding.found, finding.advice)
         console.print(shown)

@@ -1,4 +1,4 @@
-"""Durations as people write them: `90s`, `15m`, `12h`, `7d`, or plain seconds."""
+"""Durations as text: `90s`, `15m`, `12h`, `7d`, or a number of seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from flowfabric.errors import invalid_input
 
-_WRITTEN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)?")
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)?")
 _LONGEST: Final = timedelta(days=36_500)
 _UNITS: Final = {
     "ms": "milliseconds",
@@ -21,8 +21,8 @@ _UNITS: Final = {
 
 
 def duration(text: str, *, field: str) -> timedelta:
-    """Read a duration; raises `ValidationError(invalid_input)` naming the field."""
-    found = _WRITTEN.fullmatch(text.strip())
+    """Parse a duration; raises `ValidationError(invalid_input)` that names the field."""
+    found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise invalid_input(field, text, "must look like 90s, 15m, 12h or 7d")
     try:
@@ -35,7 +35,7 @@ def duration(text: str, *, field: str) -> timedelta:
 
 
 def spoken(length: timedelta) -> str:
-    """The duration in its largest whole unit."""
+    """The duration as text, in its largest whole unit."""
     seconds = length.total_seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size and seconds % size == 0:

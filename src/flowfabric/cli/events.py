@@ -1,4 +1,4 @@
-"""`ff events tail`: what happens, as it happens."""
+"""`ff events tail`: print events as they happen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.output import AsJson, DatabaseUrl, console
-from flowfabric.cli.submit import parse_tags
+from flowfabric.cli.submit import parse_tag
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import cursor_from_hex, cursor_to_hex, encode_cursor
@@ -25,13 +25,13 @@ from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.errors import StreamDisconnected, TransportError
 from flowfabric.wire import wire
 
-app = typer.Typer(help="Events: what happens, as it happens.", no_args_is_help=True)
+app = typer.Typer(help="Follow events as they happen.", no_args_is_help=True)
 
 AnyEvent = CompletionEvent | LeaseEvent | OperatorEvent
 
 
 class OutboxChoice(StrEnum):
-    """Which outbox to follow."""
+    """The event tables that can be followed."""
 
     COMPLETION = "completion"
     LEASE = "lease"
@@ -40,68 +40,73 @@ class OutboxChoice(StrEnum):
 
 @app.callback()
 def events() -> None:
-    """Nothing is missed and nothing comes out of order within an execution."""
+    """Makes `ff events` a group."""
 
 
 @app.command()
 def tail(
-    family: Annotated[
-        OutboxChoice, typer.Argument(help="What to follow.")
+    outbox: Annotated[
+        OutboxChoice, typer.Argument(metavar="EVENTS", help="completion, lease or operator.")
     ] = OutboxChoice.COMPLETION,
     cursor: Annotated[
-        str, typer.Option(help="Where an earlier tail ended, or `start`; from now if left out.")
+        str,
+        typer.Option(help="Continue after the event with this cursor; `start`: all. Default: now."),
     ] = "",
-    namespace: Annotated[str | None, typer.Option(help="Only of this namespace.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with area.name=value.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Only this namespace.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only with this tag: area.name=value.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many events.")] = None,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print events as they happen, one a line, until Ctrl-C; with --json one JSON object a line."""
+    """Print events as they happen, one per line, until Ctrl-C.
+
+    No event is missed, and those of one execution come in order. With --json, each line is a JSON
+    object with a cursor.
+    """
     start = encode_cursor(0) if cursor == "start" else cursor_from_hex(cursor)
     wanted = EventFilter(
         namespace=namespace,
-        tag=None if tag is None else next(iter(parse_tags([tag]).items())),
+        tag=parse_tag(tag),
     )
     with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
-        ask(database_url, lambda engine: _tail(engine, family, start, wanted, limit, as_json))
+        ask(database_url, lambda engine: _tail(engine, outbox, start, wanted, limit, as_json))
 
 
 async def _tail(
     engine: Engine,
-    family: OutboxChoice,
+    outbox: OutboxChoice,
     cursor: bytes,
     wanted: EventFilter,
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """Follow until `limit` events were shown; a lost connection is made up for."""
-    shown, told = 0, False
+    """Follow until `limit` events were printed; reconnects after a lost connection."""
+    printed, announced = 0, False
     while True:
         try:
-            async with await _subscribed(engine, family, cursor, wanted) as subscription:
-                if not told:
-                    sys.stderr.write(f"following {family.value} events\n")
+            async with await _subscribe(engine, outbox, cursor, wanted) as subscription:
+                if not announced:
+                    sys.stderr.write(f"following {outbox.value} events\n")
                     sys.stderr.flush()
-                told, cursor = True, subscription.cursor
+                announced, cursor = True, subscription.cursor
                 async for event in subscription:
-                    _show(event, as_json)
-                    shown += 1
-                    if shown == limit:
+                    _print(event, as_json)
+                    printed += 1
+                    if printed == limit:
                         return
-        except StreamDisconnected as cut:
-            cursor = cut.cursor
+        except StreamDisconnected as disconnected:
+            cursor = disconnected.cursor
             await asyncio.sleep(0.2)
         except TransportError:
-            if not told:
+            if not announced:
                 raise
             await asyncio.sleep(1.0)
 
 
-async def _subscribed(
-    engine: Engine, family: OutboxChoice, cursor: bytes, wanted: EventFilter
+async def _subscribe(
+    engine: Engine, outbox: OutboxChoice, cursor: bytes, wanted: EventFilter
 ) -> Subscription[CompletionEvent] | Subscription[LeaseEvent] | Subscription[OperatorEvent]:
-    match family:
+    match outbox:
         case OutboxChoice.COMPLETION:
             return await engine.subscribe_completions(cursor, wanted)
         case OutboxChoice.LEASE:
@@ -110,21 +115,22 @@ async def _subscribed(
             return await engine.subscribe_operator_events(cursor, wanted)
 
 
-def _show(event: AnyEvent, as_json: bool) -> None:
+def _print(event: AnyEvent, as_json: bool) -> None:
     if as_json:
-        told = {**wire(event), "cursor": cursor_to_hex(event.cursor)}
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        fields = {**wire(event), "cursor": cursor_to_hex(event.cursor)}
+        sys.stdout.write(msgspec.json.encode(fields).decode() + "\n")
         sys.stdout.flush()
         return
     match event:
         case CompletionEvent():
-            what, who = event.outcome.value, f"{event.execution_kind} on {event.lane_id}"
+            name, detail = event.outcome.value, f"{event.execution_kind} on {event.lane_id}"
         case LeaseEvent():
-            why = f" ({event.reason.value})" if event.reason else ""
-            what, who = f"{event.kind.value}{why}", f"by {event.worker_instance_id}"
+            reason = f" ({event.reason.value})" if event.reason else ""
+            name, detail = f"{event.kind.value}{reason}", f"by {event.worker_instance_id}"
         case OperatorEvent():
-            why = f": {event.reason}" if event.reason else ""
-            what, who = event.event_type.value, f"by {event.actor}{why} {event.details}"
+            reason = f": {event.reason}" if event.reason else ""
+            name, detail = event.event_type.value, f"by {event.actor}{reason} {event.details}"
     console.print(
-        f"{event.at:%H:%M:%S} {what:<20} {event.execution_id or ''} {escape(who)}", soft_wrap=True
+        f"{event.at:%H:%M:%S} {name:<20} {event.execution_id or ''} {escape(detail)}",
+        soft_wrap=True,
     )

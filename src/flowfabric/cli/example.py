@@ -1,4 +1,4 @@
-"""The application that `ff dev` runs: a small shop, with everything that can happen to an order."""
+"""The application that `ff dev` runs: tasks that succeed, fail, retry and wait, and a flow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 @app.task("charge_order", retry=Retry(max_retries=3, initial=0.5), timeout=30)
 async def charge_order(ctx: Ctx, order: Order) -> Receipt:
-    """Charges a card; the bank is down for the first attempt at every third order."""
+    """Charges a card; the first attempt of every third order fails, so it is retried."""
     if order.total > 1000:
         raise Fail(f"{order.total} is over the limit of 1000", category="declined", retryable=False)
     if int(order.order_id.rpartition("-")[2]) % 3 == 0 and ctx.attempt_index == 0:
@@ -49,9 +49,9 @@ def thumbnail(ctx: Ctx, path: str, size: int = 128) -> str:
 
 
 @app.task("remind")
-async def remind(ctx: Ctx, who: str) -> str:
+async def remind(ctx: Ctx, name: str) -> str:
     """Submitted with a delay."""
-    return f"{who} was reminded"
+    return f"{name} was reminded"
 
 
 @app.task("build_image")
@@ -62,9 +62,9 @@ async def build_image(ctx: Ctx, commit: str) -> str:
 
 @app.task("run_tests")
 async def run_tests(ctx: Ctx, suite: str, seconds: float) -> str:
-    """One suite; the slowest is not waited for once two others are green."""
+    """Runs one test suite; the slowest is cancelled when the two others have passed."""
     await asyncio.sleep(seconds)
-    return f"{suite} is green"
+    return f"{suite} passed"
 
 
 @app.task("deploy")
@@ -74,7 +74,7 @@ async def deploy(ctx: Ctx, commit: str) -> str:
 
 
 def release(commit: str) -> Flow:
-    """Build, test in parallel, deploy when two of three suites are green."""
+    """Build, test in parallel, deploy when two of three suites have passed."""
     flow = app.flow("release")
     build = flow.add(build_image.call(commit), name="build")
     suites = [

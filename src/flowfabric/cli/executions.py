@@ -1,4 +1,4 @@
-"""`ff executions`: look at executions. What an operator does to them is in `execution_controls`."""
+"""`ff executions list | show | history`; the commands that change are in `execution_controls`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from flowfabric.cli.connection import ask
 from flowfabric.cli.explain import explain
 from flowfabric.cli.output import (
     AsJson,
+    Cursor,
     DatabaseUrl,
     Id,
+    Limit,
     ago,
     coloured,
     console,
     print_json,
     table,
 )
-from flowfabric.cli.submit import parse_tags
+from flowfabric.cli.submit import parse_tag
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.read_history import HistoryEntry
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
@@ -30,15 +32,15 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 from flowfabric.wire import wire
 
-app = typer.Typer(help="Look at executions, move them, or end them.", no_args_is_help=True)
+app = typer.Typer(help="Find, show, cancel and replay executions.", no_args_is_help=True)
 app.command("explain")(explain)
 
 State = Annotated[PublicState | None, typer.Option(help="Only in this state.")]
 Lane = Annotated[str | None, typer.Option(help="Only on this lane.")]
 Kind = Annotated[str | None, typer.Option(help="Only of this kind.")]
-Namespace = Annotated[str | None, typer.Option(help="Only of this namespace.")]
-Tag = Annotated[str | None, typer.Option(help="Only with area.name=value.")]
-Within = Annotated[float | None, typer.Option(help="Only of the last so many hours.")]
+Namespace = Annotated[str | None, typer.Option(help="Only in this namespace.")]
+Tag = Annotated[str | None, typer.Option(help="Only with this tag: area.name=value.")]
+Within = Annotated[float | None, typer.Option(help="Only created within this many hours.")]
 
 
 def searched(
@@ -49,13 +51,13 @@ def searched(
     tag: str | None,
     within: float | None,
 ) -> Search:
-    """The search that a command's options ask for."""
+    """The search for the options of a command."""
     return Search(
         namespace=namespace,
         lane_id=lane,
         execution_kind=kind,
         public_state=state,
-        tag=None if tag is None else next(iter(parse_tags([tag]).items())),
+        tag=parse_tag(tag),
         created_within=None if within is None else within * 3600,
     )
 
@@ -69,8 +71,8 @@ def list_(
     namespace: Namespace = None,
     tag: Tag = None,
     within: Within = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List executions, newest first."""
@@ -82,7 +84,7 @@ def list_(
     if as_json:
         print_json(page)
         return
-    shown = table("execution", "kind", "lane", "state", "attempts", "created", "why")
+    shown = table("execution", "kind", "lane", "state", "attempts", "created", "reason")
     for found in page.executions:
         shown.add_row(
             str(found.execution_id),
@@ -120,28 +122,28 @@ def show(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = F
 
 @app.command()
 def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show everything that happened to one execution, in order."""
+    """Show the history of one execution: its leases, its ends, and what operators did."""
     wanted = ExecutionId.parse(execution_id)
-    occurrences = ask(database_url, lambda engine: _history(engine, wanted))
+    entries = ask(database_url, lambda engine: _history(engine, wanted))
     if as_json:
-        print_json(occurrences)
+        print_json(entries)
         return
-    shown = table("at", "what", "who", "attempt", "epoch", "why", "details")
-    for each in occurrences:
+    shown = table("time", "event", "by", "attempt", "epoch", "reason", "details")
+    for entry in entries:
         shown.add_row(
-            f"{each.at:%Y-%m-%d %H:%M:%S.%f}"[:-3],
-            f"{each.family} {each.what}",
-            escape(each.who or ""),
-            "" if each.attempt_index is None else str(each.attempt_index),
-            "" if each.lease_epoch is None else str(each.lease_epoch),
-            escape(each.reason or ""),
-            escape(", ".join(f"{name}={value}" for name, value in each.details.items())),
+            f"{entry.at:%Y-%m-%d %H:%M:%S.%f}"[:-3],
+            f"{entry.family} {entry.what}",
+            escape(entry.who or ""),
+            "" if entry.attempt_index is None else str(entry.attempt_index),
+            "" if entry.lease_epoch is None else str(entry.lease_epoch),
+            escape(entry.reason or ""),
+            escape(", ".join(f"{name}={value}" for name, value in entry.details.items())),
         )
-    console.print(shown if occurrences else "Nothing has happened to it yet.")
+    console.print(shown if entries else "Nothing has happened to the execution yet.")
 
 
 def _attempts_table(attempts: list[Attempt]) -> object:
-    shown = table("attempt", "type", "outcome", "worker", "started", "took", "why")
+    shown = table("attempt", "type", "outcome", "worker", "started", "took", "reason")
     for attempt in attempts:
         took = "" if attempt.ended_at is None else str(attempt.ended_at - attempt.started_at)
         shown.add_row(
@@ -167,7 +169,7 @@ async def _describe(
 
 
 async def _history(engine: Engine, wanted: ExecutionId) -> list[HistoryEntry]:
-    occurrences = await engine.read_history(wanted)
-    if not occurrences and await engine.read_execution_state(wanted) is None:
+    entries = await engine.read_history(wanted)
+    if not entries and await engine.read_execution_state(wanted) is None:
         raise NotFound("execution", wanted)
-    return occurrences
+    return entries

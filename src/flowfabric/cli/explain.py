@@ -1,4 +1,4 @@
-"""`ff explain`: why an execution does not run, and what would change that."""
+"""`ff explain`: why an execution does not run, and what to do about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowfabric.ids import ExecutionId
 
 
 def explain(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Say why an execution does not run, and what would change that."""
+    """Say why an execution does not run or how it ended, and what to do about it."""
     wanted = ExecutionId.parse(execution_id)
     answer = ask(database_url, lambda engine: engine.explain_execution(wanted))
     if as_json:

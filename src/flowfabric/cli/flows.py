@@ -1,4 +1,4 @@
-"""`ff flows`: list, show, graph and cancel flows."""
+"""`ff flows list | show | graph | cancel`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
 from flowfabric.cli.output import (
     AsJson,
+    Cursor,
     DatabaseUrl,
+    Limit,
     ago,
     coloured,
     console,
@@ -38,16 +40,16 @@ from flowfabric.ids import ExecutionId, parse_uuid
 from flowfabric.states import CancellationPolicy
 from flowfabric.wire import wire
 
-app = typer.Typer(help="Flows: graphs of executions.", no_args_is_help=True)
+app = typer.Typer(help="List, show and cancel flows: graphs of executions.", no_args_is_help=True)
 
-FlowArgument = Annotated[str, typer.Argument(metavar="FLOW", help="The flow id, a uuid.")]
+FlowArgument = Annotated[str, typer.Argument(metavar="FLOW", help="The flow id: a uuid.")]
 
-_SHOWN: Final = 200
-_DEEPEST: Final = 8
+_MAX_MEMBERS: Final = 200
+_MAX_DEPTH: Final = 8
 
 
 class Language(StrEnum):
-    """In which language a graph is written."""
+    """The languages in which a graph can be written."""
 
     MERMAID = "mermaid"
     DOT = "dot"
@@ -56,12 +58,12 @@ class Language(StrEnum):
 @app.command("list")
 def list_(
     database_url: DatabaseUrl = None,
-    namespace: Annotated[str | None, typer.Option(help="Only of this namespace.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Only in this namespace.")] = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List flows with where they stand."""
+    """List flows and their states, in no particular order."""
     after = None if cursor is None else parse_uuid(cursor, field="--cursor")
     page = ask(
         database_url,
@@ -93,30 +95,30 @@ def show(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one flow as a tree: its members, and what each waits for."""
+    """Show one flow as a tree: its members, their states, and what they wait for."""
     flow_id = parse_uuid(flow, field="FLOW")
     if as_json:
-        picture = ask(database_url, lambda engine: _look(engine, flow_id))
+        picture = ask(database_url, lambda engine: _read(engine, flow_id))
         print_json({**wire(picture.flow), "members": picture.members, "edges": picture.edges})
     elif follow:
         with contextlib.suppress(KeyboardInterrupt):
             ask(database_url, lambda engine: _follow(engine, flow_id))
     else:
-        console.print(_drawn(ask(database_url, lambda engine: _look(engine, flow_id))))
+        console.print(_draw(ask(database_url, lambda engine: _read(engine, flow_id))))
 
 
 @app.command()
 def graph(
     flow: FlowArgument,
-    language: Annotated[Language, typer.Option("--format", help="mermaid or dot.")] = (
+    language: Annotated[Language, typer.Option("--format", help="The language of the graph.")] = (
         Language.MERMAID
     ),
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the flow's graph for Mermaid or Graphviz, coloured by state."""
+    """Print the graph of a flow for Mermaid or Graphviz, coloured by state."""
     flow_id = parse_uuid(flow, field="FLOW")
-    picture = ask(database_url, lambda engine: _look(engine, flow_id))
+    picture = ask(database_url, lambda engine: _read(engine, flow_id))
     text = mermaid(picture) if language is Language.MERMAID else dot(picture)
     if as_json:
         print_json({"flow_id": flow_id, "format": language, "graph": text})
@@ -127,15 +129,15 @@ def graph(
 @app.command()
 def cancel(
     flow: FlowArgument,
-    policy: Annotated[CancellationPolicy, typer.Option(help="Which members end with it.")] = (
+    policy: Annotated[CancellationPolicy, typer.Option(help="Which members to cancel.")] = (
         CancellationPolicy.CANCEL_ALL
     ),
-    reason: Annotated[str, typer.Option(help="Why.")] = "cancelled with ff",
+    reason: Annotated[str, typer.Option(help="Why; stored with the flow.")] = "cancelled with ff",
     yes: Yes = False,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel a flow and, as the policy says, its members; asks first."""
+    """Cancel a flow and, by the policy, its members; asks for confirmation."""
     flow_id = parse_uuid(flow, field="FLOW")
     answer = ask(database_url, lambda engine: _cancel(engine, flow_id, policy, reason, yes))
     if as_json:
@@ -154,18 +156,18 @@ async def _cancel(
     if found is None:
         raise NotFound("flow", flow_id)
     counts = found.members
-    left = counts.total - (
+    open_members = counts.total - (
         counts.completed + counts.failed + counts.cancelled + counts.expired + counts.skipped
     )
     confirmed(
-        f"cancel flow {found.flow_kind!r} ({policy.value}), of whose {counts.total} members "
-        f"{left} have not ended?",
+        f"cancel flow {found.flow_kind!r} ({policy.value})? {open_members} of its "
+        f"{counts.total} members have not ended.",
         yes=yes,
     )
     return await engine.cancel_flow(flow_id, reason=reason, policy=policy, requester=user_at_host())
 
 
-async def _look(engine: Engine, flow_id: UUID) -> Picture:
+async def _read(engine: Engine, flow_id: UUID) -> Picture:
     flow = await engine.describe_flow(flow_id)
     if flow is None:
         raise NotFound("flow", flow_id)
@@ -174,15 +176,15 @@ async def _look(engine: Engine, flow_id: UUID) -> Picture:
 
 
 async def _follow(engine: Engine, flow_id: UUID) -> None:
-    picture = await _look(engine, flow_id)
-    with Live(_drawn(picture), console=console, refresh_per_second=4) as live:
+    picture = await _read(engine, flow_id)
+    with Live(_draw(picture), console=console, refresh_per_second=4) as live:
         while not picture.flow.derived_state.is_settled:
             await asyncio.sleep(0.5)
-            picture = await _look(engine, flow_id)
-            live.update(_drawn(picture))
+            picture = await _read(engine, flow_id)
+            live.update(_draw(picture))
 
 
-def _drawn(picture: Picture) -> Group:
+def _draw(picture: Picture) -> Group:
     flow = picture.flow
     counts = ", ".join(
         f"{number} {name}"
@@ -191,45 +193,45 @@ def _drawn(picture: Picture) -> Group:
     )
     tree = Tree(f"{escape(flow.flow_kind)} [b]{flow.derived_state.value}[/b]  {counts}")
     places: dict[ExecutionId, _Place] = {}
-    for member in picture.ordered()[:_SHOWN]:
-        places[member.execution_id] = _placed(picture, member, places, tree)
-    if len(picture.members) > _SHOWN:
-        tree.add(f"… and {len(picture.members) - _SHOWN} more")
+    for member in picture.ordered()[:_MAX_MEMBERS]:
+        places[member.execution_id] = _place(picture, member, places, tree)
+    if len(picture.members) > _MAX_MEMBERS:
+        tree.add(f"… and {len(picture.members) - _MAX_MEMBERS} more")
     return Group(tree, *_cancel_note(flow))
 
 
 class _Place(NamedTuple):
-    """Where a member stands in the tree; those that simply follow one another share a place."""
+    """The place of a member in the tree; members of a chain share one place."""
 
     branch: Tree
-    under: Tree
+    parent: Tree
     depth: int
 
 
-def _placed(
+def _place(
     picture: Picture, member: FlowMember, places: dict[ExecutionId, _Place], tree: Tree
 ) -> _Place:
     before = picture.continues(member.execution_id)
     if before is not None:
         place = places[before.execution_id]
-        place.branch.label = f"{place.branch.label}\n↳ {_line(picture, member, [])}"
+        place.branch.label = f"{place.branch.label}\n↳ {_label(picture, member, [])}"
         return place
     above = picture.above(member.execution_id)
     place = places[above[-1].execution_id] if above else _Place(tree, tree, 0)
-    if place.depth < _DEEPEST:
-        branch = place.branch.add(_line(picture, member, above[:-1], "also "))
+    if place.depth < _MAX_DEPTH:
+        branch = place.branch.add(_label(picture, member, above[:-1], "also "))
         return _Place(branch, place.branch, place.depth + 1)
-    # No room is left to stand under the last of them: it stands beside it and names them all.
-    return place._replace(branch=place.under.add(_line(picture, member, above)))
+    # Too deep: the member is drawn beside its last upstream and names all of them.
+    return place._replace(branch=place.parent.add(_label(picture, member, above)))
 
 
-def _line(picture: Picture, member: FlowMember, after: list[FlowMember], also: str = "") -> str:
+def _label(picture: Picture, member: FlowMember, after: list[FlowMember], also: str = "") -> str:
     name = escape(member.name or member.execution_kind)
-    why = f" [dim]{escape(member.reason[:80])}[/dim]" if member.reason else ""
+    reason = f" [dim]{escape(member.reason[:80])}[/dim]" if member.reason else ""
     waits = "" if member.public_state.is_terminal else picture.waits_for(member.execution_id)
     others = ", ".join(escape(each.name or str(each.execution_id)) for each in after)
     more = f" [dim]({also}after {others})[/dim]" if after else ""
-    return f"{name} {coloured(member.public_state)}{waits}{more}{why}"
+    return f"{name} {coloured(member.public_state)}{waits}{more}{reason}"
 
 
 def _cancel_note(flow: FlowSnapshot) -> list[str]:

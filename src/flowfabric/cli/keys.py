@@ -1,4 +1,4 @@
-"""`ff keys`: the keys that sign grants and waitpoint tokens."""
+"""`ff keys list | seed | rotate`: the keys that sign grants and waitpoint tokens."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ from flowfabric.client.identity import user_at_host
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyUnchanged
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded
 
-app = typer.Typer(help="Keys that sign grants and waitpoint tokens.", no_args_is_help=True)
+app = typer.Typer(
+    help="List and rotate the keys that sign grants and waitpoint tokens.", no_args_is_help=True
+)
 
 SECRET_ENV: Final = "FF_WAITPOINT_HMAC_SECRET"  # noqa: S105  the name of a variable
 
-Kid = Annotated[str, typer.Option(help="The key's name.")]
+Kid = Annotated[str, typer.Option(help="The name of the key.")]
 
 
 @app.command("list")
 def list_(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show which key signs, and which retired ones still verify; never a secret."""
+    """Show the key that signs, and retired keys that still verify; secrets are not shown."""
     kids = ask(database_url, lambda engine: engine.list_waitpoint_hmac_kids())
     if as_json:
         print_json(kids)
         return
-    shown = table("kid", "", "verifies until")
+    shown = table("kid", "status", "verifies until")
     if kids.current_kid is not None:
         shown.add_row(escape(kids.current_kid), "signs", "")
     for each in kids.verifying:
         shown.add_row(escape(each.kid), "retired", ago(each.expires_at))
     empty = kids.current_kid is None and not kids.verifying
-    console.print("No keys yet: ff keys rotate makes the first." if empty else shown)
+    console.print("No keys yet: ff keys seed makes the first." if empty else shown)
 
 
 @app.command()
 def seed(kid: Kid = "k1", database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Store the first key, from FF_WAITPOINT_HMAC_SECRET (64 hex digits) or made at random.
+    """Store the first key, with the secret of FF_WAITPOINT_HMAC_SECRET or a random one.
 
-    A database that has a key of this name stays as it is, so every boot may run this.
+    The variable holds 64 hex digits. If a key of this name exists, nothing changes, so it is safe
+    to run this command at every deployment.
     """
     given = os.environ.get(SECRET_ENV)
     secret = given or secrets.token_hex(32)
@@ -54,7 +57,7 @@ def seed(kid: Kid = "k1", database_url: DatabaseUrl = None, as_json: AsJson = Fa
         console.print(f"seeded {escape(kid)}")
     else:
         differs = "" if answer.same_secret or given is None else " with another secret"
-        console.print(f"there was a key {escape(kid)} before{differs}; nothing changed")
+        console.print(f"key {escape(kid)} exists already{differs}; nothing changed")
     if given is not None and isinstance(answer, KeyAlreadySeeded) and not answer.same_secret:
         raise typer.Exit(1)
 
@@ -62,7 +65,7 @@ def seed(kid: Kid = "k1", database_url: DatabaseUrl = None, as_json: AsJson = Fa
 @app.command()
 def rotate(
     kid: Annotated[
-        str | None, typer.Option(help="The new key's name; made up if left out.")
+        str | None, typer.Option(help="The name of the new key. Default: a random name.")
     ] = None,
     grace: Annotated[
         str, typer.Option(metavar="DURATION", help="How long the old key still verifies.")
@@ -70,7 +73,7 @@ def rotate(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign with a new key, from FF_WAITPOINT_HMAC_SECRET (hex) or made at random."""
+    """Sign with a new key, with the secret of FF_WAITPOINT_HMAC_SECRET (hex) or a random one."""
     name = f"k-{secrets.token_hex(4)}" if kid is None else kid
     secret = os.environ.get(SECRET_ENV) or secrets.token_hex(32)
     length = duration(grace, field="--grace")
@@ -85,9 +88,8 @@ def rotate(
     elif isinstance(answer.result, KeyUnchanged):
         console.print(f"{escape(answer.result.kid)} signs already; nothing changed")
     else:
-        before = answer.result.previous_kid
-        was = ""
-        if before:
-            end = f"verifies for {grace} more" if length else "verifies no more"
-            was = f"; {escape(before)} {end}"
-        console.print(f"{escape(answer.result.new_kid)} signs from now on{was}")
+        previous, note = answer.result.previous_kid, ""
+        if previous:
+            verifies = f"verifies for {grace} more" if length else "no longer verifies"
+            note = f"; {escape(previous)} {verifies}"
+        console.print(f"{escape(answer.result.new_kid)} signs from now on{note}")

@@ -1,4 +1,4 @@
-"""`ff lanes`: what waits where; pause, resume, drain and disable."""
+"""`ff lanes`: list lanes; pause, resume, drain, disable; set the retention."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from flowfabric.engine.lanes.set_lane_retention import KEEP
 from flowfabric.policy import DEFAULT_RETENTION
 from flowfabric.states import LaneState
 
-app = typer.Typer(help="Lanes: what waits where; pause, resume, drain, disable.")
+app = typer.Typer(help="List lanes and change their state: pause, resume, drain, disable.")
 
-Lane = Annotated[str, typer.Argument(help="The lane.")]
-Reason = Annotated[str | None, typer.Option(help="Why; kept with the lane.")]
+Lane = Annotated[str, typer.Argument(help="The name of the lane.")]
+Reason = Annotated[str | None, typer.Option(help="Why; stored with the lane.")]
 
 
 @app.callback(invoke_without_command=True)
 def lanes(
     context: typer.Context, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Show every lane with its state and what waits, is delayed and runs on it."""
+    """List lanes with their states and how many executions wait, are delayed and run."""
     if context.invoked_subcommand is not None:
         options_follow(context, as_json, database_url)
         return
@@ -44,7 +44,7 @@ def lanes(
         print_json(found)
         return
     shown = table(
-        "lane", "state", "waiting", "delayed", "active", "held back", "oldest waiting", "keeps"
+        "lane", "state", "waiting", "delayed", "active", "held back", "oldest waiting", "retention"
     )
     for lane in found:
         shown.add_row(
@@ -64,7 +64,7 @@ def lanes(
 def pause(
     lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Start nothing on the lane; it takes new work, and what runs may end."""
+    """Stop claims: running executions finish, new ones are accepted and wait."""
     _set(database_url, lane, LaneState.PAUSED, reason, as_json)
 
 
@@ -72,7 +72,7 @@ def pause(
 def resume(
     lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Make the lane active again, whatever it was."""
+    """Make the lane active again, after pause, drain or disable."""
     _set(database_url, lane, LaneState.ACTIVE, reason, as_json)
 
 
@@ -80,7 +80,7 @@ def resume(
 def drain(
     lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Take no new work and start nothing; what runs may end."""
+    """Stop claims and refuse new executions; running executions finish."""
     _set(database_url, lane, LaneState.DRAINING, reason, as_json)
 
 
@@ -88,7 +88,7 @@ def drain(
 def disable(
     lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Take the lane out of service: no new work, nothing starts."""
+    """Like drain, for a lane that is not meant to be used again."""
     _set(database_url, lane, LaneState.DISABLED, reason, as_json)
 
 
@@ -96,12 +96,12 @@ def disable(
 def keep(
     lane: Lane,
     length: Annotated[
-        str, typer.Argument(metavar="DURATION", help="12h, 7d, …; `ever` or `default`.")
+        str, typer.Argument(metavar="DURATION", help="12h, 7d, …, `ever` or `default`.")
     ],
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say for how long the lane keeps executions that have ended."""
+    """Set how long executions of the lane are kept after their end."""
     retention = {"ever": timedelta(seconds=KEEP), "default": None}.get(length, ...)
     if retention is ...:
         retention = duration(length, field="DURATION")
@@ -112,14 +112,14 @@ def keep(
     if as_json:
         print_json({"lane_id": lane, "retention": retention})
     else:
-        console.print(f"lane {escape(lane)} keeps what has ended: {_kept(retention)}")
+        console.print(f"lane {escape(lane)} keeps ended executions: {_kept(retention)}")
 
 
 def _state(lane: LaneCount) -> str:
     if lane.lane_state is LaneState.ACTIVE:
         return "active"
-    because = f": {escape(lane.state_reason)}" if lane.state_reason else ""
-    return f"[yellow]{lane.lane_state.value}[/] by {escape(lane.state_changed_by or '')}{because}"
+    reason = f": {escape(lane.state_reason)}" if lane.state_reason else ""
+    return f"[yellow]{lane.lane_state.value}[/] by {escape(lane.state_changed_by or '')}{reason}"
 
 
 def _kept(retention: timedelta | None) -> str:
@@ -138,5 +138,5 @@ def _set(
     if as_json:
         print_json(answer)
         return
-    was = "already " if answer.old_state is answer.lane_state else ""
-    console.print(f"lane {escape(lane)} is {was}{answer.lane_state.value}")
+    already = "already " if answer.old_state is answer.lane_state else ""
+    console.print(f"lane {escape(lane)} is {already}{answer.lane_state.value}")

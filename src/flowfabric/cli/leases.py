@@ -1,4 +1,4 @@
-"""`ff leases expired`: which leases ran out and were not taken back yet."""
+"""`ff leases expired`: leases that expired and were not reclaimed yet."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from rich.markup import escape
 from flowfabric.cli.connection import ask
 from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
 
-app = typer.Typer(help="Leases that ran out.", no_args_is_help=True)
+app = typer.Typer(help="Show expired leases.", no_args_is_help=True)
 
 
 @app.callback()
 def leases() -> None:
-    """Workers take lapsed leases back every second; more than a few here means none runs."""
+    """Makes `ff leases` a group."""
 
 
 @app.command()
 def expired(
-    namespace: Annotated[str | None, typer.Option(help="Only of this namespace.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 100,
+    namespace: Annotated[str | None, typer.Option(help="Only in this namespace.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most this many.")] = 100,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show leases that ran out and were not taken back yet, the longest expired first."""
+    """Show leases that expired and were not reclaimed yet, the longest expired first.
+
+    Workers reclaim expired leases every second: more than a few here mean that no worker runs.
+    """
     page = ask(
         database_url,
         lambda engine: engine.list_expired_leases(namespace=namespace, limit=limit),
@@ -33,7 +36,7 @@ def expired(
     if as_json:
         print_json(page)
         return
-    shown = table("execution", "worker", "attempt", "epoch", "ran out")
+    shown = table("execution", "worker", "attempt", "epoch", "expired")
     for lease in page.leases:
         shown.add_row(
             str(lease.execution_id),
@@ -42,4 +45,4 @@ def expired(
             str(lease.lease_epoch),
             ago(lease.expires_at),
         )
-    console.print(shown if page.leases else "No lease has run out.")
+    console.print(shown if page.leases else "No expired leases.")

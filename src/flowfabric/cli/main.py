@@ -1,4 +1,4 @@
-"""Where `ff` begins: the commands, and one clear line for whatever goes wrong."""
+"""The entry point of `ff`: its commands, and one line on standard error for an error."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ from flowfabric.cli.output import complain
 from flowfabric.errors import FlowFabricError
 from flowfabric.version import __version__
 
+_HELP = (
+    "FlowFabric: durable tasks on Postgres. Handlers run at least once, outcomes are recorded "
+    "exactly once."
+)
+
 app = typer.Typer(
     name="ff",
-    help="FlowFabric: durable execution on nothing but Postgres.",
+    help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog="Commands need a database: --database-url, FF_DATABASE_URL, or a running [b]ff dev[/b].",
+    epilog="Commands use the database of --database-url, else of FF_DATABASE_URL, else of the "
+    "[b]ff dev[/b] that runs in this directory.",
 )
 app.command("dev")(dev.dev)
 app.command("migrate")(migrate.migrate)
@@ -52,8 +58,8 @@ app.add_typer(keys.app, name="keys")
 app.command("doctor")(doctor.doctor)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"flowfabric {__version__}")
         raise typer.Exit
 
@@ -65,12 +71,12 @@ def root(
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """FlowFabric: durable execution on nothing but Postgres."""
+    """Has the options of `ff` itself."""
 
 
 def main() -> None:
-    """Run `ff`; a user's mistake is one line and exit code 1, never a traceback."""
-    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its errors reach us as exceptions
+    """Run `ff`; a `FlowFabricError` is one line on standard error and exit code 1."""
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its errors are raised as well
     try:
         app()
     except FlowFabricError as error:

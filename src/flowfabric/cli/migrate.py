@@ -1,4 +1,4 @@
-"""`ff migrate`: bring the schema to this version."""
+"""`ff migrate`: bring the schema of the database to this version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowfabric.db.migrate import migrate as apply
 
 
 def migrate(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Apply the migrations and functions that the database does not have yet."""
+    """Create or update the schema: apply missing migrations and changed functions."""
     done = run(apply(resolve(database_url)))
     migrations = [f"{migration.version:04d}_{migration.name}" for migration in done.migrations]
     if as_json:

@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for programs, complaints on standard error."""
+"""What commands print: tables for people, JSON for programs, messages on standard error."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ DatabaseUrl = Annotated[
         "--database-url",
         envvar="FF_DATABASE_URL",
         show_envvar=True,
-        help="The Postgres to use.",
+        help="URL of the Postgres database.",
         metavar="URL",
     ),
 ]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The execution id, {fp:N}:<uuid>.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The execution id: {fp:N}:<uuid>.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")]
+Cursor = Annotated[
+    str | None, typer.Option(help="Continue after the last page: the cursor that it printed.")
+]
 
 _COLOURS: Final = {
     PublicState.COMPLETED: "green",
@@ -41,31 +45,32 @@ _COLOURS: Final = {
 
 
 def options_follow(context: typer.Context, *given: object) -> None:
-    """A group that lists by itself takes options only then: before a command they would be lost."""
+    """Raise if options were given to a group before its command, where they have no effect."""
     from_environment = os.environ.get("FF_DATABASE_URL")
     if any(each not in (None, False, from_environment) for each in given):
         raise typer.BadParameter(
-            f"give options after the command: {context.info_name} {context.invoked_subcommand} …"
+            f"put the options after the command: {context.info_name} {context.invoked_subcommand} …"
         )
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """`1 execution`, `2 executions`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def print_json(value: object) -> None:
-    """The value as indented JSON on standard output."""
+    """Print the value as indented JSON on standard output."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(wire(value)), indent=2).decode())
     sys.stdout.write("\n")
 
 
 def complain(message: str) -> None:
-    """One line on standard error."""
+    """Print a message as one line on standard error."""
     sys.stderr.write(f"ff: {' '.join(message.split())}\n")
 
 
 def table(*columns: str, title: str | None = None) -> Table:
+    """An empty table with these columns."""
     made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for column in columns:
         made.add_column(column, overflow="fold", no_wrap=column == "execution")
@@ -73,12 +78,13 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def coloured(state: PublicState) -> str:
+    """The state with the markup of its colour."""
     colour = _COLOURS.get(state)
     return f"[{colour}]{state.value}[/]" if colour else state.value
 
 
 def ago(moment: datetime | None) -> str:
-    """How long ago, or in how long, in words."""
+    """The time since or until a moment: `5m ago`, `in 2h`; empty for None."""
     if moment is None:
         return ""
     seconds = (datetime.now(UTC) - moment).total_seconds()

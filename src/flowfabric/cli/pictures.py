@@ -1,4 +1,4 @@
-"""A flow as a picture: for the terminal, for Mermaid, for Graphviz."""
+"""A flow as a graph: for the tree in the terminal, for Mermaid, for Graphviz."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILL = {
 
 
 class Link(NamedTuple):
-    """An arrow of the picture: `downstream` waits for `upstream`."""
+    """An arrow of the graph: `downstream` waits for `upstream`."""
 
     upstream: ExecutionId
     downstream: ExecutionId
@@ -32,7 +32,7 @@ class Link(NamedTuple):
 
 
 class Picture:
-    """A flow with its members, and who waits for whom; children are waited for by their parent."""
+    """A flow with its members and the links between them; a parent waits for its children."""
 
     def __init__(
         self, flow: FlowSnapshot, members: list[FlowMember], edges: list[EdgeSnapshot]
@@ -62,17 +62,17 @@ class Picture:
                 self._pending.setdefault(group.downstream_execution_id, []).append(group)
 
     def ordered(self) -> list[FlowMember]:
-        """The members, each after those that it waits for; children after their parent."""
+        """The members in order: each after its upstreams, children after their parent."""
         graph = {each: [above.execution_id for above in self.above(each)] for each in self.by_id}
         return [self.by_id[each] for each in TopologicalSorter(graph).static_order()]
 
     def above(self, execution_id: ExecutionId) -> list[FlowMember]:
-        """After whom a member comes: those that it waits for, or the parent of a child."""
+        """The members above a member in the tree: its upstreams, and the parent of a child."""
         parent = self._parents.get(execution_id)
         return [*self._above[execution_id], *([] if parent is None else [parent])]
 
     def continues(self, execution_id: ExecutionId) -> FlowMember | None:
-        """The one whom a member simply follows: its only upstream, which nobody else follows."""
+        """The only upstream of a member, if no other member follows that upstream."""
         match self.above(execution_id):
             case [only] if self._below[only.execution_id] == 1:
                 return None if execution_id in self._parents else only
@@ -80,7 +80,7 @@ class Picture:
                 return None
 
     def waits_for(self, execution_id: ExecutionId) -> str:
-        """How far what a member waits for has come, in words."""
+        """The progress of the pending joins of a member: ` (1 of 2 done, all of)`."""
         return "".join(
             f" ({group.satisfied_count} of {group.policy.required(group.total_deps)} done,"
             f" {spoken(group.policy)})"
@@ -89,7 +89,7 @@ class Picture:
 
 
 def spoken(policy: JoinPolicy) -> str:
-    """The policy in two words."""
+    """The policy as text."""
     match policy:
         case AllOf():
             return "all of"
@@ -129,6 +129,6 @@ def dot(picture: Picture) -> str:
 
 
 def _label(member: FlowMember) -> str:
-    """The member's name, without what either language would take for its own."""
+    """The name of the member, with `_` for characters that have a meaning in a graph language."""
     name = member.name or member.execution_kind
     return "".join(letter if letter.isalnum() or letter in " -_./:" else "_" for letter in name)

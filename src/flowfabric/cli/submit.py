@@ -1,4 +1,4 @@
-"""`ff submit`: submit one execution by kind, without the application's code."""
+"""`ff submit`: submit one execution by its kind, without the code of the application."""
 
 from __future__ import annotations
 
@@ -18,29 +18,38 @@ from flowfabric.policy import Retry
 
 
 def submit(
-    kind: Annotated[str, typer.Argument(help="The task's kind.")],
-    payload: Annotated[str, typer.Argument(help="The arguments as JSON.")] = "{}",
+    kind: Annotated[str, typer.Argument(help="The kind of the task.")],
+    payload: Annotated[str, typer.Argument(help="The arguments of the task as JSON.")] = "{}",
     database_url: DatabaseUrl = None,
-    lane: Annotated[str, typer.Option(help="The lane to wait on.")] = "default",
-    namespace: Annotated[str, typer.Option(help="The tenant scope.")] = "default",
+    lane: Annotated[str, typer.Option(help="The lane of the execution.")] = "default",
+    namespace: Annotated[str, typer.Option(help="The namespace of the execution.")] = "default",
     priority: Annotated[int, typer.Option(help="0 to 9000; higher is claimed first.")] = 0,
-    delay: Annotated[float | None, typer.Option(help="Seconds to wait first.")] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds before it can run.")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds until it expires.")] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="area.name=value; repeatable.")] = None,
-    requires: Annotated[list[str] | None, typer.Option(help="A capability; repeatable.")] = None,
-    retries: Annotated[int, typer.Option(min=0, help="Further attempts if it fails.")] = 0,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key submits only once.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="A tag, area.name=value; repeat for more.")
+    ] = None,
+    requires: Annotated[
+        list[str] | None,
+        typer.Option(help="A capability that the worker must offer; repeat for more."),
+    ] = None,
+    retries: Annotated[int, typer.Option(min=0, help="How often it is retried if it fails.")] = 0,
     attempt_timeout: Annotated[
         float | None, typer.Option(help="Seconds that one attempt may take.")
     ] = None,
-    wait: Annotated[bool, typer.Option(help="Wait for the result.")] = False,
-    timeout: Annotated[float | None, typer.Option(help="Wait, at most so many seconds.")] = None,
+    wait: Annotated[bool, typer.Option(help="Wait for the result and print it.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(help="Wait at most this many seconds; implies --wait.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit one execution; with --wait, print its result.
 
-    What a task says about retries, timeouts and its lane is known to the application's code only:
-    give it here, or submit from Python.
+    The retries, timeouts and lane that the application sets for its task are not known here: give
+    them as options, or submit from Python.
     """
     try:
         msgspec.json.decode(payload.encode("utf-8", "surrogatepass"))
@@ -80,21 +89,21 @@ async def _submit(
 ) -> None:
     async with await Client.connect(dsn, namespace=new.namespace) as client:
         [answer] = await client.engine.create_execution([new])
-        await _warn_if_nobody_offers(client, new)
+        await _warn_without_worker(client, new)
         created = isinstance(answer, Created)
-        answered: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
+        output: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
         if wait:
-            answered["result"] = await client.handle(answer.execution_id).result(timeout)
+            output["result"] = await client.handle(answer.execution_id).result(timeout)
         if as_json:
-            print_json(answered)
+            print_json(output)
             return
-        was = "submitted" if created else "[yellow]already there[/]:"
-        console.print(f"{was} {answer.execution_id}", soft_wrap=True)
+        status = "submitted" if created else "[yellow]already submitted[/]:"
+        console.print(f"{status} {answer.execution_id}", soft_wrap=True)
         if wait:
-            print_json(answered["result"])
+            print_json(output["result"])
 
 
-async def _warn_if_nobody_offers(client: Client, new: NewExecution) -> None:
+async def _warn_without_worker(client: Client, new: NewExecution) -> None:
     page = await client.engine.list_workers(new.namespace)
     able = [
         entry
@@ -104,12 +113,12 @@ async def _warn_if_nobody_offers(client: Client, new: NewExecution) -> None:
     if not able:
         complain(
             f"warning: no live worker offers kind {new.execution_kind!r} on lane {new.lane_id!r}; "
-            "it waits until one does"
+            "the execution waits until one does"
         )
 
 
 def parse_tags(given: list[str]) -> dict[str, str]:
-    """`area.name=value` as a mapping."""
+    """Tags given as `area.name=value`; raises `ValidationError(invalid_input)`."""
     tags: dict[str, str] = {}
     for item in given:
         key, equals, value = item.partition("=")
@@ -117,3 +126,8 @@ def parse_tags(given: list[str]) -> dict[str, str]:
             raise invalid_input("tag", item, "must look like area.name=value")
         tags[key] = value
     return tags
+
+
+def parse_tag(given: str | None) -> tuple[str, str] | None:
+    """The key and value of one tag to search for."""
+    return None if given is None else next(iter(parse_tags([given]).items()))

@@ -1,4 +1,4 @@
-"""Several worker processes under one: started and stopped together, restarted when one dies."""
+"""Several worker processes under one supervisor, which restarts those that die."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 log: Final = logging.getLogger("flowfabric.supervisor")
 _HEALTHY_AFTER: Final = 10.0
-_LOOK_EVERY: Final = 0.2
+_CHECK_EVERY: Final = 0.2
 
 
 class _Child:
@@ -25,28 +25,31 @@ class _Child:
 
     def start(self) -> None:
         self.started = time.monotonic()
-        # A session of its own: Ctrl-C reaches the supervisor alone, which then lets all drain.
+        # A session of its own: Ctrl-C reaches only the supervisor, which then drains all children.
         self.process = subprocess.Popen(
             self._command, env=self._environment, start_new_session=True
         )
 
-    def died(self) -> bool:
+    def has_ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None
 
     def reschedule(self) -> float:
-        """When to try again: at once after a healthy life, later and later otherwise."""
-        lived = time.monotonic() - self.started
-        self.failures = 0 if lived > _HEALTHY_AFTER else self.failures + 1
-        wait = 0.0 if self.failures == 0 else min(30.0, 0.5 * 2 ** (self.failures - 1))
-        self.start_at = time.monotonic() + wait
+        """Set when to start again and return the delay.
+
+        No delay if the process ran for a while, else a delay that doubles up to 30 seconds.
+        """
+        ran_for = time.monotonic() - self.started
+        self.failures = 0 if ran_for > _HEALTHY_AFTER else self.failures + 1
+        delay = 0.0 if self.failures == 0 else min(30.0, 0.5 * 2 ** (self.failures - 1))
+        self.start_at = time.monotonic() + delay
         self.process = None
-        return wait
+        return delay
 
 
 def supervise(command: list[str], processes: int, *, environment: Mapping[str, str]) -> int:
-    """Keep `processes` copies of `command` alive until SIGTERM or SIGINT, or one has finished.
+    """Keep `processes` copies of `command` running until a signal, or until one exits with 0.
 
-    Then every one drains; a second signal kills them. The worst of their exit codes.
+    SIGTERM or SIGINT drains all of them; a second signal kills them. Returns the highest exit code.
     """
     stopping: list[int] = []
     children = [_Child(command, environment) for _ in range(processes)]
@@ -61,13 +64,15 @@ def supervise(command: list[str], processes: int, *, environment: Mapping[str, s
         signal.signal(number, stop)
     while not stopping:
         for child in children:
-            if child.died() and child.process is not None:
+            if child.has_ended() and child.process is not None:
                 code = child.process.returncode
                 if code == 0:
                     stop(signal.SIGTERM, None)
                     break
-                log.warning("a worker process ended with %s; next in %gs", code, child.reschedule())
+                log.warning(
+                    "a worker process exited with %s; restarting in %gs", code, child.reschedule()
+                )
             if child.process is None and time.monotonic() >= child.start_at and not stopping:
                 child.start()
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_CHECK_EVERY)
     return max((abs(child.process.wait()) for child in children if child.process), default=0)

@@ -1,4 +1,4 @@
-"""`ff workers`: which worker processes live, what became of them, and marking one dead."""
+"""`ff workers`: list worker processes and their history; mark one as dead."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flowfabric.cli.connection import ask
 from flowfabric.cli.output import (
     AsJson,
     DatabaseUrl,
+    Limit,
     ago,
     console,
     options_follow,
@@ -21,10 +22,9 @@ from flowfabric.client.identity import user_at_host
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.errors import NotFound
 
-app = typer.Typer(help="Worker processes: who lives, who came and went.")
+app = typer.Typer(help="List worker processes and their history.")
 
-Namespace = Annotated[str, typer.Option(help="The tenant scope.")]
-Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many.")]
+Namespace = Annotated[str, typer.Option(help="The namespace of the workers.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -32,11 +32,13 @@ def workers(
     context: typer.Context,
     database_url: DatabaseUrl = None,
     namespace: Namespace = "default",
-    after: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    after: Annotated[
+        str | None, typer.Option(help="Continue after the last page: the value it printed.")
+    ] = None,
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show the registered worker processes."""
+    """List the registered worker processes; silent ones have missed their heartbeats."""
     if context.invoked_subcommand is not None:
         options_follow(context, as_json, after)
         return
@@ -46,7 +48,9 @@ def workers(
     if as_json:
         print_json(page)
         return
-    shown = table("instance", "pool", "lanes", "offers", "slots", "since", "heartbeat", "")
+    shown = table(
+        "instance", "pool", "lanes", "capabilities", "concurrency", "since", "heartbeat", "status"
+    )
     for entry in page.workers:
         shown.add_row(
             escape(entry.worker_instance_id),
@@ -56,7 +60,7 @@ def workers(
             str(entry.concurrency),
             ago(entry.registered_at),
             ago(entry.last_heartbeat_at),
-            "" if entry.alive else "[red]silent[/]",
+            "alive" if entry.alive else "[red]silent[/]",
         )
     console.print(shown if page.workers else f"No workers in namespace {namespace!r}.")
     if page.next_cursor:
@@ -65,13 +69,13 @@ def workers(
 
 @app.command()
 def history(
-    worker: Annotated[str | None, typer.Argument(help="Only of this process.")] = None,
+    worker: Annotated[str | None, typer.Argument(help="Only this process (instance id).")] = None,
     database_url: DatabaseUrl = None,
     namespace: Namespace = "default",
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Show when worker processes came, were last heard of, and went; the newest first."""
+    """Show when worker processes registered, sent heartbeats and were removed; newest first."""
     events = ask(
         database_url,
         lambda engine: engine.list_worker_events(namespace, worker_instance_id=worker, limit=limit),
@@ -79,7 +83,7 @@ def history(
     if as_json:
         print_json(events)
         return
-    shown = table("at", "instance", "what", "why")
+    shown = table("time", "instance", "event", "reason")
     for event in events:
         shown.add_row(
             f"{event.at:%Y-%m-%d %H:%M:%S}",
@@ -87,22 +91,22 @@ def history(
             event.event_kind.value,
             escape(event.reason or ""),
         )
-    console.print(shown if events else f"No workers were seen in namespace {namespace!r}.")
+    console.print(shown if events else f"No worker events in namespace {namespace!r}.")
 
 
 @app.command()
 def dead(
     worker: Annotated[str, typer.Argument(help="The process (instance id).")],
-    reason: Annotated[str | None, typer.Option(help="Why; kept in its history.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; stored in the history.")] = None,
     database_url: DatabaseUrl = None,
     namespace: Namespace = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Take a worker process off the list that is known to be gone; its leases lapse by time."""
-    why = reason or f"marked dead by {user_at_host()}"
+    """Remove a process that no longer runs from the list; its leases expire by themselves."""
+    stored_reason = reason or f"marked dead by {user_at_host()}"
     answer = ask(
         database_url,
-        lambda engine: engine.mark_worker_dead(worker, reason=why, namespace=namespace),
+        lambda engine: engine.mark_worker_dead(worker, reason=stored_reason, namespace=namespace),
     )
     if isinstance(answer, WorkerNotRegistered):
         raise NotFound("worker", worker)

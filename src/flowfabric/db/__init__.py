@@ -1,1 +1,19 @@
-"""Postgres: connections, transactions, typed rows, wake-ups, migrations. Knows no operation."""
+"""Postgres: connections, transactions, typed rows, notifications and migrations.
+
+pool             how a connection is opened, and the pool of a process
+transaction      run a body in a transaction, with the only retry loop
+rows             run a statement and read its rows as structs
+faults           SQLSTATE to FlowFabric error
+steps            a hook for tests before each statement and commit
+listen           one LISTEN connection per process
+waiter           wait for a change: notified, else polling
+expire_waiters   delete registrations of waiters that ended
+migrate          apply migrations, then functions
+apply_functions  apply the SQL functions whose text changed
+boot             checks before a process serves: schema version and partition counts
+doctor           checks of a database for `ff doctor`
+embedded         a Postgres server from the `flowfabric[embedded]` extra
+schema           write `schema.sql` from the catalogs
+
+Tables are in `migrations/`, SQL functions in `functions/`. This package knows no engine operation.
+"""

@@ -33,7 +33,7 @@ SELECT a.name, a.checksum,
 """
 
 SIGNATURES: Final[LiteralString] = """
--- db.apply_functions: every function of these names
+-- db.apply_functions: the signatures of these functions
 SELECT p.proname::text AS name, p.oid::regprocedure::text AS signature
   FROM pg_proc p
  WHERE p.pronamespace = 'ff'::regnamespace AND p.proname = ANY (%(names)s::text[])
@@ -42,7 +42,7 @@ SELECT p.proname::text AS name, p.oid::regprocedure::text AS signature
 
 # Not ff.now_ms(), which is one of the functions that are applied here.
 RECORD: Final[LiteralString] = """
--- db.apply_functions: record one
+-- db.apply_functions: record an applied function
 INSERT INTO ff.function_annotation (name, checksum, applied_at_ms)
 VALUES (%(name)s, %(checksum)s, floor(date_part('epoch', statement_timestamp()) * 1000)::bigint)
     ON CONFLICT (name) DO UPDATE
@@ -50,7 +50,7 @@ VALUES (%(name)s, %(checksum)s, floor(date_part('epoch', statement_timestamp()) 
 """
 
 REMOVE: Final[LiteralString] = """
--- db.apply_functions: these are gone
+-- db.apply_functions: delete the records of dropped functions
 DELETE FROM ff.function_annotation WHERE name = ANY (%(names)s::text[])
 """
 
@@ -67,7 +67,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> set[str]:
-        """The functions of the schema that its text calls; tables may be among the names."""
+        """The names that the text calls as `ff.name(…)`; names of tables may be among them."""
         return set(_CALL.findall(_COMMENT.sub("", self.sql))) - {self.name}
 
 
@@ -92,7 +92,7 @@ class _Signature(msgspec.Struct, frozen=True):
 
 
 def functions() -> list[Function]:
-    """The functions that this package ships; each follows the functions that it calls."""
+    """The functions that this package ships; each comes after the functions that it calls."""
     found: list[Function] = []
     for path in resources.files("flowfabric.db").joinpath("functions").iterdir():
         if path.name.endswith(".sql"):
@@ -103,7 +103,7 @@ def functions() -> list[Function]:
 
 
 def callees_first(found: Sequence[Function]) -> list[Function]:
-    """Sort, because Postgres refuses a function of language sql whose callees are not there."""
+    """Sort: Postgres refuses a function of language sql that calls a missing function."""
     by_name = {function.name: function for function in sorted(found, key=lambda each: each.name)}
     order = TopologicalSorter(
         {name: sorted(function.calls & by_name.keys()) for name, function in by_name.items()}
@@ -125,7 +125,7 @@ async def differing_functions(conn: Connection) -> list[str]:
 
 
 async def apply_functions(conn: Connection) -> Changed:
-    """Make the functions of the database those that this package ships.
+    """Apply the functions that this package ships and drop those that it no longer ships.
 
     Runs in the caller's transaction. Raises `Unavailable`, which names the function, when a
     function cannot be replaced because its signature changed, or cannot be dropped.
@@ -136,7 +136,7 @@ async def apply_functions(conn: Connection) -> Changed:
     for function in changed:
         await _apply(conn, function)
     await _refuse_second_signatures(conn, [function.name for function in changed])
-    # Last, because the functions that are replaced may have called those that are dropped.
+    # Last, because the old text of a replaced function may call a dropped one.
     gone = sorted(stored.keys() - {function.name for function in shipped})
     if gone:
         await _drop(conn, gone)
@@ -155,19 +155,19 @@ async def _apply(conn: Connection, function: Function) -> None:
         except asyncpg.InvalidFunctionDefinitionError as error:
             raise Unavailable(
                 "migrate",
-                f"function ff.{function.name} cannot be replaced: {_line(error)}; "
+                f"function ff.{function.name} cannot be replaced: {_one_line(error)}; "
                 "a new signature needs a migration that drops the old function",
             ) from error
     await execute(conn, RECORD, name=function.name, checksum=function.checksum)
 
 
-def _line(error: asyncpg.PostgresError) -> str:
+def _one_line(error: asyncpg.PostgresError) -> str:
     """The message with its detail, in one line."""
     return " ".join(str(error).split())
 
 
 async def _refuse_second_signatures(conn: Connection, names: Sequence[str]) -> None:
-    """With other argument types Postgres creates a second function instead of replacing."""
+    """Raise if a function exists twice: Postgres keeps the old one if argument types differ."""
     seen: dict[str, str] = {}
     for row in await fetch_all(conn, SIGNATURES, _Signature, names=names):
         if row.name in seen:
@@ -185,8 +185,10 @@ async def _drop(conn: Connection, names: Sequence[str]) -> None:
         signatures = ", ".join(row.signature for row in found)
         with translated(f"-- db.migrate: drop {signatures}\n"):
             try:
-                # One statement for all: a function may be called by another that goes as well.
+                # One statement for all: a dropped function may call another dropped one.
                 await conn.execute(f"DROP FUNCTION {signatures}")
             except asyncpg.DependentObjectsStillExistError as error:
-                raise Unavailable("migrate", f"cannot drop {signatures}: {_line(error)}") from error
+                raise Unavailable(
+                    "migrate", f"cannot drop {signatures}: {_one_line(error)}"
+                ) from error
     await execute(conn, REMOVE, names=names)

@@ -1,4 +1,4 @@
-"""What a process checks before it serves: the schema's version and the partition counts."""
+"""Checks before a process serves: the version of the schema and the partition counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowfabric.errors import Unavailable
 
 log: Final = logging.getLogger("flowfabric.boot")
 
-AGREE_ON_PARTITIONS: Final[LiteralString] = """
+STORE_PARTITIONS: Final[LiteralString] = """
 -- db.boot: the stored counts, or these if none are stored
 WITH stored AS (
     INSERT INTO ff.partition_config AS c (num_flow_partitions, num_budget_partitions,
@@ -38,49 +38,50 @@ class _Counts(msgspec.Struct, frozen=True):
 
 
 async def check(conn: Connection, partitions: PartitionConfig) -> None:
-    """Raise `Unavailable` unless this code can work on this database as it stands."""
+    """Raise `Unavailable` unless schema version and partition counts fit this process."""
     check_version(await applied(conn), needed_version())
-    stored = await _agreed(conn, partitions)
+    stored = await _stored_counts(conn, partitions)
     for field in _Counts.__struct_fields__:
-        ours, theirs = getattr(partitions, field), getattr(stored, field)
-        if ours != theirs:
+        here, in_database = getattr(partitions, field), getattr(stored, field)
+        if here != in_database:
             raise Unavailable(
-                "partition_config", f"{field} is {ours} here but {theirs} in the database"
+                "partition_config", f"{field} is {here} here but {in_database} in the database"
             )
 
 
-async def _agreed(conn: Connection, partitions: PartitionConfig) -> _Counts:
+async def _stored_counts(conn: Connection, partitions: PartitionConfig) -> _Counts:
+    """The counts in the database; stores those of this process if there are none."""
     while True:
         stored = await fetch_maybe(
             conn,
-            AGREE_ON_PARTITIONS,
+            STORE_PARTITIONS,
             _Counts,
             flow=partitions.num_flow_partitions,
             budget=partitions.num_budget_partitions,
             quota=partitions.num_quota_partitions,
         )
-        # None: another process stored its counts meanwhile, and a new statement sees them.
+        # None: another process stored its counts at the same time; the next statement sees them.
         if stored is not None:
             return stored
 
 
 def check_version(ledger: list[Applied], needed: int) -> None:
-    """Refuse a schema that is absent, older, or newer in a way this code cannot bear."""
+    """Raise `Unavailable` if the schema is missing, older, or newer and not compatible."""
     if not ledger:
         raise Unavailable("schema_version", "the schema is not there yet; run: ff migrate")
     newest = ledger[-1].version
     if newest < needed:
         raise Unavailable(
             "schema_version",
-            f"the schema is at {newest}, this code needs {needed}; run: ff migrate",
+            f"the schema is at version {newest}, this code needs {needed}; run: ff migrate",
         )
-    ahead = [line for line in ledger if line.version > needed]
-    breaking = [line for line in ahead if not line.backward_compatible]
+    newer = [row for row in ledger if row.version > needed]
+    breaking = [row for row in newer if not row.backward_compatible]
     if breaking:
         raise Unavailable(
             "schema_version",
             f"migration {breaking[0].version:04d}_{breaking[0].name} is newer than this code "
-            f"(which knows {needed}) and not backward compatible; upgrade flowfabric",
+            f"(made for version {needed}) and not backward compatible; upgrade flowfabric",
         )
-    if ahead:
-        log.warning("the schema is at %s, ahead of this code's %s", newest, needed)
+    if newer:
+        log.warning("the schema is at version %s, newer than this code's %s", newest, needed)

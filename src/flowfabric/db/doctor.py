@@ -1,4 +1,4 @@
-"""Examines a database: version, durability, schema, wake-ups, and what holds it back."""
+"""Checks of a database: version, durability settings, schema, sweeps and notifications."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection, execute, fetch_one
 
 EXAMINE: Final[LiteralString] = """
--- db.doctor: settings that matter
+-- db.doctor: settings and activity
 SELECT current_setting('server_version') AS version,
        current_setting('server_version_num')::integer AS version_num,
        current_setting('fsync') AS fsync,
@@ -36,7 +36,7 @@ SELECT current_setting('server_version') AS version,
 """
 
 OVERDUE: Final[LiteralString] = """
--- db.doctor: what the sweeps should have moved
+-- db.doctor: rows that the sweeps should have moved
 SELECT (SELECT count(*) FROM ff.exec_core
          WHERE lifecycle_phase = 'active' AND lease_expires_at_ms < ff.now_ms() - 60000) AS leases,
        (SELECT count(*) FROM ff.exec_core WHERE delay_until_ms < ff.now_ms() - 60000) AS delayed
@@ -49,13 +49,15 @@ SELECT pg_notify('ff_wake', 'doctor')
 
 
 class Verdict(StrEnum):
+    """How a check ended; `fail` means that the database cannot be used safely."""
+
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One check: what was found, and what to do about it."""
+    """The result of one check; `advice` says what to do unless the verdict is ok."""
 
     check: str
     verdict: Verdict
@@ -86,14 +88,15 @@ class _Overdue(msgspec.Struct, frozen=True):
 
 
 async def examine(dsn: str) -> list[Finding]:
-    """Every finding, good and bad; raises only when the database cannot be reached."""
+    """The results of all checks; raises only if the database cannot be reached."""
     conn = await connect(DatabaseConfig(dsn=dsn), role="doctor")
     try:
         facts = await fetch_one(conn, EXAMINE, _Facts)
         here = time.time()
-        findings = [*_settings(facts), _clock(facts, here), await _schema(conn)]
+        findings = [*_server(facts), *_durability(facts), *_capacity(facts)]
+        findings += [_clock(facts, here), await _schema(conn)]
         schema = findings[-1].verdict
-        if schema is Verdict.OK:  # the functions of a newer schema are not ours to compare
+        if schema is Verdict.OK:  # a newer schema has functions of a newer release
             findings.append(await _functions(conn))
         if schema is not Verdict.FAIL:
             findings.append(await _sweeps(conn))
@@ -103,9 +106,7 @@ async def examine(dsn: str) -> list[Finding]:
         await conn.close()
 
 
-def _settings(facts: _Facts) -> list[Finding]:
-    megabytes = facts.shared_buffers // 2**20
-    free = facts.max_connections - facts.connections
+def _server(facts: _Facts) -> list[Finding]:
     return [
         _check(
             "postgres version",
@@ -125,53 +126,65 @@ def _settings(facts: _Facts) -> list[Finding]:
             Verdict.OK if facts.server_encoding == "UTF8" else Verdict.FAIL,
             "Create the database with ENCODING 'UTF8'.",
         ),
+    ]
+
+
+def _durability(facts: _Facts) -> list[Finding]:
+    return [
         _check(
             "fsync",
             facts.fsync,
             Verdict.OK if facts.fsync == "on" else Verdict.FAIL,
-            "Without fsync a crash loses acknowledged work: set fsync = on.",
+            "A crash loses committed work: set fsync = on.",
         ),
         _check(
             "full_page_writes",
             facts.full_page_writes,
             Verdict.OK if facts.full_page_writes == "on" else Verdict.FAIL,
-            "A torn page loses data: set full_page_writes = on.",
+            "A crash can corrupt pages: set full_page_writes = on.",
         ),
         _check(
             "synchronous_commit",
             facts.synchronous_commit,
             Verdict.FAIL if facts.synchronous_commit == "off" else Verdict.OK,
-            "A crash loses the last acknowledged work: set synchronous_commit = on.",
+            "A crash loses the last committed work: set synchronous_commit = on.",
         ),
+    ]
+
+
+def _capacity(facts: _Facts) -> list[Finding]:
+    megabytes = facts.shared_buffers // 2**20
+    free = facts.max_connections - facts.connections
+    return [
         _check(
             "autovacuum",
             facts.autovacuum,
             Verdict.OK if facts.autovacuum == "on" else Verdict.FAIL,
-            "Tables and indexes grow without end: set autovacuum = on.",
+            "Tables and indexes grow without limit: set autovacuum = on.",
         ),
         _check(
             "shared_buffers",
             f"{megabytes} MB",
             Verdict.OK if megabytes >= 256 else Verdict.WARN,
-            "A quarter of the memory is usual; 128 MB is the default for tiny machines.",
+            "Use about a quarter of the machine's memory; the default of 128 MB is small.",
         ),
         _check(
             "connections",
             f"{facts.connections} of {facts.max_connections}",
             Verdict.OK if free >= 20 else Verdict.WARN,
-            "A worker process needs up to 8: raise max_connections or use a pooler.",
+            "A worker process uses up to 8 connections: raise max_connections or use a pooler.",
         ),
         _check(
             "max_locks_per_transaction",
             str(facts.max_locks),
             Verdict.OK if facts.max_locks >= 64 else Verdict.WARN,
-            "64 or more is advised.",
+            "Set max_locks_per_transaction to 64 or more.",
         ),
         _check(
             "oldest transaction",
             f"{facts.oldest_transaction:.0f} s",
             Verdict.OK if facts.oldest_transaction < 600 else Verdict.WARN,
-            "It keeps dead rows from being removed: end it (see pg_stat_activity).",
+            "It prevents vacuum from removing dead rows: end it (see pg_stat_activity).",
         ),
     ]
 
@@ -182,7 +195,7 @@ def _clock(facts: _Facts, here: float) -> Finding:
         "clock",
         f"{skew:+.1f} s against this machine",
         Verdict.OK if abs(skew) < 5 else Verdict.WARN,
-        "The database's clock decides; times shown elsewhere will differ by this much.",
+        "The database's clock decides when work is due: compare the clocks of both machines.",
     )
 
 
@@ -198,43 +211,47 @@ async def _schema(conn: Connection) -> Finding:
             advice="Run: ff migrate",
         )
     verdict = Verdict.OK if found == needed else Verdict.WARN
-    return _check("schema", f"version {found}", verdict, "Newer than this program: upgrade it.")
+    return _check(
+        "schema",
+        f"version {found}",
+        verdict,
+        "The schema is newer than this ff: upgrade flowfabric.",
+    )
 
 
 async def _functions(conn: Connection) -> Finding:
     differ = await differing_functions(conn)
     return _check(
         "functions",
-        f"not as in this program: {', '.join(differ)}" if differ else "as in this program",
+        f"differ from this version: {', '.join(differ)}" if differ else "as in this version",
         Verdict.WARN if differ else Verdict.OK,
         "Run: ff migrate",
     )
 
 
 async def _sweeps(conn: Connection) -> Finding:
-    late = await fetch_one(conn, OVERDUE, _Overdue)
-    overdue = late.leases + late.delayed
+    overdue = await fetch_one(conn, OVERDUE, _Overdue)
     return _check(
         "sweeps",
-        f"{late.leases} lapsed leases, {late.delayed} overdue delays",
-        Verdict.WARN if overdue else Verdict.OK,
-        "Nobody moves them: run a worker (every worker runs the sweeps).",
+        f"{overdue.leases} expired leases, {overdue.delayed} overdue delays",
+        Verdict.WARN if overdue.leases or overdue.delayed else Verdict.OK,
+        "No worker handles them: start one; every worker runs the sweeps.",
     )
 
 
 async def _listen(conn: Connection) -> Finding:
-    heard = asyncio.Event()
-    await conn.add_listener(CHANNEL, lambda _conn, _pid, _channel, _payload: heard.set())
+    arrived = asyncio.Event()
+    await conn.add_listener(CHANNEL, lambda _conn, _pid, _channel, _payload: arrived.set())
     await execute(conn, NOTIFY)
     try:
         async with asyncio.timeout(2.0):
-            await heard.wait()
+            await arrived.wait()
     except TimeoutError:
         return Finding(
             check="wake-ups",
             verdict=Verdict.WARN,
-            found="a NOTIFY did not arrive",
-            advice="Probably a pooler in transaction mode: use --pooler; workers then poll.",
+            found="a NOTIFY did not arrive within 2 s",
+            advice="Probably a pooler in transaction mode: start workers with --pooler; they poll.",
         )
     return Finding(check="wake-ups", verdict=Verdict.OK, found="NOTIFY arrives")
 

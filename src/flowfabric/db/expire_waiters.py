@@ -1,4 +1,4 @@
-"""Registrations of waiters that ended without deregistering are deleted."""
+"""Delete the registrations of waiters that ended without deregistering."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from flowfabric.db.rows import Connection, Moved, fetch_one
 
 EXPIRE_WAITERS: Final[LiteralString] = """
 -- db.expire_waiters
-WITH gone AS (        -- expired for a minute, passing over rows in use
+WITH expired AS (     -- expired for a minute, skipping locked rows
     SELECT topic, waiter_id FROM ff.waiter WHERE waiting_until_ms < ff.now_ms() - 60000
      LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), swept AS (
-    DELETE FROM ff.waiter w USING gone
-     WHERE (w.topic, w.waiter_id) = (gone.topic, gone.waiter_id) RETURNING 1
+), deleted AS (
+    DELETE FROM ff.waiter w USING expired
+     WHERE (w.topic, w.waiter_id) = (expired.topic, expired.waiter_id) RETURNING 1
 )
-SELECT count(*) AS moved FROM swept
+SELECT count(*) AS moved FROM deleted
 """
 
 

@@ -1,4 +1,4 @@
-"""What went wrong in Postgres, as one of our errors: SQLSTATE in, typed error out."""
+"""Errors of Postgres and its driver as FlowFabric errors, chosen by SQLSTATE."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRIVER_ERRORS: Final = (
     OSError,
     TimeoutError,
 )
-"""Whatever the driver raises, when the server refuses and when the line is cut."""
+"""Everything that the driver raises: the server refused, or the connection broke."""
 
 RETRY: Final = frozenset({"40001", "40P01", "55P03"})
 _RECONNECT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
@@ -37,12 +37,12 @@ _EXHAUSTED: Final = {
     "53400": "configuration limit",
 }
 _LANE_CLOSED: Final = "FF001"
-_BAD_TEXT: Final = frozenset({"22021", "22P05"})
+_INVALID_TEXT: Final = frozenset({"22021", "22P05"})
 _UNDEFINED: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 
 
 class SerializationConflict(FlowFabricError):
-    """The transaction lost against another one and may be run again; never leaves `db`."""
+    """The transaction conflicted with another one and can run again; not raised outside `db`."""
 
     kind = "transport"
     code = "serialization_conflict"
@@ -50,21 +50,21 @@ class SerializationConflict(FlowFabricError):
 
 @contextmanager
 def translated(sql: str) -> Generator[None]:
-    """Raise our error for whatever the driver raises inside."""
+    """Turn a driver error inside the block into a FlowFabric error with the statement's name."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        raise typed(error, statement_name(sql)) from error
+        raise as_flowfabric_error(error, statement_name(sql)) from error
 
 
 def statement_name(sql: str) -> str:
-    """The name in a statement's first line, `-- lifecycle.claim`."""
+    """The name in the first line of a statement: `lifecycle.claim` of `-- lifecycle.claim`."""
     first = sql.lstrip().split("\n", 1)[0]
     return first.removeprefix("-- ") if first.startswith("-- ") else "statement"
 
 
-def typed(error: BaseException, operation: str) -> FlowFabricError:
-    """Our error for one of the driver's."""
+def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError:
+    """The FlowFabric error for an error of the driver."""
     if isinstance(error, TimeoutError) and error.errno is None:
         return OperationTimeout(operation)
     if isinstance(error, OSError):
@@ -77,10 +77,10 @@ def typed(error: BaseException, operation: str) -> FlowFabricError:
         return TransportError(message)
     if state in _EXHAUSTED:
         return ResourceExhausted(_EXHAUSTED[state], str(error))
-    if state in _BAD_TEXT or state in ("22023", "23514"):
-        # Only the message: the server's detail would repeat the whole row, secrets included.
-        said = str(getattr(error, "message", None) or error)
-        return ValidationError("invalid_input", said.removeprefix("invalid_input: "))
+    if state in _INVALID_TEXT or state in ("22023", "23514"):
+        # Without the server's detail, which quotes the whole row and may contain secrets.
+        text = str(getattr(error, "message", None) or error)
+        return ValidationError("invalid_input", text.removeprefix("invalid_input: "))
     if state == _LANE_CLOSED:
         return LaneNotAccepting(str(error))
     if state in _UNDEFINED:

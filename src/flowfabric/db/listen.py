@@ -1,4 +1,4 @@
-"""Notifications: one LISTEN connection per process turns them into events of the running loop."""
+"""Notifications: one LISTEN connection per process, which sets asyncio events."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ CHANNEL: Final = "ff_wake"
 
 
 class Listener:
-    """Turns notifications into events of the running loop; reconnects by itself.
+    """Sets asyncio events when their topics are notified; reconnects by itself.
 
-    While the connection is down, or where LISTEN is off, a wait still returns at its timeout and
-    its owner looks again, so a lost notification costs time and nothing else.
+    Waiters have timeouts and poll, so a lost notification delays them but loses no work.
     """
 
     def __init__(self, config: DatabaseConfig) -> None:
@@ -30,29 +29,29 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
         self.connected = asyncio.Event()
         self.connections = 0
-        """How often it has connected; another number means that the server may have restarted."""
+        """How often it has connected; a higher number means that the server may have restarted."""
 
     def start(self) -> None:
-        """Listen from now on, unless the configuration turns it off; twice is fine."""
+        """Start listening, unless the configuration disables it; a second call has no effect."""
         if self._config.listen and not self._config.pooler and self._task is None:
             self._task = asyncio.create_task(self._listen(), name="flowfabric listener")
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=2.0)
             self._task = None
 
     def subscribe(self, *topics: str) -> asyncio.Event:
-        """An event that is set whenever one of the topics is notified, and at every connect."""
+        """An event that is set when one of the topics is notified, and at every connect."""
         event = asyncio.Event()
         for topic in topics:
             self._subscribed[topic].add(event)
         return event
 
     def unsubscribe(self, event: asyncio.Event) -> None:
-        """The event is set no more."""
+        """Stop setting the event."""
         for topic, events in tuple(self._subscribed.items()):
             events.discard(event)
             if not events:
@@ -89,14 +88,14 @@ class Listener:
                 conn.terminate()
 
     def _signal_all(self) -> None:
-        """What was notified while nothing listened is found by a look at everything."""
+        """Notifications were missed while disconnected: every subscriber must query again."""
         for events in self._subscribed.values():
             for event in events:
                 event.set()
 
 
 async def signalled(event: asyncio.Event, timeout: float) -> bool:
-    """Wait for the event, at most `timeout` seconds; True if it was set. Clears it."""
+    """Wait for the event, at most `timeout` seconds, and clear it; True if it was set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             await event.wait()

@@ -1,15 +1,15 @@
 """Brings a database to the schema of this version: tables by migrations, then functions.
 
 `migrations/NNNN_name.sql` changes tables and views. Each file is applied once, in order, and is not
-edited after a release. It calls no function of ours: on an empty database there is none yet.
+edited after a release. It calls no function of ours: on an empty database they do not exist yet.
 
 `functions/<name>.sql` holds one function. It is applied again whenever its text changes. Only a new
 signature needs a migration: one that drops the old function (see `apply_functions`).
 
 A run is a series of short transactions. Each takes the ledger lock, reads what was applied and
 applies the next missing migration. The transaction that applies the last one applies the functions
-too, so a version in the ledger means that its functions are there. A run that dies has committed
-whole steps only, and the next run goes on after them.
+too, so a version in the ledger means that its functions exist. A run that is killed has committed
+whole steps only, and the next run continues after them.
 """
 
 from __future__ import annotations
@@ -55,31 +55,31 @@ COMMENT ON COLUMN ff.function_annotation.checksum IS
 """
 
 LEDGER_EXISTS: Final[LiteralString] = """
--- db.migrate: is there a ledger?
+-- db.migrate: does the ledger exist?
 SELECT to_regclass('ff.migration_annotation') IS NOT NULL AS found
 """
 
 APPLIED: Final[LiteralString] = """
--- db.migrate: what was applied
+-- db.migrate: the applied migrations
 SELECT version, name, backward_compatible, checksum FROM ff.migration_annotation ORDER BY version
 """
 
 # Not ff.now_ms(), which is created after the migrations.
 ANNOTATE: Final[LiteralString] = """
--- db.migrate: record one
+-- db.migrate: record an applied migration
 INSERT INTO ff.migration_annotation (version, name, applied_at_ms, backward_compatible, checksum)
 VALUES (%(version)s, %(name)s, floor(date_part('epoch', statement_timestamp()) * 1000)::bigint,
         %(backward_compatible)s, %(checksum)s)
 """
 
-# Two deployments that migrate at once: the second waits here for each step of the first, for as
-# long as the statement timeout allows. Nothing else takes this lock. It ends with the transaction,
-# so a run that dies never leaves it behind, also not behind a pooler.
+# Two runs at the same time: the second waits here for each step of the first, up to the statement
+# timeout. Nothing else uses this lock. It is released with the transaction, also if the run is
+# killed and behind a pooler.
 LEDGER_LOCK: Final[LiteralString] = """
 SET LOCAL lock_timeout = 0;
 SELECT pg_advisory_xact_lock(hashtextextended('flowfabric.migrate', 0))
 """
-# On tables it waits briefly: statements of workers queue behind a lock that is waited for.
+# Locks on tables are waited for only briefly: statements of workers queue behind the request.
 LOCK_TIMEOUT: Final[LiteralString] = "SET LOCAL lock_timeout = '3s'"
 
 _COMPATIBLE: Final = "-- backward_compatible"
@@ -129,7 +129,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def migrations() -> list[Migration]:
-    """The migrations this package ships, in order."""
+    """The migrations that this package ships, in order."""
     found: list[Migration] = []
     for path in resources.files("flowfabric.db").joinpath("migrations").iterdir():
         if not path.name.endswith(".sql"):
@@ -149,22 +149,23 @@ def migrations() -> list[Migration]:
 
 
 def needed_version() -> int:
-    """The schema version this code is written for."""
+    """The schema version that this code needs."""
     return migrations()[-1].version
 
 
 async def applied(conn: Connection) -> list[Applied]:
-    """The ledger; empty where no migration was ever applied."""
+    """The rows of the ledger; none if no migration was ever applied."""
     [ledger] = await fetch_all(conn, LEDGER_EXISTS, _Found)
     return await fetch_all(conn, APPLIED, Applied) if ledger.found else []
 
 
 async def migrate(dsn: str) -> Migrated:
-    """Bring the database to this version; applied is what was missing or has changed.
+    """Apply the missing migrations, then the functions whose text changed.
 
-    On a database that is ahead of this version nothing is changed, functions included: they belong
-    to the newer release. Raises `Unavailable` when an applied migration differs from the shipped
-    one, when a function cannot be replaced, or when a lock stays taken.
+    A database of a newer version is not changed, functions included: they belong to the newer
+    release. Raises `ConfigError` unless the encoding is UTF8, and `Unavailable` if an applied
+    migration differs from the shipped one, if a function cannot be replaced, or if a table stays
+    locked.
     """
     conn = await connect(DatabaseConfig(dsn=dsn, statement_timeout=600.0), role="migrate")
     try:
@@ -186,7 +187,7 @@ async def migrate(dsn: str) -> Migrated:
 
 
 async def _with_retry_on_lock(step: Callable[[], Awaitable[T]]) -> T:
-    """Run a step, and again while a table that it changes is locked."""
+    """Run a step, again if a table that it changes is locked; at most ten times."""
     tries = 0
     while True:
         try:
@@ -194,7 +195,7 @@ async def _with_retry_on_lock(step: Callable[[], Awaitable[T]]) -> T:
         except SerializationConflict as error:
             tries += 1
             if tries == _TRIES:
-                why = f"a lock stays taken, is a long transaction open? {error}"
+                why = f"a table stays locked; is a long transaction open? {error}"
                 raise Unavailable("migrate", why) from error
             await asyncio.sleep(random.uniform(0.1, 1.0))
 
@@ -214,8 +215,8 @@ async def _step(conn: Connection) -> _Step:
             version = missing[0].version if missing else ledger[-1].version
             functions = None
             if len(missing) <= 1:
-                ahead = version > needed_version()
-                functions = Changed() if ahead else await apply_functions(conn)
+                newer = version > needed_version()
+                functions = Changed() if newer else await apply_functions(conn)
     return _Step(migration=missing[0] if missing else None, functions=functions, version=version)
 
 
@@ -226,7 +227,9 @@ def _missing(ledger: Sequence[Applied]) -> list[Migration]:
         row = known.get(migration.version)
         if row is not None and row.checksum != migration.checksum:
             raise Unavailable(
-                "migrate", f"{migration.version:04d}_{row.name} was applied in another form"
+                "migrate",
+                f"the applied migration {migration.version:04d}_{row.name} differs from the file "
+                "of this version",
             )
     return [migration for migration in migrations() if migration.version not in known]
 
@@ -245,7 +248,7 @@ async def _apply(conn: Connection, migration: Migration) -> None:
 
 
 ENCODING: Final[LiteralString] = """
--- db.migrate: text must be able to hold every character
+-- db.migrate: can text hold every character?
 SELECT current_setting('server_encoding') = 'UTF8' AS found
 """
 

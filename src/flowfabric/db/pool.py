@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 
 from flowfabric.config import DATABASE_URL, DatabaseConfig, redact
-from flowfabric.db.faults import DRIVER_ERRORS, typed
+from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error
 from flowfabric.db.rows import Connection
 from flowfabric.errors import (
     ConfigError,
@@ -23,12 +23,16 @@ from flowfabric.errors import (
 _CONNECT_ERRORS: Final = (*DRIVER_ERRORS, ValueError, OverflowError)
 _CLOSE_WITHIN: Final = 5.0
 
-# Every statement of ours starts from few rows and follows indexes. A plan made while a table was
-# small must not read the whole of it once it has grown.
-# Behind a pooler these settings are not sent and not needed: no statement is prepared, so each is
-# planned for the tables as they are. What is cached there too, the plans of plpgsql functions, has
-# the settings bound to the function.
-OWN_PLANS: Final = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+# Every statement of ours starts from few rows and follows indexes. Its cached plan, made while a
+# table was small, must not read the whole table when it has grown.
+# Behind a pooler these settings are not sent and not needed: statements are not prepared, so each
+# is planned for the tables as they are. Plans inside plpgsql functions are cached there too; those
+# functions have the settings bound to them.
+PLANNER_SETTINGS: Final = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
 
 if TYPE_CHECKING:
     _Base = asyncpg.Connection[asyncpg.Record]
@@ -37,14 +41,17 @@ else:
 
 
 class _Connection(_Base):
-    """A connection that is handed back as it is: our statements leave no session state."""
+    """A connection without a reset query: our statements leave no session state."""
 
     def get_reset_query(self) -> str:
         return ""
 
 
 async def connect(config: DatabaseConfig, *, role: str) -> asyncpg.Connection[Any]:
-    """A connection outside the pool, for one that lives long: the renewer, a listener."""
+    """Open a connection outside the pool, for long use: the lease renewer, a listener.
+
+    Raises `ConfigError`, `Unavailable` or `TransportError`.
+    """
     try:
         return await asyncpg.connect(
             config.dsn,
@@ -65,21 +72,21 @@ class Pool:
 
     @classmethod
     async def open(
-        cls, config: DatabaseConfig, *, role: str = "client", own_plans: bool = True
+        cls, config: DatabaseConfig, *, role: str = "client", planner_settings: bool = True
     ) -> Pool:
-        """Open the pool and prove that the database answers.
+        """Open the pool and check that the database answers.
 
-        Without `own_plans` statements are planned as Postgres likes: they are not ours.
+        `planner_settings=False` is for connections that run statements of users.
         """
         try:
             pool = await asyncpg.create_pool(
                 config.dsn,
-                min_size=0,  # none is opened behind our back, with a traceback when it cannot be
+                min_size=0,  # asyncpg would log a traceback if one could not be opened
                 max_size=config.pool_size,
                 max_inactive_connection_lifetime=0,
                 timeout=config.connect_timeout,
                 connection_class=_Connection,
-                **_settings(config, role, own_plans=own_plans),
+                **_settings(config, role, planner_settings=planner_settings),
             )
             assert pool is not None
             async with pool.acquire():
@@ -89,7 +96,7 @@ class Pool:
         return cls(config, pool)
 
     async def close(self) -> None:
-        """Close every connection; one whose line is dead is dropped."""
+        """Close every connection; connections that do not close in time are terminated."""
         try:
             async with asyncio.timeout(_CLOSE_WITHIN):
                 await self._pool.close()
@@ -98,7 +105,10 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncGenerator[Connection]:
-        """One connection of the pool; waits while all are in use."""
+        """One connection of the pool; waits while all are in use.
+
+        After a `TransportError` or `OperationTimeout` in the block the connection is terminated.
+        """
         try:
             conn = await self._pool.acquire()
         except _CONNECT_ERRORS as error:
@@ -106,21 +116,23 @@ class Pool:
         try:
             yield conn
         except (TransportError, OperationTimeout):
-            with contextlib.suppress(*DRIVER_ERRORS):  # the pool may have dropped it already
+            with contextlib.suppress(*DRIVER_ERRORS):  # the pool may have closed it
                 conn.terminate()
             raise
         finally:
-            with contextlib.suppress(*DRIVER_ERRORS):  # the pool drops it then
+            with contextlib.suppress(*DRIVER_ERRORS):  # the pool then closes it
                 await self._pool.release(conn)
 
 
-def _settings(config: DatabaseConfig, role: str, *, own_plans: bool = True) -> dict[str, Any]:
-    # The server ends a statement in its time; the client's own limit is for a line that is dead.
-    patience = config.statement_timeout + 5.0
+def _settings(
+    config: DatabaseConfig, role: str, *, planner_settings: bool = True
+) -> dict[str, Any]:
+    # The server ends a slow statement; the client's timeout is for a connection that is dead.
+    client_timeout = config.statement_timeout + 5.0
     if config.pooler:
-        return {"statement_cache_size": 0, "command_timeout": patience}
+        return {"statement_cache_size": 0, "command_timeout": client_timeout}
     return {
-        "command_timeout": patience,
+        "command_timeout": client_timeout,
         "statement_cache_size": 200,
         "max_cached_statement_lifetime": 0,
         "server_settings": {
@@ -131,7 +143,7 @@ def _settings(config: DatabaseConfig, role: str, *, own_plans: bool = True) -> d
                 f"{round(config.idle_transaction_timeout * 1000)}"
             ),
             "jit": "off",
-            **(OWN_PLANS if own_plans else {}),
+            **(PLANNER_SETTINGS if planner_settings else {}),
         },
     }
 
@@ -139,7 +151,7 @@ def _settings(config: DatabaseConfig, role: str, *, own_plans: bool = True) -> d
 def _unreachable(config: DatabaseConfig, error: BaseException) -> FlowFabricError:
     if isinstance(error, asyncpg.ClientConfigurationError | ValueError | OverflowError):
         return ConfigError("database", DATABASE_URL, f"{redact(config.dsn)}: {error}")
-    found = typed(error, "connect")
+    found = as_flowfabric_error(error, "connect")
     where = redact(config.dsn)
     if isinstance(found, Unavailable):
         return Unavailable("connect", f"{where}: {error}")

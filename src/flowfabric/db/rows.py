@@ -1,4 +1,4 @@
-"""Statements in, typed rows out: the only place that speaks to the driver's cursor."""
+"""Runs statements and returns their rows as structs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from asyncpg.pool import PoolConnectionProxy
 
 from flowfabric.db.faults import statement_name, translated
-from flowfabric.db.steps import stepping
+from flowfabric.db.steps import current_step
 
 Connection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
 Parameter: TypeAlias = object
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What a sweep answers: how many rows it moved."""
+    """The result row of a sweep: how many rows it moved."""
 
     moved: int
 
@@ -30,7 +30,7 @@ _checked: Final[set[tuple[str, type]]] = set()
 
 @cache
 def positional(sql: str) -> tuple[str, tuple[str, ...]]:
-    """The statement with `$n` for each `%(name)s`, and the names in the order of n."""
+    """The statement with `$n` for each `%(name)s`, and the names in the order of `n`."""
     names: list[str] = []
 
     def number(found: re.Match[str]) -> str:
@@ -44,9 +44,9 @@ def positional(sql: str) -> tuple[str, tuple[str, ...]]:
 async def fetch_all(
     conn: Connection, sql: LiteralString, row: type[R], **params: Parameter
 ) -> list[R]:
-    """Run a statement; every answer row as a `row`, whose fields are the columns in order."""
+    """Run a statement and return its rows; the fields of `row` are the columns, in order."""
     text, names = positional(sql)
-    if (step := stepping.get()) is not None:
+    if (step := current_step.get()) is not None:
         await step(conn, statement_name(sql))
     with translated(sql):
         records = await conn.fetch(text, *[params[name] for name in names])
@@ -59,7 +59,7 @@ async def fetch_all(
 
 
 async def fetch_one(conn: Connection, sql: LiteralString, row: type[R], **params: Parameter) -> R:
-    """Run a statement that answers exactly one row."""
+    """Run a statement that returns exactly one row."""
     [only] = await fetch_all(conn, sql, row, **params)
     return only
 
@@ -67,15 +67,15 @@ async def fetch_one(conn: Connection, sql: LiteralString, row: type[R], **params
 async def fetch_maybe(
     conn: Connection, sql: LiteralString, row: type[R], **params: Parameter
 ) -> R | None:
-    """Run a statement that answers one row or none."""
+    """Run a statement that returns one row or none."""
     rows = await fetch_all(conn, sql, row, **params)
     return rows[0] if rows else None
 
 
 async def execute(conn: Connection, sql: LiteralString, **params: Parameter) -> None:
-    """Run a statement for its effect."""
+    """Run a statement and ignore its rows."""
     text, names = positional(sql)
-    if (step := stepping.get()) is not None:
+    if (step := current_step.get()) is not None:
         await step(conn, statement_name(sql))
     with translated(sql):
         await conn.execute(text, *[params[name] for name in names])

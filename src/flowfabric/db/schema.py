@@ -1,7 +1,7 @@
-"""The `ff` schema as the catalogs hold it, written as one text that is equal on every Postgres.
+"""Writes the `ff` schema from the catalogs as SQL text, the same on every Postgres version.
 
-`python -m flowfabric.db.schema` writes it to `schema.sql`, the page to read instead of the
-migrations and functions; a test compares both.
+`python -m flowfabric.db.schema` writes `schema.sql`, for reading the whole schema in one file; a
+test compares it with the migrated database.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from flowfabric.db.rows import Connection, execute, fetch_all
 SCHEMA_SQL: Final = Path(__file__).with_name("schema.sql")
 
 HEADER: Final = """\
--- The schema `ff` as the migrations and functions leave it.
+-- The schema `ff` after all migrations and functions.
 -- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
 """
 
-# Names outside pg_catalog are then written with their schema, whatever the session's path was.
+# Names outside pg_catalog are then written with their schema, whatever search_path was.
 FULL_NAMES: Final[LiteralString] = "SET LOCAL search_path = pg_catalog"
 
 TABLES: Final[LiteralString] = """
@@ -51,7 +51,7 @@ SELECT c.relname::text AS table_name, a.attname::text AS name,
  ORDER BY c.relname COLLATE "C", a.attnum
 """
 
-# Postgres 18 lists NOT NULL among the constraints; it is told with the column.
+# Postgres 18 lists NOT NULL among the constraints; here it is written with the column.
 CONSTRAINTS: Final[LiteralString] = """
 -- db.schema: the constraints, the primary key first
 SELECT c.relname::text AS table_name, n.conname::text AS name,
@@ -62,7 +62,7 @@ SELECT c.relname::text AS table_name, n.conname::text AS name,
 """
 
 INDEXES: Final[LiteralString] = """
--- db.schema: the indexes that no constraint brought along
+-- db.schema: the indexes that belong to no constraint
 SELECT t.relname::text AS table_name, c.relname::text AS name,
        pg_get_indexdef(i.indexrelid) AS definition
   FROM pg_index i
@@ -83,7 +83,7 @@ SELECT c.relname::text AS table_name, c.relname::text AS name, pg_get_viewdef(c.
 """
 
 COMMENTS: Final[LiteralString] = """
--- db.schema: what is written about tables, views and columns
+-- db.schema: the comments on tables, views and columns
 SELECT c.relname::text AS table_name, coalesce(a.attname::text, '') AS name,
        format('COMMENT ON %%s %%s IS %%L;',
               CASE WHEN a.attname IS NOT NULL THEN 'COLUMN'
@@ -187,7 +187,7 @@ def _create(table: _Table, lines: list[str]) -> str:
 
 
 def _same_on_every_version(view: str) -> str:
-    """Postgres 15 writes the table before each column also where a view has one table only."""
+    """Remove the table name before columns, which Postgres 15 writes even with one table."""
     found = _ONE_TABLE.search(view)
     if found is None:
         return view
@@ -195,7 +195,7 @@ def _same_on_every_version(view: str) -> str:
 
 
 async def write_schema() -> None:
-    """Migrate an empty database and write down what it holds."""
+    """Migrate an empty database and write its schema to `schema.sql`."""
     with EmbeddedPostgres.start() as postgres:
         await migrate(postgres.dsn)
         conn = await connect(DatabaseConfig(dsn=postgres.dsn), role="schema")

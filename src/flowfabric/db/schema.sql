@@ -1,4 +1,4 @@
--- The schema `ff` as the migrations and functions leave it.
+-- The schema `ff` after all migrations and functions.
 -- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
 
 CREATE TABLE ff.attempt (
@@ -23,7 +23,7 @@ CREATE TABLE ff.attempt (
 );
 COMMENT ON TABLE ff.attempt IS 'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row in exec_core.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
-COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'The end, or the last interruption.';
+COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
 
 CREATE TABLE ff.cancel_backlog (
     partition_key smallint NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE ff.cancel_backlog (
 );
 CREATE INDEX cancel_backlog_due ON ff.cancel_backlog USING btree (grace_until_ms);
 COMMENT ON TABLE ff.cancel_backlog IS 'Cancelled flows with members that have not ended yet.';
-COMMENT ON COLUMN ff.cancel_backlog.grace_until_ms IS 'The call that cancelled the flow ends its members until then; afterwards a sweep does.';
+COMMENT ON COLUMN ff.cancel_backlog.grace_until_ms IS 'Until then the call that cancelled the flow ends its members; afterwards a sweep ends them.';
 
 CREATE TABLE ff.cancel_backlog_member (
     partition_key smallint NOT NULL,
@@ -71,10 +71,10 @@ CREATE TABLE ff.claim_grant (
 CREATE INDEX claim_grant_execution ON ff.claim_grant USING btree (partition_key, execution_id);
 CREATE INDEX claim_grant_expiry ON ff.claim_grant USING btree (expires_at_ms);
 COMMENT ON TABLE ff.claim_grant IS 'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; an expired grant has no effect.';
-COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the written grant, which itself is not stored.';
+COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the text of the grant; the text itself is not stored.';
 COMMENT ON COLUMN ff.claim_grant.kind IS 'claim reserves a claimable execution; reclaim lets a worker take over one whose lease was lost.';
-COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'As the scheduler gave it; for its own records.';
-COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'As the scheduler gave it; for its own records.';
+COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'Given by the scheduler, for its own records.';
+COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'Given by the scheduler, for its own records.';
 
 CREATE TABLE ff.completion_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -91,7 +91,7 @@ CREATE TABLE ff.completion_event (
 );
 CREATE INDEX completion_event_execution ON ff.completion_event USING btree (execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event USING btree (event_id) WHERE ((dispatched_at_ms IS NULL) AND (flow_id IS NOT NULL));
-COMMENT ON TABLE ff.completion_event IS 'Outbox of completions: one row each time an execution ended; a replayed execution has several.';
+COMMENT ON TABLE ff.completion_event IS 'Outbox of completions: one row each time an execution ends; a replayed execution has several.';
 COMMENT ON COLUMN ff.completion_event.event_id IS 'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS 'When the edges of the flow were resolved with this completion; NULL until then, and for executions outside flows.';
 
@@ -122,11 +122,11 @@ CREATE TABLE ff.edge (
 ) WITH (fillfactor=80);
 CREATE INDEX edge_group_edges ON ff.edge USING btree (partition_key, group_id);
 CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (partition_key, upstream_eid, group_id);
-COMMENT ON TABLE ff.edge IS 'One row per dependency: the join group_id waits for the execution upstream_eid from the moment the edge is applied. How edges were resolved is the ledger that the counters of edge_group are computed from.';
+COMMENT ON TABLE ff.edge IS 'One row per dependency: once the edge is applied, the join group_id waits for the execution upstream_eid. The counters of edge_group are computed from the resolutions here.';
 COMMENT ON COLUMN ff.edge.min_event_id IS 'Completions of the upstream up to this event do not resolve the edge: the upstream was replayed after them.';
 COMMENT ON COLUMN ff.edge.resolved_event_id IS 'The completion event that resolved the edge.';
 COMMENT ON COLUMN ff.edge.applied_at_ms IS 'Since when the join waits for the edge.';
-COMMENT ON COLUMN ff.edge.data_passing_ref IS 'Set if the result of the upstream becomes the payload of the execution that waits.';
+COMMENT ON COLUMN ff.edge.data_passing_ref IS 'Set if the result of the upstream becomes the payload of the waiting execution.';
 
 CREATE TABLE ff.edge_group (
     partition_key smallint NOT NULL,
@@ -160,16 +160,16 @@ CREATE TABLE ff.edge_group (
 ) WITH (fillfactor=70);
 CREATE INDEX edge_group_flow ON ff.edge_group USING btree (partition_key, flow_id);
 CREATE INDEX edge_group_waiter ON ff.edge_group USING btree (partition_key, waiter_eid);
-COMMENT ON TABLE ff.edge_group IS 'One row per join: what an execution waits for before it runs, or a handler for its children.';
+COMMENT ON TABLE ff.edge_group IS 'One row per join: a flow member waits for its upstreams, or a handler waits for its children.';
 COMMENT ON COLUMN ff.edge_group.waiter_eid IS 'The execution that waits.';
 COMMENT ON COLUMN ff.edge_group.fired_at_ms IS 'When the join was decided.';
-COMMENT ON COLUMN ff.edge_group.k IS 'How many upstreams a quorum needs.';
-COMMENT ON COLUMN ff.edge_group.expected_n IS 'Nothing is decided before the join has this many edges.';
-COMMENT ON COLUMN ff.edge_group.success_count IS 'Cache of the resolutions in ff.edge, as the other counters.';
-COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_flag IS 'Upstreams that are not needed any more are still to be cancelled.';
-COMMENT ON COLUMN ff.edge_group.waits_as IS 'What for: member, before it runs, for its upstreams; children, while it runs, for its children.';
+COMMENT ON COLUMN ff.edge_group.k IS 'How many upstreams must succeed; only of a quorum.';
+COMMENT ON COLUMN ff.edge_group.expected_n IS 'The join is not decided before it has this many edges.';
+COMMENT ON COLUMN ff.edge_group.success_count IS 'Number of successful edges. This and the other counters can be recomputed from ff.edge.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_flag IS 'Upstreams that are no longer needed are still to be cancelled.';
+COMMENT ON COLUMN ff.edge_group.waits_as IS 'member: the execution waits for its upstreams before it runs. children: its handler waits for children.';
 COMMENT ON COLUMN ff.edge_group.on_satisfied IS 'What happens to upstreams that still run when the join is decided; NULL for all_of.';
-COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'Those upstreams.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'The upstreams to cancel.';
 
 CREATE TABLE ff.exec_body (
     partition_key smallint NOT NULL,
@@ -184,8 +184,8 @@ CREATE TABLE ff.exec_body (
     CONSTRAINT exec_body_pkey PRIMARY KEY (partition_key, execution_id)
 );
 CREATE INDEX exec_body_created ON ff.exec_body USING btree (created_at_ms, execution_id);
-COMMENT ON TABLE ff.exec_body IS 'One row per execution: what was given at submit. Moves do not rewrite it; the payload changes only when a result is passed on to it.';
-COMMENT ON COLUMN ff.exec_body.payload IS 'The arguments; or the result of an upstream, if the execution is passed one.';
+COMMENT ON TABLE ff.exec_body IS 'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes only when the result of an upstream is passed to the execution.';
+COMMENT ON COLUMN ff.exec_body.payload IS 'The arguments, or the result of an upstream that was passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
 COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
 
@@ -288,24 +288,24 @@ CREATE INDEX exec_core_leased ON ff.exec_core USING btree (attempt_started_at_ms
 CREATE INDEX exec_core_not_success ON ff.exec_core USING btree (terminal_outcome, created_at_ms, execution_id) WHERE (terminal_outcome = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (blocking_reason = 'paused_by_flow_cancel'::text);
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (eligibility_state = 'blocked_by_dependencies'::text);
-COMMENT ON TABLE ff.exec_core IS 'One row per execution: the facts that change. Every move locks this row, and the lease in it is the fence.';
-COMMENT ON COLUMN ff.exec_core.attempt_index IS 'Number of the running attempt, or of the one that the next claim begins.';
-COMMENT ON COLUMN ff.exec_core.lease_epoch IS 'Grows with every claim and whenever a lease is taken away; a worker with an older epoch is refused.';
+COMMENT ON TABLE ff.exec_core IS 'One row per execution: the columns that change. Every transition locks this row; a call of a worker is refused unless it has the lease in this row.';
+COMMENT ON COLUMN ff.exec_core.attempt_index IS 'Number of the running attempt, or of the attempt that the next claim starts.';
+COMMENT ON COLUMN ff.exec_core.lease_epoch IS 'Grows with every claim and whenever a lease expires or is revoked; a call with an older epoch is refused.';
 COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
-COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and may go on. Not used yet.';
+COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and can continue. Not used yet.';
 COMMENT ON COLUMN ff.exec_core.lease_lost IS 'The last lease expired or was revoked; the next claim counts as a reclaim.';
-COMMENT ON COLUMN ff.exec_core.flow_cancelled IS 'The flow of the execution was cancelled: when the running attempt gives the execution back, it is ended instead of queued.';
+COMMENT ON COLUMN ff.exec_core.flow_cancelled IS 'The flow of the execution was cancelled while the execution ran: instead of being queued again, the execution is ended.';
 COMMENT ON COLUMN ff.exec_core.delay_until_ms IS 'Not claimable before this instant. Set exactly while the execution is delayed.';
-COMMENT ON COLUMN ff.exec_core.not_before_ms IS 'The delay of an execution that waits for dependencies, kept for the moment they are satisfied. On an execution blocked by an operator, a value means that it waits for dependencies as well.';
+COMMENT ON COLUMN ff.exec_core.not_before_ms IS 'The delay of an execution that waits for dependencies; it applies once they are satisfied. On an execution blocked by an operator, a value means that it waits for dependencies as well.';
 COMMENT ON COLUMN ff.exec_core.last_capability_mismatch_at_ms IS 'When a claim grant was last refused because the worker lacks a capability.';
-COMMENT ON COLUMN ff.exec_core.lease_id IS 'Made by the caller of the last claim, at random. Kept after the lease ended, so that a repeated call is recognised.';
+COMMENT ON COLUMN ff.exec_core.lease_id IS 'Random, made by the caller of the last claim. Kept after the lease has ended, so that a repeated call is recognised.';
 COMMENT ON COLUMN ff.exec_core.lease_expires_at_ms IS 'Set exactly while the execution is active. Not indexed: see exec_core_leased.';
-COMMENT ON COLUMN ff.exec_core.attempt_timeout_at_ms IS 'When the running attempt has used up its time.';
+COMMENT ON COLUMN ff.exec_core.attempt_timeout_at_ms IS 'When the running attempt times out.';
 COMMENT ON COLUMN ff.exec_core.worker_id IS 'The pool of the worker that holds the lease.';
 COMMENT ON COLUMN ff.exec_core.worker_instance_id IS 'The process that holds the lease.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
-COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Of the last failed attempt, or of the end.';
-COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the person is in operator_event.';
+COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Why the last attempt failed, or why the execution ended.';
+COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the name of the operator is in operator_event.';
 
 CREATE TABLE ff.exec_idempotency (
     partition_key smallint NOT NULL,
@@ -316,8 +316,8 @@ CREATE TABLE ff.exec_idempotency (
     CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key)
 );
 COMMENT ON TABLE ff.exec_idempotency IS 'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
-COMMENT ON COLUMN ff.exec_idempotency.partition_key IS 'ff.key_partition of namespace and key; the execution lives there too.';
-COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'The key is free again from then on.';
+COMMENT ON COLUMN ff.exec_idempotency.partition_key IS 'ff.key_partition of namespace and key; the execution is in the same partition.';
+COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
 
 CREATE TABLE ff.exec_tag (
     partition_key smallint NOT NULL,
@@ -356,7 +356,7 @@ CREATE TABLE ff.flow_core (
 CREATE INDEX flow_core_empty ON ff.flow_core USING btree (last_mutation_at_ms) WHERE (node_count = 0);
 COMMENT ON TABLE ff.flow_core IS 'One row per flow. The state of the flow is computed from its members; only a cancellation is stored.';
 COMMENT ON COLUMN ff.flow_core.public_flow_state IS 'open, or cancelled; every other state is computed from the members.';
-COMMENT ON COLUMN ff.flow_core.graph_revision IS 'Members plus edges so far. A caller that changes the graph names the revision it has seen.';
+COMMENT ON COLUMN ff.flow_core.graph_revision IS 'Number of members plus edges. A caller that changes the graph names the revision that it read.';
 
 CREATE TABLE ff.flow_summary (
     partition_key smallint NOT NULL,
@@ -429,7 +429,7 @@ CREATE TABLE ff.lease_event (
 );
 CREATE INDEX lease_event_execution ON ff.lease_event USING btree (execution_id);
 COMMENT ON TABLE ff.lease_event IS 'Outbox of lease changes: acquired, renewed if the full history is kept, reclaimed, expired, revoked.';
-COMMENT ON COLUMN ff.lease_event.reason IS 'Why the lease was given up or taken away.';
+COMMENT ON COLUMN ff.lease_event.reason IS 'Why the lease ended before its expiry.';
 
 CREATE TABLE ff.migration_annotation (
     version integer NOT NULL,
@@ -460,9 +460,9 @@ CREATE TABLE ff.operator_event (
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id) WHERE (execution_id IS NOT NULL);
-COMMENT ON TABLE ff.operator_event IS 'Outbox and audit trail of what operators did. An action on a lane or a flow names no execution.';
+COMMENT ON TABLE ff.operator_event IS 'Outbox and audit trail of operator actions. An action on a lane, a flow or a key has no execution.';
 COMMENT ON COLUMN ff.operator_event.partition_key IS 'Of the execution or flow, else 0.';
-COMMENT ON COLUMN ff.operator_event.details IS 'What was before and after.';
+COMMENT ON COLUMN ff.operator_event.details IS 'The values before and after.';
 
 CREATE TABLE ff.partition_config (
     singleton boolean DEFAULT true NOT NULL,
@@ -501,7 +501,7 @@ CREATE TABLE ff.route (
 );
 CREATE INDEX route_lane ON ff.route USING btree (lane_id, namespace, execution_kind);
 COMMENT ON TABLE ff.route IS 'What a worker must offer to claim an execution: executions of one route are claimable by the same workers. Few rows, read by every claim.';
-COMMENT ON COLUMN ff.route.route_id IS 'ff.route_id of the other columns: a hash, so that every process computes it alone.';
+COMMENT ON COLUMN ff.route.route_id IS 'Hash of the other columns, computed by ff.route_id; the same in every process.';
 
 CREATE UNLOGGED TABLE ff.waiter (
     topic text NOT NULL,
@@ -511,7 +511,7 @@ CREATE UNLOGGED TABLE ff.waiter (
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=200, fillfactor=50);
 COMMENT ON TABLE ff.waiter IS 'Processes that wait for a NOTIFY of a topic. A topic without a row here is not notified. Unlogged: a lost row costs one polling interval, never work.';
 COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, completion, lease or operator.';
-COMMENT ON COLUMN ff.waiter.waiting_until_ms IS 'The topic is notified for this waiter until then; a process that died stops counting by itself.';
+COMMENT ON COLUMN ff.waiter.waiting_until_ms IS 'When the registration expires. A process renews it while it waits.';
 
 CREATE TABLE ff.waitpoint_hmac (
     kid text NOT NULL,
@@ -542,7 +542,7 @@ CREATE TABLE ff.worker_registry (
     CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor=50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
-COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'Last sign of life.';
+COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'When the process last sent a heartbeat.';
 COMMENT ON COLUMN ff.worker_registry.liveness_ttl_ms IS 'Without a heartbeat for this long the process counts as dead.';
 
 CREATE TABLE ff.worker_registry_event (
@@ -557,16 +557,16 @@ CREATE TABLE ff.worker_registry_event (
     CONSTRAINT worker_registry_event_event_kind CHECK ((event_kind = ANY (ARRAY['registered'::text, 'heartbeat'::text, 'marked_dead'::text, 'ttl_swept'::text])))
 );
 CREATE INDEX worker_registry_event_age ON ff.worker_registry_event USING btree (event_at_ms);
-COMMENT ON TABLE ff.worker_registry_event IS 'When worker processes registered, were last heard of, and ended.';
+COMMENT ON TABLE ff.worker_registry_event IS 'When worker processes registered, sent their last heartbeat, and were removed.';
 
 CREATE VIEW ff.settled_flow AS
  SELECT partition_key,
     flow_id
    FROM ff.flow_summary s
   WHERE (public_flow_state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]));
-COMMENT ON VIEW ff.settled_flow IS 'Flows whose members have all ended, as of the last projection. Retention keeps the others whole.';
+COMMENT ON VIEW ff.settled_flow IS 'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
 
-CREATE OR REPLACE FUNCTION ff.claimable(of_lanes text[], of_namespace text, of_kinds text[], offered text[], wanted integer, for_worker text DEFAULT ''::text)
+CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text)
  RETURNS TABLE(partition_key smallint, execution_id uuid)
  LANGUAGE plpgsql
  ROWS 1
@@ -578,25 +578,25 @@ AS $function$
 DECLARE
     routes bigint[];
     share record;
-    taken uuid[] := '{}';
+    locked_ids uuid[] := '{}';
     missing bigint := 0;
-    grants constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
+    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r
-     WHERE r.lane_id = ANY (of_lanes) AND r.namespace = of_namespace
+     WHERE r.lane_id = ANY (p_lanes) AND r.namespace = p_namespace
        AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
-                                    WHERE l.lane_id = ANY (of_lanes) AND l.lane_state <> 'active'))
-       AND (of_kinds IS NULL OR r.execution_kind = ANY (of_kinds))
-       AND r.required_capabilities <@ offered;
+                                    WHERE l.lane_id = ANY (p_lanes) AND l.lane_state <> 'active'))
+       AND (p_kinds IS NULL OR r.execution_kind = ANY (p_kinds))
+       AND r.required_capabilities <@ p_capabilities;
 
     IF cardinality(routes) = 1 THEN
         RETURN QUERY
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
-           AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-         LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED;
+         LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
     END IF;
 
@@ -606,21 +606,21 @@ BEGIN
                   FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                          AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
+                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                        LIMIT wanted) AS best
+                        LIMIT p_limit) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-                 LIMIT wanted) AS chosen
+                 LIMIT p_limit) AS chosen
          GROUP BY chosen.route_id
     LOOP
         FOR partition_key, execution_id IN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
-               AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
+               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
-            taken := taken || execution_id;
+            locked_ids := locked_ids || execution_id;
             share.size := share.size - 1;
             RETURN NEXT;
         END LOOP;
@@ -634,8 +634,8 @@ BEGIN
                SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                  AND (NOT grants OR NOT ff.reserved(e.partition_key, e.execution_id, for_worker))
-                  AND e.execution_id <> ALL (taken)
+                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                  AND e.execution_id <> ALL (locked_ids)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
          ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -653,27 +653,27 @@ CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lan
 AS $function$
 #variable_conflict use_column
 DECLARE
-    called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
     routes bigint[] := '{}';
-    stands_for uuid[] := given_execution_id;
+    resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
     all_new boolean;
-    at_once boolean;
-    unknown boolean := false;
-    closed constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
-                                     WHERE l.lane_id = ANY (shape_lane_id)
-                                       AND l.lane_state IN ('draining', 'disabled'));
-    refused text;
+    all_claimable boolean;
+    any_new_route boolean := false;
+    closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
+                                           WHERE l.lane_id = ANY (shape_lane_id)
+                                             AND l.lane_state IN ('draining', 'disabled'));
+    refusal text;
 BEGIN
     FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
-        unknown := unknown OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
+        any_new_route := any_new_route OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
     END LOOP;
-    IF unknown THEN
+    IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
-        SELECT DISTINCT lane_id, called_at_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
+        SELECT DISTINCT lane_id, now_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
          ORDER BY lane_id
             ON CONFLICT DO NOTHING;
         INSERT INTO ff.route (route_id, namespace, lane_id, execution_kind, required_capabilities)
@@ -685,13 +685,14 @@ BEGIN
     END IF;
 
     IF given_idempotency_key IS NOT NULL THEN
-        -- The first live record of a key decides, also between concurrent callers: the second one
-        -- waits on the unique key and then finds it taken. Ascending keys, so that batches never deadlock.
-        INSERT INTO ff.exec_idempotency AS kept
+        -- The first unexpired record of a key decides, also between concurrent callers: the second
+        -- caller waits for the first on the unique key, and then conflicts with its record. Keys are
+        -- inserted in ascending order, so that batches do not deadlock.
+        INSERT INTO ff.exec_idempotency AS existing
                (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
         SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
                g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
-               called_at_ms + g.dedup_window_ms
+               now_ms + g.dedup_window_ms
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
                       given_dedup_window_ms) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
@@ -701,12 +702,12 @@ BEGIN
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
-             WHERE kept.expires_at_ms <= called_at_ms;
-        stands_for := ARRAY(
+             WHERE existing.expires_at_ms <= now_ms;
+        resolved_ids := ARRAY(
             SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                               WHERE (k.partition_key, k.namespace, k.idempotency_key)
                                   = (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
-                                AND k.expires_at_ms > called_at_ms),
+                                AND k.expires_at_ms > now_ms),
                             g.execution_id)
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key)
                    WITH ORDINALITY AS g (partition_key, execution_id, shape, idempotency_key, ordinal)
@@ -716,69 +717,69 @@ BEGIN
     INSERT INTO ff.exec_core (
            partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
            eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
-    SELECT g.partition_key, g.execution_id, routes[g.shape], called_at_ms, called_at_ms,
+    SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
            greatest(0, least(9000, coalesce(g.priority, 0))),
            CASE WHEN g.held THEN 'blocked_by_dependencies'
-                WHEN until.ms > called_at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
            CASE WHEN g.held THEN 'waiting_for_children'
-                WHEN until.ms > called_at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
-           CASE WHEN until.ms > called_at_ms AND g.held IS NOT TRUE THEN until.ms END,
-           CASE WHEN until.ms > called_at_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
+                WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+           CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
+           CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
+           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms
                + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
            coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                   given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
-                  given_held, stands_for)
+                  given_held, resolved_ids)
            AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                 deadline_at_ms, tags, flow_id, held, stands_for),
-           LATERAL (SELECT coalesce(g.delay_until_ms, called_at_ms + g.delay_ms)) AS until (ms)
-     WHERE g.stands_for = g.execution_id
+                 deadline_at_ms, tags, flow_id, held, resolved_id),
+           LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
+     WHERE g.resolved_id = g.execution_id
         ON CONFLICT DO NOTHING;
 
-    -- An execution whose body this call stores is one that this call created.
+    -- This call created exactly the executions whose body it stores.
     WITH stored AS (
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
                creator_identity, idempotency_key, policy, member_name)
-        SELECT g.partition_key, g.execution_id, called_at_ms, g.payload,
+        SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
                shape_policy[g.shape], g.member_name
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                      given_idempotency_key, given_member_name, stands_for)
-               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, stands_for)
-         WHERE g.stands_for = g.execution_id
+                      given_idempotency_key, given_member_name, resolved_ids)
+               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
+         WHERE g.resolved_id = g.execution_id
             ON CONFLICT DO NOTHING
      RETURNING partition_key, execution_id
     )
     SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
     all_new := cardinality(new_ids) = cardinality(given_execution_id);
-    at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
+    all_claimable := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
 
-    -- What was created before is a duplicate wherever its lane stands; only what is new is refused.
-    IF cardinality(closed) > 0 THEN
-        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refused
+    -- Only new executions are refused: an execution that exists is a duplicate, whatever its lane's state.
+    IF cardinality(closed_lanes) > 0 THEN
+        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refusal
           FROM unnest(given_partition_key, given_execution_id, given_shape)
                AS g (partition_key, execution_id, shape)
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
-         WHERE l.lane_id = ANY (closed)
+         WHERE l.lane_id = ANY (closed_lanes)
            AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
          LIMIT 1;
-        IF refused IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refused;
+        IF refusal IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
         END IF;
     END IF;
 
     IF given_tags IS NOT NULL THEN
         INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
-        SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
+        SELECT g.partition_key, g.execution_id, t.key, t.value, now_ms
           FROM unnest(given_partition_key, given_execution_id, given_tags)
                AS g (partition_key, execution_id, tags), jsonb_each_text(g.tags) AS t
          WHERE all_new OR (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids));
     END IF;
 
-    -- Whoever waits for work on a lane that has some now.
-    IF at_once AND cardinality(shape_lane_id) = 1 THEN
+    -- Wake the workers of the lanes that have new claimable executions.
+    IF all_claimable AND cardinality(shape_lane_id) = 1 THEN
         PERFORM ff.wake('lane:' || shape_lane_id[1]);
     ELSE
         PERFORM ff.wake('lane:' || lane_id)
@@ -786,27 +787,27 @@ BEGIN
                    FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
                                given_delay_until_ms, given_held)
                         AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held)
-                  WHERE g.held IS NOT TRUE AND coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
+                  WHERE g.held IS NOT TRUE AND coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) <= now_ms
                     AND (all_new OR (g.partition_key, g.execution_id) IN (
                              SELECT * FROM unnest(new_partitions, new_ids)))) AS lanes;
     END IF;
 
-    IF at_once THEN
+    IF all_claimable THEN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT told.*
-      FROM (SELECT g.ordinal, g.partition_key, g.stands_for,
-                   g.stands_for = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
+    SELECT answer.*
+      FROM (SELECT g.ordinal, g.partition_key, g.resolved_id,
+                   g.resolved_id = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
                    CASE WHEN g.held THEN 'waiting_children'
-                        WHEN coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) > called_at_ms
+                        WHEN coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) > now_ms
                         THEN 'delayed' ELSE 'waiting' END AS public_state
               FROM unnest(given_partition_key, given_execution_id, given_delay_ms,
-                          given_delay_until_ms, given_held, stands_for) WITH ORDINALITY
-                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, stands_for, ordinal)
-           ) AS told
-     WHERE NOT told.created OR told.public_state <> 'waiting';
+                          given_delay_until_ms, given_held, resolved_ids) WITH ORDINALITY
+                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, resolved_id, ordinal)
+           ) AS answer
+     WHERE NOT answer.created OR answer.public_state <> 'waiting';
 END
 $function$;
 
@@ -818,10 +819,10 @@ CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_i
  SET enable_mergejoin TO 'off'
 AS $function$
 DECLARE
-    homes smallint[];
-    touched uuid[];
+    flow_partitions smallint[];
+    flow_ids uuid[];
 BEGIN
-    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
       FROM (SELECT DISTINCT e.partition_key, e.flow_id
               FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
               JOIN ff.exec_core e USING (partition_key, execution_id)
@@ -848,7 +849,7 @@ BEGIN
      WHERE (t.partition_key, t.waiter_eid) = (old.partition_key, old.execution_id);
     DELETE FROM ff.cancel_backlog_member t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
-    -- A key that stands for a later execution by now stays.
+    -- An idempotency key that belongs to a later execution by now is kept.
     DELETE FROM ff.exec_idempotency t
      USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
       JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -861,28 +862,28 @@ BEGIN
     DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
 
-    -- A flow goes with its last member.
-    IF touched IS NULL THEN
+    -- A flow is deleted with its last member.
+    IF flow_ids IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
-      FROM unnest(homes, touched) AS f (partition_key, flow_id)
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
+      FROM unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE NOT EXISTS (SELECT FROM ff.exec_core e
                         WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id));
-    DELETE FROM ff.edge_group t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.edge_group t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.pending_cancel_groups t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.pending_cancel_groups t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.cancel_backlog t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.cancel_backlog t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.flow_summary t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.flow_summary t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.flow_core t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.flow_core t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.emit_operator_event(of_partition smallint, of_execution uuid, of_flow uuid, what text, who text, why text, facts jsonb)
+CREATE OR REPLACE FUNCTION ff.emit_operator_event(p_partition_key smallint, p_execution_id uuid, p_flow_id uuid, p_event_type text, p_actor text, p_reason text, p_details jsonb)
  RETURNS void
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
@@ -890,27 +891,27 @@ CREATE OR REPLACE FUNCTION ff.emit_operator_event(of_partition smallint, of_exec
  SET enable_mergejoin TO 'off'
 AS $function$
 BEGIN
-    -- Readers of the outbox rely on it: whoever takes an event's id has a transaction id by then.
+    -- Readers of the outbox rely on this: a transaction has its transaction id before it has an event id.
     PERFORM pg_current_xact_id();
     INSERT INTO ff.operator_event (
            execution_id, flow_id, route_id, occurred_at_ms, partition_key, event_type, actor, reason,
            details, tags)
-    SELECT of_execution, of_flow, e.route_id, ff.now_ms(), of_partition, what, who, why, facts,
-           nullif(e.tags, '{}')
-      FROM (SELECT) AS always
-      LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (of_partition, of_execution);
+    SELECT p_execution_id, p_flow_id, e.route_id, ff.now_ms(), p_partition_key, p_event_type, p_actor,
+           p_reason, p_details, nullif(e.tags, '{}')
+      FROM (SELECT) AS one_row
+      LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (p_partition_key, p_execution_id);
     PERFORM ff.wake('operator');
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.flow_status(of_partition smallint, of_flow uuid, cancelled boolean)
+CREATE OR REPLACE FUNCTION ff.flow_status(p_partition_key smallint, p_flow_id uuid, p_cancelled boolean)
  RETURNS TABLE(total integer, completed integer, failed integer, cancelled_members integer, expired integer, skipped integer, active integer, suspended integer, waiting integer, delayed integer, rate_limited integer, waiting_children integer, derived_state text)
  LANGUAGE sql
  STABLE ROWS 1
 AS $function$
     WITH members AS (
         SELECT e.execution_id, e.public_state FROM ff.exec_core e
-         WHERE e.partition_key = of_partition AND e.flow_id = of_flow
+         WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
     ), counted AS (
         SELECT count(*)::integer AS total,
                (count(*) FILTER (WHERE public_state = 'completed'))::integer AS completed,
@@ -928,19 +929,19 @@ AS $function$
     )
     SELECT counted.*,
            CASE
-               WHEN total = 0 THEN CASE WHEN cancelled THEN 'cancelled' ELSE 'open' END
+               WHEN total = 0 THEN CASE WHEN p_cancelled THEN 'cancelled' ELSE 'open' END
                WHEN completed + failed + cancelled_members + expired + skipped = total THEN
                    CASE
-                       WHEN cancelled THEN 'cancelled'
+                       WHEN p_cancelled THEN 'cancelled'
                        WHEN failed + cancelled_members + expired = 0 THEN 'completed'
                        WHEN EXISTS (
                            SELECT FROM members m
                             WHERE m.public_state IN ('failed', 'cancelled', 'expired')
                               AND (NOT EXISTS (SELECT FROM ff.edge o
-                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                                WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
                                                   AND o.edge_state = 'applied')
                                    OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
-                                               WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                               WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
                                                  AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
                                                  AND NOT EXISTS (SELECT FROM members p
                                                                   WHERE p.execution_id = g.waiter_eid AND g.waits_as = 'children'
@@ -1042,11 +1043,11 @@ CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN (policy IS NULL) THEN 1000 ELSE COALESCE(((policy ->> 'max_reclaim_count'::text))::integer, ((policy #>> '{timeout_policy,max_reclaim_count}'::text[]))::integer, 100) END;
 
-CREATE OR REPLACE FUNCTION ff.reserved(of_partition smallint, of_execution uuid, to_other_than text)
+CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
-RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.of_partition) AND (g.execution_id = reserved.of_execution)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.worker_id <> reserved.to_other_than))));
+RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.worker_id <> reserved.p_worker_id))));
 
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
@@ -1098,10 +1099,10 @@ CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::json
 AS $function$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
-    minted constant uuid := gen_random_uuid();
-    home constant smallint := CASE WHEN idempotency_key IS NOT NULL
+    new_id constant uuid := gen_random_uuid();
+    new_partition constant smallint := CASE WHEN idempotency_key IS NOT NULL
         THEN ff.key_partition(namespace, idempotency_key, partitions)
-        ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END;
+        ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
     answer record;
@@ -1126,32 +1127,32 @@ BEGIN
        OR EXISTS (SELECT FROM unnest(capabilities) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', left(requires::text, 200));
     END IF;
-    -- session_user has collation "C". One argument with it would make every text in the called function
-    -- compare in "C", which no index of ours is in.
+    -- session_user has collation "C". An argument with that collation would make the called function
+    -- compare every text in "C", and none of our indexes has that collation.
     SELECT * INTO answer FROM ff.create_execution(
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
         ARRAY['json'], ARRAY['sql:' || session_user COLLATE "default"], ARRAY[policy],
-        ARRAY[home],
-        ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
+        ARRAY[new_partition],
+        ARRAY[new_id], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
         ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
         CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
         ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
         CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
-    RETURN format('{fp:%s}:%s', home, coalesce(answer.execution_id, minted));
+    RETURN format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.wake(rung_topic text)
+CREATE OR REPLACE FUNCTION ff.wake(p_topic text)
  RETURNS boolean
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
 AS $function$
 BEGIN
     IF EXISTS (SELECT FROM ff.waiter
-                WHERE topic = rung_topic AND waiting_until_ms > ff.now_ms()) THEN
-        PERFORM pg_notify('ff_wake', rung_topic);
+                WHERE topic = p_topic AND waiting_until_ms > ff.now_ms()) THEN
+        PERFORM pg_notify('ff_wake', p_topic);
         RETURN true;
     END IF;
     RETURN false;

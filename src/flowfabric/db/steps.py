@@ -1,4 +1,4 @@
-"""Where a test can hold an operation up: before each of its statements, and before it commits."""
+"""A hook for tests: called before each statement of an operation, and before its commit."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
 
 Step: TypeAlias = "Callable[[Connection, str], Awaitable[None]]"
-"""Told the connection and the statement's name; what it awaits comes before the statement."""
+"""Called with the connection and the name of the statement, which then waits for it."""
 
 COMMIT: Final = "COMMIT"
-stepping: Final[ContextVar[Step | None]] = ContextVar("stepping", default=None)
+current_step: Final[ContextVar[Step | None]] = ContextVar("current_step", default=None)
 
 
 @contextmanager
 def stepped(step: Step) -> Generator[None]:
-    """Everything that this task does to the database meanwhile asks `step` first."""
-    token = stepping.set(step)
+    """Within the block, `step` is awaited before every statement and commit of this task."""
+    token = current_step.set(step)
     try:
         yield
     finally:
-        stepping.reset(token)
+        current_step.reset(token)

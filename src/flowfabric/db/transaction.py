@@ -1,4 +1,4 @@
-"""The one transaction and the one retry loop."""
+"""Runs operations in transactions, with retries after conflicts and lost connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeVar
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
-from flowfabric.db.steps import COMMIT, stepping
+from flowfabric.db.steps import COMMIT, current_step
 from flowfabric.errors import RetryExhausted, TransportError
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ Isolation = Literal["read_committed", "repeatable_read", "serializable"]
 
 ATTEMPTS: Final = 3
 _FIRST_PAUSE: Final = 0.005
-_RECONNECT_FOR: Final = 15.0
+_RETRY_FOR: Final = 15.0
 
 
 async def transact(
@@ -39,7 +39,7 @@ async def transact(
             with translated(f"-- {operation}\n"):
                 async with conn.transaction(isolation=isolation):
                     answer = await body(conn)
-                    if (step := stepping.get()) is not None:
+                    if (step := current_step.get()) is not None:
                         await step(conn, COMMIT)
                     return answer
 
@@ -47,7 +47,10 @@ async def transact(
 
 
 async def run(pool: Pool, operation: str, body: Callable[[Connection], Awaitable[T]]) -> T:
-    """Run a body of a single statement, which is its own transaction."""
+    """Run a body of a single statement, which is its own transaction.
+
+    Retries and raises like `transact`.
+    """
 
     async def attempt() -> T:
         async with pool.connection() as conn:
@@ -57,7 +60,10 @@ async def run(pool: Pool, operation: str, body: Callable[[Connection], Awaitable
 
 
 async def retried(operation: str, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Call `attempt` until no conflict with another transaction stops it, at most three times."""
+    """The result of `attempt`, called again after a serialization conflict or deadlock.
+
+    Raises `RetryExhausted` after three conflicts.
+    """
     for number in range(1, ATTEMPTS + 1):
         try:
             return await attempt()
@@ -67,8 +73,12 @@ async def retried(operation: str, attempt: Callable[[], Awaitable[T]]) -> T:
     raise RetryExhausted(operation, ATTEMPTS)
 
 
-async def repeated(attempt: Callable[[], Awaitable[T]], *, within: float = _RECONNECT_FOR) -> T:
-    """Call an idempotent `attempt` again while the database cannot be reached, with full jitter."""
+async def repeated(attempt: Callable[[], Awaitable[T]], *, within: float = _RETRY_FOR) -> T:
+    """The result of an idempotent `attempt`, called again while the database cannot be reached.
+
+    Pauses grow up to ten seconds, with full jitter. Raises the last `TransportError` when the next
+    try would be later than `within` seconds after the first.
+    """
     clock = asyncio.get_running_loop().time
     until, pause = clock() + within, 0.1
     while True:

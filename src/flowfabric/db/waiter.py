@@ -1,13 +1,13 @@
-"""Waiting for changes in the database: woken by NOTIFY where that works, polling always.
+"""Waiting for changes in the database: by NOTIFY where that works, and always by polling.
 
-The owner of a waiter looks, and waits when its look found nothing:
+The owner of a waiter queries, and waits when the query found nothing:
 
     async with Waiter(pool, listener, ["completion"], name="client", poll=2.0) as waiter:
-        while not await look():
+        while not await query():
             await waiter.wait()
 
-NOTIFY is sent only for a topic that has a registered waiter, and it is a hint: a notification that
-is lost costs its waiter one `poll`.
+NOTIFY is sent only for a topic that has a registered waiter. It is a hint: after a lost
+notification the owner queries up to `poll` seconds late.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flowfabric.errors import FlowFabricError
 
 log: Final = logging.getLogger("flowfabric.waiter")
 WAITING_FOR: Final = 15.0
-"""For how many seconds a registration counts; a waiter renews it in half of that time."""
+"""Seconds until a registration expires; a waiter renews it after half of that time."""
 
 _FIRST_PAUSE: Final = 0.02
 _LAST_PAUSE: Final = 1.0
@@ -50,23 +50,23 @@ DELETE FROM ff.waiter WHERE waiter_id = %(waiter_id)s
 
 
 async def register(conn: Connection, waiter_id: str, topics: list[str]) -> None:
-    """From now on, for `WAITING_FOR` seconds, a change of one of the topics is notified."""
+    """Changes of the topics are notified for the next `WAITING_FOR` seconds."""
     await execute(
         conn, REGISTER, waiter_id=waiter_id, topics=topics, ttl_ms=round(WAITING_FOR * 1000)
     )
 
 
 async def deregister(conn: Connection, waiter_id: str) -> None:
-    """Nothing is notified for this waiter any more."""
+    """Changes are no longer notified for this waiter."""
     await execute(conn, DEREGISTER, waiter_id=waiter_id)
 
 
 class Waiter:
-    """Tells one owner when to look again at what its topics stand for.
+    """Tells its owner when to query again, because one of the topics may have changed.
 
-    No signal is lost between a look and the wait after it: the event is cleared before a look,
-    never after one, and a waiter that was not registered during the last look sends its owner to
-    look once more before it sleeps. A database in trouble is logged and polled with growing pauses.
+    No signal is lost between a query and the `wait` after it: the event is cleared before a query,
+    never after it, and a waiter that was not registered during the last query lets its owner query
+    once more before it sleeps. Errors of the database are logged, and pauses then grow.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Waiter:
         first_pause: float = _FIRST_PAUSE,
         gather: float = 0.0,
     ) -> None:
-        """Look every `poll` seconds while listening, else after `first_pause` and ever more.
+        """Query every `poll` seconds while listening, else after `first_pause` and growing pauses.
 
-        A signal is passed on `gather` seconds late, so that one look finds many changes. `name` is
-        how the registration begins.
+        `wait` returns `gather` seconds after a signal, so that one query finds many changes. `name`
+        is the prefix of the registration.
         """
         self._pool, self._listener = pool, listener
         self._topics = list(topics)
@@ -94,10 +94,10 @@ class Waiter:
         self._idle_at = time.monotonic()
         self._registered_at: float | None = None
         self._connection = 0  # the connection of the listener at the time of the registration
-        self._listed = False  # there may be a row of it, even if the answer was lost
+        self._listed = False  # the row may exist, even if the answer was lost
 
     async def close(self) -> None:
-        """Listen no more and be deregistered; if that takes too long, the registration expires."""
+        """Unsubscribe and deregister; if that takes too long, the registration expires."""
         if self._event is not None:
             self._listener.unsubscribe(self._event)
             self._event = None
@@ -110,12 +110,12 @@ class Waiter:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # What the owner does between two looks.
+    # Between two queries of the owner.
 
     async def wait(self) -> None:
-        """The last look found nothing: return when the owner should look again.
+        """The last query found nothing: return when the owner should query again.
 
-        That is at once after a registration that the last look did not have.
+        Returns at once after a new registration, because the last query ran without it.
         """
         event = self._signal()
         self._idle_at = time.monotonic()
@@ -126,7 +126,7 @@ class Waiter:
             try:
                 new = await self._register()
             except FlowFabricError as error:
-                log.warning("cannot register as waiting, polling instead: %s", error)
+                log.warning("cannot register for notifications, polling instead: %s", error)
                 await self.pause()
                 return
             if new:
@@ -138,41 +138,41 @@ class Waiter:
             event.clear()
 
     async def pause(self) -> None:
-        """The owner cannot rely on being notified: return when signalled, or soon enough.
+        """Return when signalled, or after a short pause; used while notifications may be missing.
 
-        Each pause that no signal cuts short doubles the next one, up to a second.
+        Each pause that ends without a signal doubles the next one, up to a second.
         """
         if not await signalled(self._signal(), self._pause * random.uniform(0.5, 1.0)):
             self._pause = min(self._pause * 2, _LAST_PAUSE)
 
     def found(self) -> None:
-        """The last look found something: pauses are short again."""
+        """The last query found something: pauses are short again."""
         self._pause = self._first_pause
 
     async def busy(self) -> None:
-        """The last look found so much that the owner looks again by itself.
+        """The last query found so much that the owner queries again without waiting.
 
-        The waiter is deregistered, so that its topics are not notified in vain; unless its owner
-        waited a moment ago, because then it will soon wait again.
+        Deregisters, so that its topics are not notified needlessly; unless the owner waited a
+        moment ago, because then it will probably wait again soon.
         """
         self.found()
         if self._registered_at is not None and time.monotonic() - self._idle_at > _BUSY_AFTER:
             await self._deregister()
 
     def looking(self) -> None:
-        """A look begins, and answers every signal up to now.
+        """A query begins, and covers every signal up to now.
 
-        Only for an owner that looks without having waited; `wait` and `pause` do it themselves.
+        For an owner that queries without having waited; `wait` and `pause` clear signals too.
         """
         if self._event is not None:
             self._event.clear()
 
     def wake(self) -> None:
-        """The owner has something new to look for: the wait that runs, or the next one, is over."""
+        """Make the running `wait`, or the next one, return at once."""
         self._signal().set()
 
     def _signal(self) -> asyncio.Event:
-        """Set by a notification, by a connect of the listener and by `wake`; subscribed once."""
+        """The event of this waiter, set by a notification, a reconnect and `wake`."""
         if self._event is None:
             self._listener.start()
             self._event = self._listener.subscribe(*self._topics)
@@ -181,7 +181,7 @@ class Waiter:
     # The registration.
 
     def _registration_is_due(self) -> bool:
-        """Was there none, is half of its time over, or may the server have lost it in a crash?"""
+        """True without a registration, after half of its time, or if a crash may have lost it."""
         return (
             self._registered_at is None
             or time.monotonic() - self._registered_at > WAITING_FOR / 2
@@ -189,7 +189,7 @@ class Waiter:
         )
 
     async def _register(self) -> bool:
-        """Be registered; True if there may have been a time without, since the last one."""
+        """Register; True if the waiter may have been unregistered since the last registration."""
         sent_at, connection = time.monotonic(), self._listener.connections
         self._listed = True
         await run(
@@ -208,7 +208,7 @@ class Waiter:
         self._registered_at = None
         if not self._listed:
             return
-        with contextlib.suppress(FlowFabricError, TimeoutError):  # it expires by itself
+        with contextlib.suppress(FlowFabricError, TimeoutError):  # the registration expires
             async with asyncio.timeout(_CLOSE_WITHIN):
                 await run(self._pool, "deregister", lambda conn: deregister(conn, self._waiter_id))
             self._listed = False

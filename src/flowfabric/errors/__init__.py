@@ -1,4 +1,11 @@
-"""Every error FlowFabric raises. A class carries its wire code, HTTP status and retry class."""
+"""Every error that FlowFabric raises. A class has its code, HTTP status and retry class.
+
+base      the root class, and errors that any call can raise
+state     the state of an execution, a lane or a key refuses the call
+flows     flows and their graphs refuse the call
+grants    grants, and claims by execution id, are refused
+outcomes  an execution ended without a result; and errors that a handler raises
+"""
 
 from flowfabric.errors.base import (
     ConfigError,

@@ -1,4 +1,4 @@
-"""The root of every error, and what can be wrong with any call."""
+"""The root of every error, and the errors that any call can raise."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from typing import ClassVar
 
 
 class RetryClass(StrEnum):
-    """What a caller does with an error."""
+    """What a caller can do about an error."""
 
     TERMINAL = "terminal"
+    """Stop: repeating the call does not help."""
     RETRYABLE = "retryable"
+    """Wait, then repeat the call."""
     COOPERATIVE = "cooperative"
+    """Do what the error asks, then stop. No error uses it yet."""
     INFORMATIONAL = "informational"
+    """Nothing to do: continue."""
     BUG = "bug"
+    """A bug of FlowFabric: report it."""
 
 
 class FlowFabricError(Exception):
-    """The root. `kind` is the category, `code` the precise obstacle."""
+    """The root of every error; catch it to catch them all.
+
+    `kind` is the category and `code` the exact cause. Programs compare `code`, not the text.
+    """
 
     kind: ClassVar[str] = "internal"
     code: str = "internal"
@@ -31,7 +39,10 @@ class FlowFabricError(Exception):
 
 
 class ConfigError(FlowFabricError):
-    """A setting is missing or cannot be honoured; nothing was started."""
+    """A setting is missing or cannot be used; nothing was started.
+
+    `field` names the setting: correct it and start again.
+    """
 
     kind = "config"
     code = "config"
@@ -42,7 +53,10 @@ class ConfigError(FlowFabricError):
 
 
 class TransportError(FlowFabricError):
-    """The database could not be reached, or the connection broke; the call may be repeated."""
+    """The database could not be reached, or the connection broke.
+
+    Whether a write took effect is unknown. Idempotent calls may be repeated.
+    """
 
     kind = "transport"
     code = "transport"
@@ -50,11 +64,11 @@ class TransportError(FlowFabricError):
 
 
 class EngineError(FlowFabricError):
-    """A refusal by the engine: typed, precise, and nothing was written."""
+    """The engine refused the call, and nothing was written; the subclass says why."""
 
 
 class NotFound(EngineError):
-    """No such entity."""
+    """The execution, flow, lane … named in the call does not exist, or was deleted."""
 
     kind = "not_found"
     http_status = 404
@@ -66,7 +80,10 @@ class NotFound(EngineError):
 
 
 class ValidationError(EngineError):
-    """The input cannot be honoured; `code` is one of the validation kinds, `detail` says why."""
+    """An argument is invalid; correct it before calling again.
+
+    `code` is one of `CODES`. `detail` names the field, its value and the rule.
+    """
 
     kind = "validation"
     http_status = 400
@@ -97,13 +114,16 @@ class ValidationError(EngineError):
 
 
 def invalid_input(field: str, value: object, why: str) -> ValidationError:
-    """The validation error for one field, naming it and what was given, if anything was."""
+    """A `ValidationError` that names the field, the value unless it is None, and the rule."""
     given = "" if value is None else f" {value!r}"
     return ValidationError("invalid_input", f"{field}{given} {why}")
 
 
 class Unavailable(EngineError):
-    """The operation cannot be served by this deployment as it stands."""
+    """This deployment cannot serve the operation: its schema, database or keys are not ready.
+
+    The text says what an operator has to do, such as `ff migrate`.
+    """
 
     kind = "unavailable"
     http_status = 503
@@ -115,7 +135,7 @@ class Unavailable(EngineError):
 
 
 class ResourceExhausted(EngineError):
-    """A bounded resource is used up: connections, disk, memory."""
+    """Postgres is out of connections, disk or memory; call again later."""
 
     kind = "resource_exhausted"
     code = "resource_exhausted"
@@ -128,7 +148,7 @@ class ResourceExhausted(EngineError):
 
 
 class OperationTimeout(EngineError):
-    """The operation did not finish in its time; whether it took effect is unknown."""
+    """The operation did not finish in time; whether it took effect is unknown."""
 
     kind = "timeout"
     code = "timeout"
@@ -141,7 +161,7 @@ class OperationTimeout(EngineError):
 
 
 class InternalError(EngineError):
-    """A statement failed in a way nobody foresaw: a bug, reported with its SQLSTATE."""
+    """A statement failed with an unexpected SQLSTATE, which the text has: a bug to report."""
 
     kind = "bug"
     code = "internal"

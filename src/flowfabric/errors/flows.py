@@ -1,4 +1,4 @@
-"""Refusals of flows and their graphs."""
+"""Errors of flows and their graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FlowAlreadyTerminal(StateError):
-    """The flow was cancelled; its graph does not change any more."""
+    """The flow was cancelled: its graph cannot change, and its members cannot be replayed."""
 
     code = "flow_already_terminal"
 
@@ -23,7 +23,7 @@ class FlowAlreadyTerminal(StateError):
 
 
 class ExecutionNotInFlow(StateError):
-    """The execution is no member of the flow."""
+    """The execution is not a member of the flow."""
 
     code = "execution_not_in_flow"
 
@@ -33,7 +33,7 @@ class ExecutionNotInFlow(StateError):
 
 
 class ExecutionAlreadyInFlow(Conflict):
-    """The execution belongs to another flow, for good."""
+    """The execution is a member of another flow, and cannot change its flow."""
 
     code = "execution_already_in_flow"
 
@@ -43,7 +43,7 @@ class ExecutionAlreadyInFlow(Conflict):
 
 
 class SelfReferencingEdge(Conflict):
-    """An execution cannot wait for itself."""
+    """The edge leads from an execution to itself."""
 
     code = "self_referencing_edge"
 
@@ -53,7 +53,7 @@ class SelfReferencingEdge(Conflict):
 
 
 class CycleDetected(Conflict):
-    """The edge would close a circle, and nothing on it could ever run."""
+    """The edge would close a cycle, and no member on the cycle could ever run."""
 
     code = "cycle_detected"
 
@@ -63,7 +63,10 @@ class CycleDetected(Conflict):
 
 
 class DependencyAlreadyExists(Conflict):
-    """There is such an edge; `existing` is it. If it is the one that was meant, all is well."""
+    """The edge exists already, as `existing`.
+
+    A caller that repeats a call compares `existing` with the edge that it meant to add.
+    """
 
     code = "dependency_already_exists"
 
@@ -73,22 +76,22 @@ class DependencyAlreadyExists(Conflict):
 
 
 class StaleGraphRevision(Contention):
-    """The graph has changed since the caller read it; read it again."""
+    """The graph changed since the caller read it: read the flow again, then repeat the call."""
 
     code = "stale_graph_revision"
 
     def __init__(self, flow_id: UUID, *, expected: int, current: int) -> None:
-        super().__init__(f"flow {flow_id} is at revision {current}, not {expected}")
+        super().__init__(f"flow {flow_id} is at graph revision {current}, not {expected}")
         self.flow_id, self.expected, self.current = flow_id, expected, current
 
 
 class DepsNotSatisfied(StateError):
-    """What the execution waits for has not come to a good end."""
+    """The join of the execution is not satisfied yet."""
 
     code = "deps_not_satisfied"
 
     def __init__(self, execution_id: ExecutionId) -> None:
-        super().__init__(f"execution {execution_id} still waits for what it depends on")
+        super().__init__(f"execution {execution_id} still waits for its dependencies")
         self.execution_id = execution_id
 
 
@@ -103,7 +106,7 @@ class NotBlockedByDeps(StateError):
 
 
 class ExecutionNotRunnable(StateError):
-    """The execution runs or is suspended; it does not wait for anything to let it begin."""
+    """The execution is running or suspended, so it cannot be made eligible."""
 
     code = "not_runnable"
 
@@ -123,7 +126,10 @@ class ExecutionTerminal(StateError):
 
 
 class FlowFailed(FlowFabricError):
-    """A flow ended, and a failure in it was not made up for; raised by `handle.result()`."""
+    """The flow ended with a failed member that it needed; raised by `handle.result()`.
+
+    `members` says which members failed, and why.
+    """
 
     kind = "outcome"
     code = "flow_failed"
@@ -134,7 +140,7 @@ class FlowFailed(FlowFabricError):
 
 
 class FlowCancelled(FlowFabricError):
-    """Somebody cancelled the flow; raised by `handle.result()`."""
+    """The flow was cancelled; raised by `handle.result()`."""
 
     kind = "outcome"
     code = "flow_cancelled"

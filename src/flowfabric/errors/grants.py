@@ -1,4 +1,4 @@
-"""Refusals of claim and reclaim grants, and of claims by name."""
+"""Errors of claim and reclaim grants, and of claims by execution id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ExecutionNotLeaseable(Contention):
-    """It may not be claimed now, or its next attempt is another than the caller expected."""
+    """The execution cannot be claimed now, or its next attempt is not the expected one."""
 
     code = "execution_not_leaseable"
 
@@ -22,17 +22,17 @@ class ExecutionNotLeaseable(Contention):
 
 
 class LeaseConflict(Contention):
-    """Somebody else holds it."""
+    """Another worker holds the lease of the execution."""
 
     code = "lease_conflict"
 
     def __init__(self, execution_id: ExecutionId) -> None:
-        super().__init__(f"execution {execution_id} is held by another worker")
+        super().__init__(f"execution {execution_id} is leased to another worker")
         self.execution_id = execution_id
 
 
 class UseClaimResumed(Contention):
-    """Its attempt was interrupted: it is taken up again with `claim_resumed_execution`."""
+    """The last attempt was interrupted: continue it with `claim_resumed_execution`."""
 
     code = "use_claim_resumed_execution"
 
@@ -42,7 +42,7 @@ class UseClaimResumed(Contention):
 
 
 class NotAResumedExecution(Contention):
-    """No attempt of it was interrupted: it is claimed with `claim_execution`."""
+    """No attempt was interrupted: claim the execution with `claim_execution`."""
 
     code = "not_a_resumed_execution"
 
@@ -52,7 +52,7 @@ class NotAResumedExecution(Contention):
 
 
 class InvalidClaimGrant(Contention):
-    """This worker has no grant for the execution."""
+    """The worker has no grant for the execution: ask the scheduler for one."""
 
     code = "invalid_claim_grant"
 
@@ -62,38 +62,38 @@ class InvalidClaimGrant(Contention):
 
 
 class ClaimGrantExpired(Contention):
-    """The grant ran out before it was used; ask for another."""
+    """The grant expired before it was used: ask the scheduler for another."""
 
     code = "claim_grant_expired"
 
     def __init__(self, execution_id: ExecutionId) -> None:
-        super().__init__(f"execution {execution_id}: the claim grant ran out")
+        super().__init__(f"execution {execution_id}: the claim grant expired")
         self.execution_id = execution_id
 
 
 class ActiveAttemptExists(Conflict):
-    """An attempt runs already."""
+    """The execution is running."""
 
     code = "active_attempt_exists"
 
     def __init__(self, execution_id: ExecutionId) -> None:
-        super().__init__(f"execution {execution_id} has an attempt that runs")
+        super().__init__(f"execution {execution_id} has a running attempt")
         self.execution_id = execution_id
 
 
 class GrantAlreadyExists(StateError):
-    """The execution is promised to a worker; the grant runs out by itself."""
+    """An unexpired grant reserves the execution for a worker; wait until the grant expires."""
 
     code = "grant_already_exists"
     retry_class = RetryClass.INFORMATIONAL
 
     def __init__(self, execution_id: ExecutionId) -> None:
-        super().__init__(f"execution {execution_id} has a grant that has not run out")
+        super().__init__(f"execution {execution_id} has an unexpired grant")
         self.execution_id = execution_id
 
 
 class InvalidGrant(EngineError):
-    """A grant that is not, or no longer, what it claims to be; `code` says what is wrong."""
+    """The grant is malformed, forged, unknown or expired; `code` says which."""
 
     kind = "validation"
     http_status = 400

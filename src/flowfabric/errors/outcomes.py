@@ -1,4 +1,4 @@
-"""How an execution ended, for whoever waits for it; and what a handler raises."""
+"""Errors for a caller that waits for an execution, and errors that a handler raises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OutcomeError(FlowFabricError):
 
 
 class ExecutionFailed(OutcomeError):
-    """It failed and no retry was left."""
+    """The execution failed, and its policy allowed no further retry."""
 
     code = "execution_failed"
 
@@ -32,7 +32,7 @@ class ExecutionFailed(OutcomeError):
 
 
 class ExecutionCancelled(OutcomeError):
-    """Somebody cancelled it."""
+    """The execution was cancelled, by an operator, its flow or its parent."""
 
     code = "execution_cancelled"
 
@@ -42,7 +42,7 @@ class ExecutionCancelled(OutcomeError):
 
 
 class ExecutionExpired(OutcomeError):
-    """Its deadline passed, or its last attempt took too long."""
+    """The deadline of the execution passed, or its last attempt exceeded its timeout."""
 
     code = "execution_expired"
 
@@ -52,16 +52,16 @@ class ExecutionExpired(OutcomeError):
 
 
 class ExecutionSkipped(OutcomeError):
-    """Something it depended on made it impossible."""
+    """The execution never ran, because an execution that it depends on did not succeed."""
 
     code = "execution_skipped"
 
     def __init__(self, execution_id: ExecutionId) -> None:
-        super().__init__(execution_id, "was skipped")
+        super().__init__(execution_id, "was skipped: a dependency did not succeed")
 
 
 class ChildFailed(OutcomeError):
-    """A child of the running execution ended without a result; raised where it is waited for."""
+    """A child ended without a result; raised in the handler that waits for the child."""
 
     code = "child_failed"
 
@@ -71,37 +71,49 @@ class ChildFailed(OutcomeError):
 
 
 class ResultTimeout(FlowFabricError):
-    """The execution had not ended within the time the caller waited; it goes on."""
+    """The execution or flow did not end within the timeout; it continues, so wait again."""
 
     kind = "timeout"
     code = "result_timeout"
     retry_class = RetryClass.RETRYABLE
 
     def __init__(self, execution_id: object, seconds: float) -> None:
-        super().__init__(f"{execution_id} has not ended within {seconds:g} s")
+        super().__init__(f"{execution_id} did not end within {seconds:g} s")
         self.execution_id, self.seconds = execution_id, seconds
 
 
 class LeaseLost(FlowFabricError):
-    """The lease of the running attempt is gone; whatever the handler does now is not recorded."""
+    """The worker lost the lease of the running attempt; raised in the handler, which should stop.
+
+    The outcome of the attempt is not recorded.
+    """
 
     kind = "lease_lost"
     code = "lease_lost"
 
 
 class NonDeterministicReplay(FlowFabricError):
-    """The handler ran again and asked for something else than at the same place before."""
+    """The handler ran again and made another call than before at the same place.
+
+    Such a handler must make the same calls, in the same order, whenever it runs.
+    """
 
     kind = "handler"
     code = "non_deterministic_replay"
 
     def __init__(self, execution_id: ExecutionId, *, before: str, now: str) -> None:
-        super().__init__(f"execution {execution_id} asked for {before} before, now for {now}")
+        super().__init__(
+            f"execution {execution_id}: the handler called {before} before, and now {now}"
+        )
         self.execution_id, self.before, self.now = execution_id, before, now
 
 
 class Fail(FlowFabricError):
-    """Raised by a handler: the attempt failed, with a reason and a category of the user's own."""
+    """Raised by a handler: the attempt failed, for this reason and in this category.
+
+    `retryable=False` ends the execution, True retries it if its policy allows, None leaves the
+    choice to the category.
+    """
 
     kind = "handler"
     code = "fail"
@@ -114,11 +126,11 @@ class Fail(FlowFabricError):
 
 
 class RetryLater(FlowFabricError):
-    """Raised by a handler: end this attempt and try again, if the task's policy allows it.
+    """Raised by a handler: end this attempt and retry, if the task's policy allows it.
 
-    `raise RetryLater(after=30)` waits 30 seconds, a bare `raise RetryLater()` as the policy says.
-    The attempt counts against the policy's `max_retries`. Raises `ValidationError` for an `after`
-    that is no duration.
+    `raise RetryLater(after=30)` retries after 30 seconds, `raise RetryLater()` after the delay of
+    the policy. The attempt counts towards `max_retries`. Raises `ValidationError` if `after` is not
+    a duration.
     """
 
     kind = "handler"

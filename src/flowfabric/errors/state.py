@@ -1,4 +1,4 @@
-"""Refusals that come from where an execution, a lane or a key stands."""
+"""Errors that come from the state of an execution, a lane, a key or a subscription."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Contention(EngineError):
-    """The execution is not in the state the call needs; read it again before another try."""
+    """The execution is not in the state that the call needs; read it before you call again."""
 
     kind = "contention"
     http_status = 409
@@ -19,7 +19,10 @@ class Contention(EngineError):
 
 
 class ExecutionNotActive(Contention):
-    """Nobody holds the execution: it has ended, or waits to be claimed. A lease holder stops."""
+    """The execution has no lease: it has ended, or waits to be claimed.
+
+    A worker that thought it held the lease stops working on the execution.
+    """
 
     code = "execution_not_active"
     retry_class = RetryClass.TERMINAL
@@ -42,7 +45,7 @@ class ExecutionNotActive(Contention):
 
 
 class ExecutionNotEligible(Contention):
-    """It does not wait for a worker: it runs, is delayed, blocked, suspended or has ended."""
+    """The execution does not wait for a worker: it runs, is held back, or has ended."""
 
     code = "execution_not_eligible"
 
@@ -59,7 +62,7 @@ class ExecutionNotEligible(Contention):
 
 
 class RetryExhausted(Contention):
-    """Serialization conflicts persisted through every retry; nothing was written."""
+    """Every retry ended in a serialization conflict; nothing was written. Call again later."""
 
     code = "retry_exhausted"
     http_status = 503
@@ -70,14 +73,14 @@ class RetryExhausted(Contention):
 
 
 class Conflict(EngineError):
-    """The request contradicts what is stored."""
+    """The call contradicts what is stored."""
 
     kind = "conflict"
     http_status = 409
 
 
 class RotationConflict(Conflict):
-    """The key id is taken by another secret, or by one that was retired."""
+    """The key id belongs to another secret or to a retired key; choose another id."""
 
     code = "rotation_conflict"
 
@@ -87,34 +90,36 @@ class RotationConflict(Conflict):
 
 
 class StateError(EngineError):
-    """The execution's state forbids the call, for good."""
+    """The state of the execution or lane refuses the call; repeating it does not help."""
 
     kind = "state"
     http_status = 409
 
 
 class StaleLease(StateError):
-    """Another lease superseded this one; drop the work and claim again."""
+    """The execution has a newer lease; the worker drops the work and claims again."""
 
     code = "stale_lease"
 
     def __init__(self, execution_id: ExecutionId, *, held: int, current: int) -> None:
-        super().__init__(f"execution {execution_id}: epoch {held} was superseded by {current}")
+        super().__init__(
+            f"execution {execution_id}: lease epoch {held} was superseded by {current}"
+        )
         self.execution_id, self.held, self.current = execution_id, held, current
 
 
 class LeaseExpired(StateError):
-    """The lease ran out before this call; drop the work."""
+    """The lease expired before the call; the worker drops the work."""
 
     code = "lease_expired"
 
     def __init__(self, execution_id: ExecutionId, *, lease_epoch: int) -> None:
-        super().__init__(f"execution {execution_id}: the lease of epoch {lease_epoch} ran out")
+        super().__init__(f"execution {execution_id}: the lease of epoch {lease_epoch} expired")
         self.execution_id, self.lease_epoch = execution_id, lease_epoch
 
 
 class ExecutionNotTerminal(StateError):
-    """It has not ended; only what has ended can be replayed."""
+    """The execution has not ended, so it cannot be replayed."""
 
     code = "execution_not_terminal"
 
@@ -124,7 +129,7 @@ class ExecutionNotTerminal(StateError):
 
 
 class MaxReplaysExhausted(StateError):
-    """It was replayed as often as its policy allows."""
+    """The execution was replayed as often as its policy allows."""
 
     code = "max_replays_exhausted"
 
@@ -134,13 +139,13 @@ class MaxReplaysExhausted(StateError):
 
 
 class LaneNotAccepting(StateError):
-    """The lane is draining or disabled and takes nothing new; nothing was created."""
+    """The lane is draining or disabled and accepts no new executions; nothing was created."""
 
     code = "lane_not_accepting"
 
 
 class TaskConsumed(StateError):
-    """The claimed task was already ended by an earlier call."""
+    """An earlier call on this claimed task has ended it."""
 
     code = "attempt_already_terminal"
     retry_class = RetryClass.INFORMATIONAL
@@ -154,7 +159,9 @@ class StreamDisconnected(EngineError):
     http_status = 503
 
     def __init__(self, cursor: bytes) -> None:
-        super().__init__(f"the subscription was cut; go on from cursor {cursor.hex() or 'now'}")
+        super().__init__(
+            f"the subscription lost its connection; continue from cursor {cursor.hex() or 'now'}"
+        )
         self.cursor = cursor
 
 

@@ -49,7 +49,9 @@ class TransactionPool:
     async def pool(self) -> Pool:
         async with self._opening:
             if self._pool is None:
-                self._pool = await Pool.open(self._database, role=self._role, own_plans=False)
+                self._pool = await Pool.open(
+                    self._database, role=self._role, planner_settings=False
+                )
         return self._pool
 
     async def close(self) -> None:

@@ -220,8 +220,8 @@ async def test_a_promise_that_the_look_did_not_see_is_kept(db: Connection, key: 
     undone = db.transaction()
     await undone.start()
     await db.execute(
-        "CREATE OR REPLACE FUNCTION ff.reserved(of_partition smallint, of_execution uuid,"
-        " to_other_than text) RETURNS boolean LANGUAGE sql STABLE RETURN false"
+        "CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid,"
+        " p_worker_id text) RETURNS boolean LANGUAGE sql STABLE RETURN false"
     )
     try:
         assert await asked(db, worker_id="x") == free

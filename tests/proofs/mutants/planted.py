@@ -158,8 +158,8 @@ OF_LEASES: Final = (
         (
             Edit(
                 Place(folder="db"),
-                find="$r.lane_id = ANY (of_lanes) AND $r.namespace = of_namespace",
-                put="$r.lane_id = ANY (of_lanes)",
+                find="$r.lane_id = ANY (p_lanes) AND $r.namespace = p_namespace",
+                put="$r.lane_id = ANY (p_lanes)",
                 every=True,
             ),
         ),

@@ -39,16 +39,16 @@ class Conflicts:
 
     @contextlib.contextmanager
     def counted(self) -> Generator[None]:
-        typed = faults.typed
+        as_flowfabric_error = faults.as_flowfabric_error
 
         def counting(error: BaseException, operation: str) -> FlowFabricError:
             state = str(getattr(error, "sqlstate", None) or "none")
             self.states[state] += 1
             if state == DEADLOCK:
                 self.deadlocked[operation] += 1
-            return typed(error, operation)
+            return as_flowfabric_error(error, operation)
 
-        with mock.patch.object(faults, "typed", counting):
+        with mock.patch.object(faults, "as_flowfabric_error", counting):
             yield
 
 

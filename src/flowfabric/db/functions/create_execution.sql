@@ -1,18 +1,19 @@
--- Creates executions, many in one call; the engine and ff.submit both end here. What a batch repeats
--- (route, encoding, creator, policy) is given once as a shape, and each execution names its shape by a
--- 1-based number. An array that is NULL as a whole is NULL for every execution. No id may be given
--- twice in one call.
+-- Creates executions, many in one call; the engine and ff.submit both use it. Columns that executions of
+-- a batch have in common (route, encoding, creator, policy) are given once as a shape, and each execution
+-- names its shape by a 1-based number. An array that is NULL as a whole is NULL for every execution. An
+-- id may be given only once in a call.
 --
--- An execution that exists already, or whose idempotency key names another one, is not created. If one
--- that is new is for a lane that is draining or disabled, the whole call is refused with SQLSTATE FF001.
--- An execution given as held is created blocked by dependencies; its edges follow in the same
--- transaction.
+-- An execution that exists already, or whose idempotency key belongs to another execution, is not
+-- created. If a new execution is for a lane that is draining or disabled, the whole call is refused with
+-- SQLSTATE FF001. An execution given as held is created blocked by dependencies; its edges follow in the
+-- same transaction.
 --
--- Returns one row for each ordinal that was not simply created as waiting: the execution that the
--- ordinal stands for, and whether this call created it.
+-- Returns a row for each ordinal, except those that were created in the state waiting: the execution that
+-- the ordinal resolves to (the given one, or the earlier one of its idempotency key), and whether this
+-- call created it.
 --
--- The planner settings are bound, because plain SQL and foreign drivers call ff.submit on connections
--- without our settings. The plans of a function are cached: one made while a table was small would
+-- The planner settings are bound, because SQL clients and other drivers call ff.submit on connections
+-- without our settings. The plans of a function are cached: a plan made while a table was small would
 -- otherwise read the whole table when it has grown.
 CREATE OR REPLACE FUNCTION ff.create_execution(
     shape_namespace text[], shape_lane_id text[], shape_execution_kind text[],
@@ -31,27 +32,27 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
     AS $$
 #variable_conflict use_column
 DECLARE
-    called_at_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
     routes bigint[] := '{}';
-    stands_for uuid[] := given_execution_id;
+    resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
     all_new boolean;
-    at_once boolean;
-    unknown boolean := false;
-    closed constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
-                                     WHERE l.lane_id = ANY (shape_lane_id)
-                                       AND l.lane_state IN ('draining', 'disabled'));
-    refused text;
+    all_claimable boolean;
+    any_new_route boolean := false;
+    closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
+                                           WHERE l.lane_id = ANY (shape_lane_id)
+                                             AND l.lane_state IN ('draining', 'disabled'));
+    refusal text;
 BEGIN
     FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
-        unknown := unknown OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
+        any_new_route := any_new_route OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
     END LOOP;
-    IF unknown THEN
+    IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
-        SELECT DISTINCT lane_id, called_at_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
+        SELECT DISTINCT lane_id, now_ms, 'create_execution' FROM unnest(shape_lane_id) AS lane_id
          ORDER BY lane_id
             ON CONFLICT DO NOTHING;
         INSERT INTO ff.route (route_id, namespace, lane_id, execution_kind, required_capabilities)
@@ -63,13 +64,14 @@ BEGIN
     END IF;
 
     IF given_idempotency_key IS NOT NULL THEN
-        -- The first live record of a key decides, also between concurrent callers: the second one
-        -- waits on the unique key and then finds it taken. Ascending keys, so that batches never deadlock.
-        INSERT INTO ff.exec_idempotency AS kept
+        -- The first unexpired record of a key decides, also between concurrent callers: the second
+        -- caller waits for the first on the unique key, and then conflicts with its record. Keys are
+        -- inserted in ascending order, so that batches do not deadlock.
+        INSERT INTO ff.exec_idempotency AS existing
                (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
         SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
                g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
-               called_at_ms + g.dedup_window_ms
+               now_ms + g.dedup_window_ms
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
                       given_dedup_window_ms) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
@@ -79,12 +81,12 @@ BEGIN
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
-             WHERE kept.expires_at_ms <= called_at_ms;
-        stands_for := ARRAY(
+             WHERE existing.expires_at_ms <= now_ms;
+        resolved_ids := ARRAY(
             SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                               WHERE (k.partition_key, k.namespace, k.idempotency_key)
                                   = (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
-                                AND k.expires_at_ms > called_at_ms),
+                                AND k.expires_at_ms > now_ms),
                             g.execution_id)
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key)
                    WITH ORDINALITY AS g (partition_key, execution_id, shape, idempotency_key, ordinal)
@@ -94,69 +96,69 @@ BEGIN
     INSERT INTO ff.exec_core (
            partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
            eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
-    SELECT g.partition_key, g.execution_id, routes[g.shape], called_at_ms, called_at_ms,
+    SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
            greatest(0, least(9000, coalesce(g.priority, 0))),
            CASE WHEN g.held THEN 'blocked_by_dependencies'
-                WHEN until.ms > called_at_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
            CASE WHEN g.held THEN 'waiting_for_children'
-                WHEN until.ms > called_at_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
-           CASE WHEN until.ms > called_at_ms AND g.held IS NOT TRUE THEN until.ms END,
-           CASE WHEN until.ms > called_at_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, called_at_ms + g.deadline_ms, called_at_ms
+                WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+           CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
+           CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
+           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms
                + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
            coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                   given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
-                  given_held, stands_for)
+                  given_held, resolved_ids)
            AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                 deadline_at_ms, tags, flow_id, held, stands_for),
-           LATERAL (SELECT coalesce(g.delay_until_ms, called_at_ms + g.delay_ms)) AS until (ms)
-     WHERE g.stands_for = g.execution_id
+                 deadline_at_ms, tags, flow_id, held, resolved_id),
+           LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
+     WHERE g.resolved_id = g.execution_id
         ON CONFLICT DO NOTHING;
 
-    -- An execution whose body this call stores is one that this call created.
+    -- This call created exactly the executions whose body it stores.
     WITH stored AS (
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
                creator_identity, idempotency_key, policy, member_name)
-        SELECT g.partition_key, g.execution_id, called_at_ms, g.payload,
+        SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
                shape_policy[g.shape], g.member_name
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                      given_idempotency_key, given_member_name, stands_for)
-               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, stands_for)
-         WHERE g.stands_for = g.execution_id
+                      given_idempotency_key, given_member_name, resolved_ids)
+               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
+         WHERE g.resolved_id = g.execution_id
             ON CONFLICT DO NOTHING
      RETURNING partition_key, execution_id
     )
     SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
     all_new := cardinality(new_ids) = cardinality(given_execution_id);
-    at_once := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
+    all_claimable := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
 
-    -- What was created before is a duplicate wherever its lane stands; only what is new is refused.
-    IF cardinality(closed) > 0 THEN
-        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refused
+    -- Only new executions are refused: an execution that exists is a duplicate, whatever its lane's state.
+    IF cardinality(closed_lanes) > 0 THEN
+        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refusal
           FROM unnest(given_partition_key, given_execution_id, given_shape)
                AS g (partition_key, execution_id, shape)
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
-         WHERE l.lane_id = ANY (closed)
+         WHERE l.lane_id = ANY (closed_lanes)
            AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
          LIMIT 1;
-        IF refused IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refused;
+        IF refusal IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
         END IF;
     END IF;
 
     IF given_tags IS NOT NULL THEN
         INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
-        SELECT g.partition_key, g.execution_id, t.key, t.value, called_at_ms
+        SELECT g.partition_key, g.execution_id, t.key, t.value, now_ms
           FROM unnest(given_partition_key, given_execution_id, given_tags)
                AS g (partition_key, execution_id, tags), jsonb_each_text(g.tags) AS t
          WHERE all_new OR (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids));
     END IF;
 
-    -- Whoever waits for work on a lane that has some now.
-    IF at_once AND cardinality(shape_lane_id) = 1 THEN
+    -- Wake the workers of the lanes that have new claimable executions.
+    IF all_claimable AND cardinality(shape_lane_id) = 1 THEN
         PERFORM ff.wake('lane:' || shape_lane_id[1]);
     ELSE
         PERFORM ff.wake('lane:' || lane_id)
@@ -164,26 +166,26 @@ BEGIN
                    FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
                                given_delay_until_ms, given_held)
                         AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held)
-                  WHERE g.held IS NOT TRUE AND coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) <= called_at_ms
+                  WHERE g.held IS NOT TRUE AND coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) <= now_ms
                     AND (all_new OR (g.partition_key, g.execution_id) IN (
                              SELECT * FROM unnest(new_partitions, new_ids)))) AS lanes;
     END IF;
 
-    IF at_once THEN
+    IF all_claimable THEN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT told.*
-      FROM (SELECT g.ordinal, g.partition_key, g.stands_for,
-                   g.stands_for = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
+    SELECT answer.*
+      FROM (SELECT g.ordinal, g.partition_key, g.resolved_id,
+                   g.resolved_id = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
                    CASE WHEN g.held THEN 'waiting_children'
-                        WHEN coalesce(g.delay_until_ms, called_at_ms + g.delay_ms, 0) > called_at_ms
+                        WHEN coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) > now_ms
                         THEN 'delayed' ELSE 'waiting' END AS public_state
               FROM unnest(given_partition_key, given_execution_id, given_delay_ms,
-                          given_delay_until_ms, given_held, stands_for) WITH ORDINALITY
-                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, stands_for, ordinal)
-           ) AS told
-     WHERE NOT told.created OR told.public_state <> 'waiting';
+                          given_delay_until_ms, given_held, resolved_ids) WITH ORDINALITY
+                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, resolved_id, ordinal)
+           ) AS answer
+     WHERE NOT answer.created OR answer.public_state <> 'waiting';
 END
 $$;

@@ -1,17 +1,17 @@
 -- Deletes executions with every row that has their id, and flows that have no member left. A new table
--- with an execution's id must be added here; a test compares.
+-- that has execution ids must be added here; a test checks it.
 --
 -- The planner settings are bound, because batches are small and tables are large: every delete must
--- look rows up by key, whatever the tables' sizes were when the cached plans were made.
+-- look rows up by key, whatever the sizes of the tables were when the cached plans were made.
 CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[]) RETURNS void
     LANGUAGE plpgsql VOLATILE
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
 DECLARE
-    homes smallint[];
-    touched uuid[];
+    flow_partitions smallint[];
+    flow_ids uuid[];
 BEGIN
-    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
       FROM (SELECT DISTINCT e.partition_key, e.flow_id
               FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
               JOIN ff.exec_core e USING (partition_key, execution_id)
@@ -38,7 +38,7 @@ BEGIN
      WHERE (t.partition_key, t.waiter_eid) = (old.partition_key, old.execution_id);
     DELETE FROM ff.cancel_backlog_member t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
-    -- A key that stands for a later execution by now stays.
+    -- An idempotency key that belongs to a later execution by now is kept.
     DELETE FROM ff.exec_idempotency t
      USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
       JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -51,23 +51,23 @@ BEGIN
     DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
 
-    -- A flow goes with its last member.
-    IF touched IS NULL THEN
+    -- A flow is deleted with its last member.
+    IF flow_ids IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO homes, touched
-      FROM unnest(homes, touched) AS f (partition_key, flow_id)
+    SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
+      FROM unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE NOT EXISTS (SELECT FROM ff.exec_core e
                         WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id));
-    DELETE FROM ff.edge_group t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.edge_group t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.pending_cancel_groups t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.pending_cancel_groups t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.cancel_backlog t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.cancel_backlog t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.flow_summary t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.flow_summary t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
-    DELETE FROM ff.flow_core t USING unnest(homes, touched) AS f (partition_key, flow_id)
+    DELETE FROM ff.flow_core t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
 END
 $$;

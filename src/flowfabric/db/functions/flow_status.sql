@@ -1,7 +1,7 @@
--- Counts the members of a flow by state and derives the state of the flow. A failed member does not
--- fail the flow if every join that it feeds was satisfied nevertheless, or if it is a child and its
--- parent completed.
-CREATE OR REPLACE FUNCTION ff.flow_status(of_partition smallint, of_flow uuid, cancelled boolean)
+-- Counts the members of a flow by state and computes the state of the flow. A failed member does not
+-- fail the flow if every join that waits for the member is satisfied, or if the member is a child and
+-- its parent completed.
+CREATE OR REPLACE FUNCTION ff.flow_status(p_partition_key smallint, p_flow_id uuid, p_cancelled boolean)
 RETURNS TABLE (
     total integer, completed integer, failed integer, cancelled_members integer, expired integer,
     skipped integer, active integer, suspended integer, waiting integer, delayed integer,
@@ -10,7 +10,7 @@ RETURNS TABLE (
     AS $$
     WITH members AS (
         SELECT e.execution_id, e.public_state FROM ff.exec_core e
-         WHERE e.partition_key = of_partition AND e.flow_id = of_flow
+         WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
     ), counted AS (
         SELECT count(*)::integer AS total,
                (count(*) FILTER (WHERE public_state = 'completed'))::integer AS completed,
@@ -28,19 +28,19 @@ RETURNS TABLE (
     )
     SELECT counted.*,
            CASE
-               WHEN total = 0 THEN CASE WHEN cancelled THEN 'cancelled' ELSE 'open' END
+               WHEN total = 0 THEN CASE WHEN p_cancelled THEN 'cancelled' ELSE 'open' END
                WHEN completed + failed + cancelled_members + expired + skipped = total THEN
                    CASE
-                       WHEN cancelled THEN 'cancelled'
+                       WHEN p_cancelled THEN 'cancelled'
                        WHEN failed + cancelled_members + expired = 0 THEN 'completed'
                        WHEN EXISTS (
                            SELECT FROM members m
                             WHERE m.public_state IN ('failed', 'cancelled', 'expired')
                               AND (NOT EXISTS (SELECT FROM ff.edge o
-                                                WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                                WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
                                                   AND o.edge_state = 'applied')
                                    OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
-                                               WHERE (o.partition_key, o.upstream_eid) = (of_partition, m.execution_id)
+                                               WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
                                                  AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
                                                  AND NOT EXISTS (SELECT FROM members p
                                                                   WHERE p.execution_id = g.waiter_eid AND g.waits_as = 'children'

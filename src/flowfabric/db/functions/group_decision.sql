@@ -1,5 +1,5 @@
--- Decides a join from its counters. Satisfied is checked before impossible. A join that expects more
--- edges, or that can still reach its quorum with edges to come, is pending.
+-- Computes the state of a join from its counters. Satisfied is checked before impossible. A join that
+-- expects more edges, or that can still reach its quorum with later edges, is pending.
 CREATE OR REPLACE FUNCTION ff.group_decision(
     policy_kind text, k integer, expected_n integer, succeeded integer, failed integer, skipped integer,
     running integer

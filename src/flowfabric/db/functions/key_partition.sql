@@ -1,5 +1,5 @@
--- The partition of an idempotency key. The key's record and the execution that it names share it, so
--- that one partition decides whether a submit is a duplicate.
+-- The partition of an idempotency key. The record of the key and its execution are in the same partition,
+-- so that one partition decides whether a submit is a duplicate.
 CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text, num_flow_partitions integer)
 RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -1,5 +1,5 @@
--- Why a policy cannot be stored, or NULL if it can. Checks the fields that statements of the database
--- read: a value that one of them could not use must never be stored.
+-- Says why a policy is invalid, or returns NULL. Checks the fields that SQL statements read: a value that
+-- would make such a statement fail must not be stored.
 CREATE OR REPLACE FUNCTION ff.policy_fault(policy jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$

@@ -1,5 +1,5 @@
--- How many lost leases an execution survives: the cap of the policy; 100 if the policy names none; 1000
--- without a policy.
+-- How many lost leases an execution survives: max_reclaim_count of the policy; 100 if the policy has
+-- none; 1000 without a policy.
 CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN policy IS NULL THEN 1000

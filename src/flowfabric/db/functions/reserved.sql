@@ -1,7 +1,7 @@
--- Is the execution reserved, by an unexpired claim grant, for another worker than this one?
-CREATE OR REPLACE FUNCTION ff.reserved(of_partition smallint, of_execution uuid, to_other_than text) RETURNS boolean
+-- True if an unexpired claim grant reserves the execution for a worker other than p_worker_id.
+CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text) RETURNS boolean
     LANGUAGE sql STABLE
     RETURN EXISTS (SELECT FROM ff.claim_grant g
-                    WHERE (g.partition_key, g.execution_id) = (of_partition, of_execution)
+                    WHERE (g.partition_key, g.execution_id) = (p_partition_key, p_execution_id)
                       AND g.kind = 'claim' AND g.expires_at_ms > ff.now_ms()
-                      AND g.worker_id <> to_other_than);
+                      AND g.worker_id <> p_worker_id);

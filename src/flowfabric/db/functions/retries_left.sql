@@ -1,4 +1,4 @@
--- Does the policy allow another retry after `retry_count` of them? Without a retry policy there is none.
+-- True if the policy allows another retry after `retry_count` retries. Without a retry policy there is none.
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN jsonb_typeof(policy -> 'retry_policy') = 'object'

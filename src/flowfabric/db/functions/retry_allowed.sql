@@ -1,4 +1,4 @@
--- May a failure of this class and category be retried?
+-- True if a failure of this class and category is retried.
 CREATE OR REPLACE FUNCTION ff.retry_allowed(policy jsonb, retry_count integer, failure_class text, failure_category text)
 RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

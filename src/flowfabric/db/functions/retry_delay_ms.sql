@@ -1,5 +1,5 @@
--- How long to wait before retry number `retry_count` (0-based). Jitter is uniform in [delay/2, delay]
--- and is derived from the execution and the number of the retry, so that the function is immutable.
+-- The delay before retry number `retry_count` (0-based). Jitter is uniform in [delay/2, delay] and is
+-- computed from the execution id and the number of the retry, so that the function is immutable.
 CREATE OR REPLACE FUNCTION ff.retry_delay_ms(policy jsonb, retry_count integer, execution_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$

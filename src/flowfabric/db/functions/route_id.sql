@@ -1,5 +1,5 @@
--- The id of a route: 8 bytes of SHA-256 over its facts, so that every process and every shard computes
--- the same id without asking. Lengths are hashed too, so that no two lists of facts run together.
+-- The id of a route: 8 bytes of SHA-256 over its columns, so that every process and every shard computes
+-- the same id. Lengths are hashed too, so that different columns never give the same text to hash.
 CREATE OR REPLACE FUNCTION ff.route_id(
     namespace text, lane_id text, execution_kind text, required_capabilities text[]
 ) RETURNS bigint

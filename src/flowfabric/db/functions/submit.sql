@@ -1,6 +1,6 @@
--- Submits one execution from plain SQL, a trigger or any driver, as a part of the caller's transaction.
--- Returns the id of the execution, which is an earlier one if the idempotency key names it. Planner
--- settings are bound to ff.create_execution, which touches the tables.
+-- Submits one execution from SQL, a trigger or any driver, in the caller's transaction. Returns the id of
+-- the new execution, or of the earlier one that has the same idempotency key. The planner settings are
+-- bound to ff.create_execution, which reads and writes the tables.
 CREATE OR REPLACE FUNCTION ff.submit(
     kind text,
     payload jsonb DEFAULT '{}',
@@ -18,10 +18,10 @@ CREATE OR REPLACE FUNCTION ff.submit(
     AS $$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
-    minted constant uuid := gen_random_uuid();
-    home constant smallint := CASE WHEN idempotency_key IS NOT NULL
+    new_id constant uuid := gen_random_uuid();
+    new_partition constant smallint := CASE WHEN idempotency_key IS NOT NULL
         THEN ff.key_partition(namespace, idempotency_key, partitions)
-        ELSE (get_byte(uuid_send(minted), 15) % partitions)::smallint END;
+        ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
     answer record;
@@ -46,19 +46,19 @@ BEGIN
        OR EXISTS (SELECT FROM unnest(capabilities) c WHERE c IS NULL OR c = '' OR c ~ '[\x01-\x20\x7f,]') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_capabilities: required: %s', left(requires::text, 200));
     END IF;
-    -- session_user has collation "C". One argument with it would make every text in the called function
-    -- compare in "C", which no index of ours is in.
+    -- session_user has collation "C". An argument with that collation would make the called function
+    -- compare every text in "C", and none of our indexes has that collation.
     SELECT * INTO answer FROM ff.create_execution(
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
         ARRAY['json'], ARRAY['sql:' || session_user COLLATE "default"], ARRAY[policy],
-        ARRAY[home],
-        ARRAY[minted], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
+        ARRAY[new_partition],
+        ARRAY[new_id], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
         ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
         CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
         ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
         CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
-    RETURN format('{fp:%s}:%s', home, coalesce(answer.execution_id, minted));
+    RETURN format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
 END
 $$;

@@ -1,7 +1,7 @@
 -- Tables, indexes, storage settings, constraints and views of schema ff. Functions are in ../functions.
--- Nothing here calls one of them: functions are created after the migrations.
+-- Nothing here calls a function of ours: functions are created after the migrations.
 
--- Agreements between processes, and who waits for what.
+-- The partition counts, and the processes that wait for notifications.
 
 CREATE TABLE ff.partition_config (
     singleton             boolean PRIMARY KEY DEFAULT true,
@@ -30,9 +30,9 @@ COMMENT ON TABLE ff.waiter IS
     'lost row costs one polling interval, never work.';
 COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, completion, lease or operator.';
 COMMENT ON COLUMN ff.waiter.waiting_until_ms IS
-    'The topic is notified for this waiter until then; a process that died stops counting by itself.';
+    'When the registration expires. A process renews it while it waits.';
 
--- Executions: what changes (exec_core), what was given at submit (exec_body), and the attempts.
+-- Executions: the columns that change (exec_core), what was submitted (exec_body), and the attempts.
 
 CREATE TABLE ff.lane_registry (
     lane_id             text PRIMARY KEY,
@@ -66,7 +66,7 @@ COMMENT ON TABLE ff.route IS
     'What a worker must offer to claim an execution: executions of one route are claimable by the same '
     'workers. Few rows, read by every claim.';
 COMMENT ON COLUMN ff.route.route_id IS
-    'ff.route_id of the other columns: a hash, so that every process computes it alone.';
+    'Hash of the other columns, computed by ff.route_id; the same in every process.';
 
 CREATE TABLE ff.exec_core (
     partition_key                  smallint NOT NULL,
@@ -182,7 +182,7 @@ CREATE INDEX exec_core_attempt_timeout ON ff.exec_core (attempt_timeout_at_ms)
 CREATE INDEX exec_core_deadline ON ff.exec_core (deadline_at_ms)
     WHERE deadline_at_ms IS NOT NULL AND lifecycle_phase <> 'terminal';
 CREATE INDEX exec_core_flow ON ff.exec_core (partition_key, flow_id) WHERE flow_id IS NOT NULL;
--- Outcomes that people search for; successes are found by time.
+-- Outcomes that operators search for; successes are found by time.
 CREATE INDEX exec_core_not_success ON ff.exec_core (terminal_outcome, created_at_ms, execution_id)
     WHERE terminal_outcome IN ('failed', 'cancelled', 'expired', 'skipped');
 -- Finished executions, oldest first within a route: for retention.
@@ -195,42 +195,42 @@ CREATE INDEX exec_core_held_back ON ff.exec_core (route_id)
 -- Members of a cancelled flow that are about to be ended.
 CREATE INDEX exec_core_parked ON ff.exec_core (partition_key, flow_id)
     WHERE blocking_reason = 'paused_by_flow_cancel';
--- In the order of a hash: a sweep that looks at some of them, from a random hash on, is fair to all.
+-- In the order of a hash: a sweep that reads a batch from a random hash on reaches every row equally.
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core (uuid_hash(execution_id))
     WHERE eligibility_state = 'blocked_by_dependencies';
 COMMENT ON TABLE ff.exec_core IS
-    'One row per execution: the facts that change. Every move locks this row, and the lease in it is the '
-    'fence.';
+    'One row per execution: the columns that change. Every transition locks this row; a call of a worker is '
+    'refused unless it has the lease in this row.';
 COMMENT ON COLUMN ff.exec_core.attempt_index IS
-    'Number of the running attempt, or of the one that the next claim begins.';
+    'Number of the running attempt, or of the attempt that the next claim starts.';
 COMMENT ON COLUMN ff.exec_core.lease_epoch IS
-    'Grows with every claim and whenever a lease is taken away; a worker with an older epoch is refused.';
+    'Grows with every claim and whenever a lease expires or is revoked; a call with an older epoch is refused.';
 COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
 COMMENT ON COLUMN ff.exec_core.resume_pending IS
-    'The execution was suspended and may go on. Not used yet.';
+    'The execution was suspended and can continue. Not used yet.';
 COMMENT ON COLUMN ff.exec_core.lease_lost IS
     'The last lease expired or was revoked; the next claim counts as a reclaim.';
 COMMENT ON COLUMN ff.exec_core.flow_cancelled IS
-    'The flow of the execution was cancelled: when the running attempt gives the execution back, it is '
-    'ended instead of queued.';
+    'The flow of the execution was cancelled while the execution ran: instead of being queued again, the '
+    'execution is ended.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
 COMMENT ON COLUMN ff.exec_core.delay_until_ms IS
     'Not claimable before this instant. Set exactly while the execution is delayed.';
 COMMENT ON COLUMN ff.exec_core.not_before_ms IS
-    'The delay of an execution that waits for dependencies, kept for the moment they are satisfied. On an '
+    'The delay of an execution that waits for dependencies; it applies once they are satisfied. On an '
     'execution blocked by an operator, a value means that it waits for dependencies as well.';
 COMMENT ON COLUMN ff.exec_core.last_capability_mismatch_at_ms IS
     'When a claim grant was last refused because the worker lacks a capability.';
 COMMENT ON COLUMN ff.exec_core.lease_id IS
-    'Made by the caller of the last claim, at random. Kept after the lease ended, so that a repeated call '
+    'Random, made by the caller of the last claim. Kept after the lease has ended, so that a repeated call '
     'is recognised.';
 COMMENT ON COLUMN ff.exec_core.lease_expires_at_ms IS
     'Set exactly while the execution is active. Not indexed: see exec_core_leased.';
-COMMENT ON COLUMN ff.exec_core.attempt_timeout_at_ms IS 'When the running attempt has used up its time.';
+COMMENT ON COLUMN ff.exec_core.attempt_timeout_at_ms IS 'When the running attempt times out.';
 COMMENT ON COLUMN ff.exec_core.worker_id IS 'The pool of the worker that holds the lease.';
 COMMENT ON COLUMN ff.exec_core.worker_instance_id IS 'The process that holds the lease.';
-COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Of the last failed attempt, or of the end.';
-COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the person is in operator_event.';
+COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Why the last attempt failed, or why the execution ended.';
+COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the name of the operator is in operator_event.';
 
 CREATE TABLE ff.exec_body (
     partition_key    smallint NOT NULL,
@@ -246,10 +246,10 @@ CREATE TABLE ff.exec_body (
 );
 CREATE INDEX exec_body_created ON ff.exec_body (created_at_ms, execution_id);
 COMMENT ON TABLE ff.exec_body IS
-    'One row per execution: what was given at submit. Moves do not rewrite it; the payload changes only '
-    'when a result is passed on to it.';
+    'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes '
+    'only when the result of an upstream is passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.payload IS
-    'The arguments; or the result of an upstream, if the execution is passed one.';
+    'The arguments, or the result of an upstream that was passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
 COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
 
@@ -280,8 +280,8 @@ CREATE TABLE ff.exec_idempotency (
 COMMENT ON TABLE ff.exec_idempotency IS
     'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
 COMMENT ON COLUMN ff.exec_idempotency.partition_key IS
-    'ff.key_partition of namespace and key; the execution lives there too.';
-COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'The key is free again from then on.';
+    'ff.key_partition of namespace and key; the execution is in the same partition.';
+COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
 
 CREATE TABLE ff.attempt (
     partition_key      smallint NOT NULL,
@@ -310,7 +310,7 @@ COMMENT ON TABLE ff.attempt IS
     'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row '
     'in exec_core.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
-COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'The end, or the last interruption.';
+COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
 
 -- Outboxes. Each has one sequence over all partitions, because readers need one order. Namespace, lane
 -- and kind of the execution are those of its route.
@@ -335,7 +335,7 @@ CREATE INDEX completion_event_execution ON ff.completion_event (execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event (event_id)
     WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL;
 COMMENT ON TABLE ff.completion_event IS
-    'Outbox of completions: one row each time an execution ended; a replayed execution has several.';
+    'Outbox of completions: one row each time an execution ends; a replayed execution has several.';
 COMMENT ON COLUMN ff.completion_event.event_id IS
     'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS
@@ -366,7 +366,7 @@ CREATE TABLE ff.lease_event (
 CREATE INDEX lease_event_execution ON ff.lease_event (execution_id);
 COMMENT ON TABLE ff.lease_event IS
     'Outbox of lease changes: acquired, renewed if the full history is kept, reclaimed, expired, revoked.';
-COMMENT ON COLUMN ff.lease_event.reason IS 'Why the lease was given up or taken away.';
+COMMENT ON COLUMN ff.lease_event.reason IS 'Why the lease ended before its expiry.';
 
 CREATE TABLE ff.operator_event (
     event_id       bigint GENERATED ALWAYS AS IDENTITY,
@@ -389,9 +389,9 @@ CREATE TABLE ff.operator_event (
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
 COMMENT ON TABLE ff.operator_event IS
-    'Outbox and audit trail of what operators did. An action on a lane or a flow names no execution.';
+    'Outbox and audit trail of operator actions. An action on a lane, a flow or a key has no execution.';
 COMMENT ON COLUMN ff.operator_event.partition_key IS 'Of the execution or flow, else 0.';
-COMMENT ON COLUMN ff.operator_event.details IS 'What was before and after.';
+COMMENT ON COLUMN ff.operator_event.details IS 'The values before and after.';
 
 -- Workers, grants of remote schedulers, and the keys that sign grants.
 
@@ -410,7 +410,7 @@ CREATE TABLE ff.worker_registry (
     PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
-COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'Last sign of life.';
+COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'When the process last sent a heartbeat.';
 COMMENT ON COLUMN ff.worker_registry.liveness_ttl_ms IS
     'Without a heartbeat for this long the process counts as dead.';
 
@@ -428,7 +428,7 @@ CREATE TABLE ff.worker_registry_event (
 );
 CREATE INDEX worker_registry_event_age ON ff.worker_registry_event (event_at_ms);
 COMMENT ON TABLE ff.worker_registry_event IS
-    'When worker processes registered, were last heard of, and ended.';
+    'When worker processes registered, sent their last heartbeat, and were removed.';
 
 CREATE TABLE ff.waitpoint_hmac (
     kid           text PRIMARY KEY,
@@ -468,13 +468,13 @@ CREATE INDEX claim_grant_expiry ON ff.claim_grant (expires_at_ms);
 COMMENT ON TABLE ff.claim_grant IS
     'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; '
     'an expired grant has no effect.';
-COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the written grant, which itself is not stored.';
+COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the text of the grant; the text itself is not stored.';
 COMMENT ON COLUMN ff.claim_grant.kind IS
     'claim reserves a claimable execution; reclaim lets a worker take over one whose lease was lost.';
-COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'As the scheduler gave it; for its own records.';
-COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'As the scheduler gave it; for its own records.';
+COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'Given by the scheduler, for its own records.';
+COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'Given by the scheduler, for its own records.';
 
--- Flows: graphs of executions, the joins in them, and how they are cancelled as a whole.
+-- Flows: graphs of executions, their joins, and the cancellation of whole flows.
 
 CREATE TABLE ff.flow_core (
     partition_key       smallint NOT NULL,
@@ -507,7 +507,7 @@ COMMENT ON TABLE ff.flow_core IS
 COMMENT ON COLUMN ff.flow_core.public_flow_state IS
     'open, or cancelled; every other state is computed from the members.';
 COMMENT ON COLUMN ff.flow_core.graph_revision IS
-    'Members plus edges so far. A caller that changes the graph names the revision it has seen.';
+    'Number of members plus edges. A caller that changes the graph names the revision that it read.';
 
 CREATE TABLE ff.edge (
     partition_key     smallint NOT NULL,
@@ -538,15 +538,15 @@ CREATE TABLE ff.edge (
 CREATE UNIQUE INDEX edge_pair ON ff.edge (partition_key, upstream_eid, group_id);
 CREATE INDEX edge_group_edges ON ff.edge (partition_key, group_id);
 COMMENT ON TABLE ff.edge IS
-    'One row per dependency: the join group_id waits for the execution upstream_eid from the moment the edge '
-    'is applied. How edges were resolved is the ledger that the counters of edge_group are computed from.';
+    'One row per dependency: once the edge is applied, the join group_id waits for the execution '
+    'upstream_eid. The counters of edge_group are computed from the resolutions here.';
 COMMENT ON COLUMN ff.edge.min_event_id IS
     'Completions of the upstream up to this event do not resolve the edge: the upstream was replayed '
     'after them.';
 COMMENT ON COLUMN ff.edge.resolved_event_id IS 'The completion event that resolved the edge.';
 COMMENT ON COLUMN ff.edge.applied_at_ms IS 'Since when the join waits for the edge.';
 COMMENT ON COLUMN ff.edge.data_passing_ref IS
-    'Set if the result of the upstream becomes the payload of the execution that waits.';
+    'Set if the result of the upstream becomes the payload of the waiting execution.';
 
 CREATE TABLE ff.edge_group (
     partition_key                   smallint NOT NULL,
@@ -583,18 +583,18 @@ CREATE TABLE ff.edge_group (
 CREATE INDEX edge_group_flow ON ff.edge_group (partition_key, flow_id);
 CREATE INDEX edge_group_waiter ON ff.edge_group (partition_key, waiter_eid);
 COMMENT ON TABLE ff.edge_group IS
-    'One row per join: what an execution waits for before it runs, or a handler for its children.';
+    'One row per join: a flow member waits for its upstreams, or a handler waits for its children.';
 COMMENT ON COLUMN ff.edge_group.waiter_eid IS 'The execution that waits.';
 COMMENT ON COLUMN ff.edge_group.waits_as IS
-    'What for: member, before it runs, for its upstreams; children, while it runs, for its children.';
-COMMENT ON COLUMN ff.edge_group.k IS 'How many upstreams a quorum needs.';
-COMMENT ON COLUMN ff.edge_group.expected_n IS 'Nothing is decided before the join has this many edges.';
+    'member: the execution waits for its upstreams before it runs. children: its handler waits for children.';
+COMMENT ON COLUMN ff.edge_group.k IS 'How many upstreams must succeed; only of a quorum.';
+COMMENT ON COLUMN ff.edge_group.expected_n IS 'The join is not decided before it has this many edges.';
 COMMENT ON COLUMN ff.edge_group.fired_at_ms IS 'When the join was decided.';
 COMMENT ON COLUMN ff.edge_group.success_count IS
-    'Cache of the resolutions in ff.edge, as the other counters.';
+    'Number of successful edges. This and the other counters can be recomputed from ff.edge.';
 COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_flag IS
-    'Upstreams that are not needed any more are still to be cancelled.';
-COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'Those upstreams.';
+    'Upstreams that are no longer needed are still to be cancelled.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'The upstreams to cancel.';
 COMMENT ON COLUMN ff.edge_group.on_satisfied IS
     'What happens to upstreams that still run when the join is decided; NULL for all_of.';
 
@@ -623,7 +623,7 @@ CREATE TABLE ff.cancel_backlog (
 CREATE INDEX cancel_backlog_due ON ff.cancel_backlog (grace_until_ms);
 COMMENT ON TABLE ff.cancel_backlog IS 'Cancelled flows with members that have not ended yet.';
 COMMENT ON COLUMN ff.cancel_backlog.grace_until_ms IS
-    'The call that cancelled the flow ends its members until then; afterwards a sweep does.';
+    'Until then the call that cancelled the flow ends its members; afterwards a sweep ends them.';
 
 CREATE TABLE ff.cancel_backlog_member (
     partition_key smallint NOT NULL,
@@ -657,7 +657,7 @@ CREATE TABLE ff.flow_summary (
     CONSTRAINT flow_summary_public_flow_state CHECK (
         public_flow_state IN ('open', 'running', 'blocked', 'completed', 'failed', 'cancelled'))
 );
--- Flows that the projector counts again.
+-- Flows whose members are counted again.
 CREATE INDEX flow_summary_unsettled ON ff.flow_summary (last_summary_update_at_ms)
     WHERE public_flow_state IN ('open', 'running', 'blocked');
 COMMENT ON TABLE ff.flow_summary IS
@@ -670,4 +670,4 @@ CREATE VIEW ff.settled_flow AS
     SELECT s.partition_key, s.flow_id FROM ff.flow_summary s
      WHERE s.public_flow_state IN ('completed', 'failed', 'cancelled');
 COMMENT ON VIEW ff.settled_flow IS
-    'Flows whose members have all ended, as of the last projection. Retention keeps the others whole.';
+    'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
