@@ -303,7 +303,7 @@ async def test_history_tells_everything_in_order(ff: Inside, db: Connection) -> 
         "completion cancelled",
         "operator cancelled",
     ]
-    assert told[0]["who"] == "w-1"
+    assert told[0]["by"] == "w-1"
     assert told[2]["reason"] == "it [b]hangs[/b]"
     assert re.findall(r"(?:lease|operator|completion) \w+", said.out) == story
     assert "it [b]hangs[/b]" in said.out

@@ -187,7 +187,7 @@ async def test_a_grant_is_given_verified_and_redeemed(
 
     assert names["grant"].execution_id == order.execution_id
     assert reserved == []
-    assert explanation.reasons[0].why is ReasonCode.PROMISED
+    assert explanation.reasons[0].why is ReasonCode.RESERVED
     assert await order.result(timeout=5) == "charged at the edge"
 
 

@@ -132,8 +132,8 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
     for entry in entries:
         shown.add_row(
             f"{entry.at:%Y-%m-%d %H:%M:%S.%f}"[:-3],
-            f"{entry.family} {entry.what}",
-            escape(entry.who or ""),
+            f"{entry.outbox} {entry.what}",
+            escape(entry.by or ""),
             "" if entry.attempt_index is None else str(entry.attempt_index),
             "" if entry.lease_epoch is None else str(entry.lease_epoch),
             escape(entry.reason or ""),

@@ -34,7 +34,7 @@ async def test_everything_that_happened_is_told_in_order_of_time(
 
     story = await read_history(db, execution)
 
-    assert [(event.family, event.what, event.reason, event.who) for event in story] == [
+    assert [(event.outbox, event.what, event.reason, event.by) for event in story] == [
         ("lease", "acquired", None, "w-1"),
         ("lease", "revoked", "released", "w-1"),
         ("operator", "priority_changed", "because", "ann"),

@@ -178,7 +178,7 @@ async def test_it_is_promised_to_a_worker(db: Connection, clock: Clock) -> None:
     until = await clock.now() + timedelta(minutes=1)
 
     assert await only(db, execution_id) == ExplanationReason(
-        why=ReasonCode.PROMISED,
+        why=ReasonCode.RESERVED,
         message=f"reserved for worker 'chosen' by a claim grant until {at(until)}",
         remedy="that worker claims it, or the grant expires",
         clears_at=until,
@@ -303,7 +303,7 @@ async def test_every_obstacle_is_told_in_the_order_in_which_it_is_met(db: Connec
     assert await whys(db, execution_id) == [
         ReasonCode.BLOCKED,
         ReasonCode.LANE_NOT_ACTIVE,
-        ReasonCode.PROMISED,
+        ReasonCode.RESERVED,
         ReasonCode.NO_WORKER,
         ReasonCode.DEADLINE,
     ]

@@ -83,7 +83,7 @@ async def test_its_holder_let_the_lease_run_out(db: Connection, clock: Clock) ->
     await clock.advance(30)
 
     assert await only(db, lease.execution_id) == ExplanationReason(
-        why=ReasonCode.LEASE_LAPSED,
+        why=ReasonCode.LEASE_EXPIRED,
         message=f"the lease of worker 'w-1' expired at {at(began + timedelta(seconds=30))}, "
         f"attempt 0 since {at(began)}",
         remedy="the next sweep makes it claimable again: is a worker running? ff workers",

@@ -315,7 +315,7 @@ async def test_a_small_flow_ends_in_the_transaction_that_cancels_it(
 
     assert isinstance(answer, FlowCancelAccepted)
     assert flow.named(answer.member_execution_ids) == list(TARGETS["cancel_all"])
-    assert answer.owed == 0
+    assert answer.cancel_pending == 0
     assert {await flow.state(name) for name in TARGETS["cancel_all"]} == {"cancelled"}
     assert {name: await flow.row(name) for name in ENDED} == before
     assert await flow.count("cancel_backlog") == 0
@@ -330,7 +330,7 @@ async def test_what_is_too_large_to_end_at_once_is_owed(ff_engine: Engine) -> No
     answer = await ff_engine.cancel_flow_header(flow.flow_id, end_at_once=2)
 
     assert isinstance(answer, FlowCancelAccepted)
-    assert answer.owed == 3
+    assert answer.cancel_pending == 3
     assert await flow.count("cancel_backlog_member") == 3
 
 
@@ -343,7 +343,7 @@ async def test_where_what_runs_goes_on_nobody_ends_at_once(ff_engine: Engine) ->
     )
 
     assert isinstance(answer, FlowCancelAccepted)
-    assert answer.owed == 1
+    assert answer.cancel_pending == 1
     assert await flow.state("a") == "active"
     await flow.complete("a")
 

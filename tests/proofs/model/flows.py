@@ -250,7 +250,7 @@ def cancel_flow(
     """The header, and unless it does not wait the ends that it owes."""
     reason = reason or "flow_cancelled"
     answer = _header(world, flow_id, reason, policy, grace, at_once=waits)
-    if waits and not (isinstance(answer, FlowCancelAccepted) and not answer.owed):
+    if waits and not (isinstance(answer, FlowCancelAccepted) and not answer.cancel_pending):
         _end_owed(world, world.flows[flow_id])
         if policy != "cancel_all":
             dispatch.dispatch(world)
@@ -278,7 +278,7 @@ def _header(
     if policy == "cancel_all" and at_once:
         ending = [each for each in members if each.lifecycle_phase != "terminal"]
         world.terminalize(ending, "cancelled", reason=reason, by="cancel_flow")
-        return _cancelled(flow, [each.execution_id for each in ending], owed=0)
+        return _cancelled(flow, [each.execution_id for each in ending], cancel_pending=0)
     targets: list[ExecutionId] = []
     for each in members:
         if policy == "cancel_flow_only" or each.lifecycle_phase == "terminal":
@@ -291,15 +291,15 @@ def _header(
         if each.lifecycle_phase == "runnable" or policy == "cancel_all":
             targets.append(each.execution_id)
     flow.owed, flow.owed_after_ms = set(targets), world.now_ms + milliseconds(grace)
-    return _cancelled(flow, targets, owed=len(targets))
+    return _cancelled(flow, targets, cancel_pending=len(targets))
 
 
-def _cancelled(flow: Flow, members: list[ExecutionId], *, owed: int) -> FlowCancelAccepted:
+def _cancelled(flow: Flow, members: list[ExecutionId], *, cancel_pending: int) -> FlowCancelAccepted:
     return FlowCancelAccepted(
         flow_id=flow.flow_id,
         cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
         member_execution_ids=members,
-        owed=owed,
+        cancel_pending=cancel_pending,
     )
 
 

@@ -14,7 +14,7 @@ from flowfabric.instants import instant
 
 READ_HISTORY: Final[LiteralString] = """
 -- events.read_history
-SELECT occurred_at_ms, 'lease' AS family, event_type AS what, reason, worker_instance_id AS who,
+SELECT occurred_at_ms, 'lease' AS outbox, event_type AS what, reason, worker_instance_id AS by,
        attempt_index, lease_epoch, NULL::jsonb AS details, 1 AS rank, event_id
   FROM ff.lease_event
  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
@@ -35,15 +35,15 @@ OutboxName: TypeAlias = Literal["lease", "completion", "operator"]
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One event of an execution.
 
-    `what` is the type of a lease or operator event, or the outcome of a completion. `who` is the
+    `what` is the type of a lease or operator event, or the outcome of a completion. `by` is the
     worker process that held the lease, or the operator. A field that an outbox lacks is None.
     """
 
     at: datetime
-    family: OutboxName
+    outbox: OutboxName
     what: str
     reason: str | None
-    who: str | None
+    by: str | None
     attempt_index: int | None
     lease_epoch: int | None
     details: dict[str, Any]
@@ -51,10 +51,10 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Row(msgspec.Struct, frozen=True):
     occurred_at_ms: int
-    family: str
+    outbox: str
     what: str
     reason: str | None
-    who: str | None
+    by: str | None
     attempt_index: int | None
     lease_epoch: int | None
     details: str | None
@@ -78,10 +78,10 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Hist
     return [
         HistoryEntry(
             at=instant(row.occurred_at_ms),
-            family=cast(OutboxName, row.family),
+            outbox=cast(OutboxName, row.outbox),
             what=row.what,
             reason=row.reason,
-            who=row.who,
+            by=row.by,
             attempt_index=row.attempt_index,
             lease_epoch=row.lease_epoch,
             details={} if row.details is None else decoded_details(row.details),

@@ -68,7 +68,7 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
         yield _lane_not_active(facts)
     if facts.reserved_for is not None:
         yield ExplanationReason(
-            why=ReasonCode.PROMISED,
+            why=ReasonCode.RESERVED,
             message=f"reserved for worker {facts.reserved_for!r} by a claim grant "
             f"until {_at(facts.reserved_until_ms)}",
             remedy="that worker claims it, or the grant expires",
@@ -228,7 +228,7 @@ def _held(facts: Facts) -> ExplanationReason:
     holder = f"worker {facts.worker_instance_id!r}"
     if (facts.lease_expires_at_ms or 0) <= facts.seen_at_ms:
         return ExplanationReason(
-            why=ReasonCode.LEASE_LAPSED,
+            why=ReasonCode.LEASE_EXPIRED,
             message=f"the lease of {holder} expired at {_at(facts.lease_expires_at_ms)}{began}",
             remedy="the next sweep makes it claimable again: is a worker running? ff workers",
         )

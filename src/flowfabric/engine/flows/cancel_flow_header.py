@@ -73,7 +73,7 @@ class FlowCancelAccepted(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: UUID
     cancellation_policy: CancellationPolicy
     member_execution_ids: list[ExecutionId]
-    owed: int
+    cancel_pending: int
     """How many of them the backlog lists; the others have ended."""
 
 
@@ -157,7 +157,7 @@ async def cancel_flow_header(
         flow_id=flow_id,
         cancellation_policy=wanted,
         member_execution_ids=members,
-        owed=len(members) if pending else 0,
+        cancel_pending=len(members) if pending else 0,
     )
 
 

@@ -59,7 +59,7 @@ async def cancel_flow(
             partitions=partitions,
         ),
     )
-    if wait is None or (isinstance(header, FlowCancelAccepted) and not header.owed):
+    if wait is None or (isinstance(header, FlowCancelAccepted) and not header.cancel_pending):
         return header
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
     try:
