@@ -361,7 +361,7 @@ async def test_a_handler_that_asks_for_something_else_the_second_time_is_told(
 
     handle = await client.submit(parent.call())
     async with app.worker(dsn=ff_dsn):
-        with pytest.raises(ExecutionFailed, match="over 3 children before, now for"):
+        with pytest.raises(ExecutionFailed, match="over 3 children before, and now"):
             await handle.result(timeout=20)
 
     assert len(told) == 1

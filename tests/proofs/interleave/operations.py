@@ -63,7 +63,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 def moved(answer: Any) -> int:
     """How much a turn of a sweep did."""
-    return len(answer) if isinstance(answer, list) else getattr(answer, "ends", answer)
+    return len(answer) if isinstance(answer, list) else getattr(answer, "completions", answer)
 
 
 def swept(name: str, sweep: Sweep, needs: tuple[str, ...] = ("x",)) -> Operation:

@@ -117,6 +117,7 @@ def stage_dependency_edge(
     inbound = sum(edge.downstream == downstream for edge in flow.edges)
     if group is not None and group.expected_n is not None and inbound >= group.expected_n:
         raise invalid_input("downstream", str(downstream), "has its edges")
+    flow.groups.setdefault(downstream, Group(downstream=downstream))
     flow.edges.append(
         Edge(
             edge_id=edge_id,
@@ -155,7 +156,7 @@ def apply_dependency_to_child(
     above, below = world.executions[edge.upstream], world.executions[edge.downstream]
     if below.lifecycle_phase == "terminal":
         raise ValidationError("invalid_dependency", "downstream_terminal")
-    group = flow.groups.setdefault(edge.downstream, Group(downstream=edge.downstream))
+    group = flow.groups[edge.downstream]
     waits = below.lifecycle_phase == "runnable"
     if waits and isinstance(group.policy, AllOf) and group.state == "satisfied":
         group.state = "pending"
@@ -294,7 +295,9 @@ def _header(
     return _cancelled(flow, targets, cancel_pending=len(targets))
 
 
-def _cancelled(flow: Flow, members: list[ExecutionId], *, cancel_pending: int) -> FlowCancelAccepted:
+def _cancelled(
+    flow: Flow, members: list[ExecutionId], *, cancel_pending: int
+) -> FlowCancelAccepted:
     return FlowCancelAccepted(
         flow_id=flow.flow_id,
         cancellation_policy=CancellationPolicy(flow.cancellation_policy or ""),
