@@ -295,7 +295,7 @@ async def test_history_tells_everything_in_order(ff: Inside, db: Connection) -> 
     said = await ff("executions", "history", execution_id)
     told = (await ff("executions", "history", execution_id, "--json")).json
 
-    story = [f"{each['family']} {each['what']}" for each in told]
+    story = [f"{each['outbox']} {each['what']}" for each in told]
     assert story == [
         "lease acquired",
         "lease revoked",
