@@ -22,6 +22,8 @@ _TAG_KEY: Final = re.compile(r"[a-z][a-z0-9_]*\.[a-z0-9_][a-z0-9_.]*")
 _FNV_OFFSET: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 _U64: Final = 0xFFFFFFFFFFFFFFFF
+_MEMBER_GROUP: Final = 0x6D656D62_6572_0000_0067_726F75702069
+"""The bits in which the id of a member and the id of its join differ; the uuid version stays."""
 _last_tick = 0
 
 
@@ -151,8 +153,11 @@ def child_id(parent: ExecutionId, position: int, index: int, *, kind: str) -> Ex
 
 
 def member_group_id(execution_id: ExecutionId) -> GroupId:
-    """The id of the join by which a flow member waits for its upstreams."""
-    return GroupId(execution_id.partition_key, _derived(execution_id, b"member", b""))
+    """The id of the join by which a flow member waits for its upstreams.
+
+    A submitted flow needs one for every member, so the id is derived without a hash.
+    """
+    return GroupId(execution_id.partition_key, UUID(int=execution_id.uuid.int ^ _MEMBER_GROUP))
 
 
 def children_group_id(parent: ExecutionId, position: int, index: int | None = None) -> GroupId:

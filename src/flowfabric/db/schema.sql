@@ -158,7 +158,6 @@ CREATE TABLE ff.edge_group (
     CONSTRAINT edge_group_policy_kind CHECK ((policy_kind = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text]))),
     CONSTRAINT edge_group_waits_as CHECK ((waits_as = ANY (ARRAY['member'::text, 'children'::text])))
 ) WITH (fillfactor=70);
-CREATE INDEX edge_group_flow ON ff.edge_group USING btree (partition_key, flow_id);
 CREATE INDEX edge_group_waiter ON ff.edge_group USING btree (partition_key, waiter_eid);
 COMMENT ON TABLE ff.edge_group IS 'One row per join: a flow member waits for its upstreams, or a handler waits for its children.';
 COMMENT ON COLUMN ff.edge_group.waiter_eid IS 'The execution that waits.';
@@ -870,8 +869,6 @@ BEGIN
       FROM unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE NOT EXISTS (SELECT FROM ff.exec_core e
                         WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id));
-    DELETE FROM ff.edge_group t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
-     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
     DELETE FROM ff.pending_cancel_groups t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
     DELETE FROM ff.cancel_backlog t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)

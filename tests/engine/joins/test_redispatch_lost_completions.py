@@ -179,7 +179,8 @@ async def cost(db: Connection) -> tuple[int, str]:
 async def test_every_way_it_goes_is_an_index_that_leads_to_few(
     db: Connection, ff_engine: Engine
 ) -> None:
-    await submitted(ff_engine, fan_in(3))
+    for _ in range(50):  # enough edges for an index on them to be worth its while
+        await submitted(ff_engine, fan_in(3))
 
     async def ended(many: int) -> tuple[int, str]:
         news = [given.new() for _ in range(many)]

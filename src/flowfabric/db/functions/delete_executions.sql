@@ -59,8 +59,6 @@ BEGIN
       FROM unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE NOT EXISTS (SELECT FROM ff.exec_core e
                         WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id));
-    DELETE FROM ff.edge_group t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
-     WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
     DELETE FROM ff.pending_cancel_groups t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
     DELETE FROM ff.cancel_backlog t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)

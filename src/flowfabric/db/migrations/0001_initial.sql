@@ -580,7 +580,6 @@ CREATE TABLE ff.edge_group (
     CONSTRAINT edge_group_cancel_siblings_reason CHECK (
         cancel_siblings_reason IN ('sibling_quorum_satisfied', 'sibling_quorum_impossible', 'parent_ended'))
 ) WITH (fillfactor = 70);
-CREATE INDEX edge_group_flow ON ff.edge_group (partition_key, flow_id);
 CREATE INDEX edge_group_waiter ON ff.edge_group (partition_key, waiter_eid);
 COMMENT ON TABLE ff.edge_group IS
     'One row per join: a flow member waits for its upstreams, or a handler waits for its children.';

@@ -29,10 +29,12 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
 
 GROUPS: Final[LiteralString] = """
 -- flows.describe_flow: the joins of its members
-SELECT group_id, waiter_eid, waits_as, policy_kind, k, on_satisfied, success_count, fail_count,
-       skip_count, running_count, group_state
-  FROM ff.edge_group WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
- ORDER BY waiter_eid, group_id
+SELECT g.group_id, g.waiter_eid, g.waits_as, g.policy_kind, g.k, g.on_satisfied, g.success_count,
+       g.fail_count, g.skip_count, g.running_count, g.group_state
+  FROM ff.exec_core m
+  JOIN ff.edge_group g ON (g.partition_key, g.waiter_eid) = (m.partition_key, m.execution_id)
+ WHERE m.partition_key = %(partition_key)s AND m.flow_id = %(flow_id)s
+ ORDER BY g.waiter_eid, g.group_id
 """
 
 
