@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
 from flowfabric.engine.keys.key import check_kid, check_secret
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import RotationConflict
 from flowfabric.policy import grace_milliseconds
 from flowfabric.states import OperatorEventType
@@ -81,7 +81,7 @@ async def rotate_waitpoint_hmac_secret_all(
     new_secret_hex: str,
     grace: float | timedelta,
     *,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
 ) -> list[PartitionRotation]:
     """The new key signs, and the old one verifies for another `grace`; needs a transaction.
 

@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import check_lane
 from flowfabric.policy import milliseconds
@@ -38,7 +38,7 @@ async def set_lane_retention(
     lane_id: str,
     retention: float | timedelta | None,
     *,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
 ) -> None:
     """Ended executions of the lane are kept for `retention`; `KEEP`: for ever, None: the default.
 

@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import check_lane, clean_text
 from flowfabric.states import LaneState, OperatorEventType
@@ -49,7 +49,7 @@ async def set_lane_state(
     lane_id: str,
     lane_state: LaneState | str,
     *,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
 ) -> LaneChanged:
     """Calls that begin from now on see the lane in this state; a change writes an operator event.

@@ -1,4 +1,4 @@
-"""Executions are locked: nobody else moves them until the transaction ends."""
+"""Executions are locked: no other transaction moves them until this one ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITH locked AS (      -- in one order
 SELECT count(*) AS moved FROM locked
 """
 
-# A row that somebody else held is read again once it is locked; the policy never changes.
+# A row that another transaction had locked is read again once locked; the policy never changes.
 LOCK_AND_READ: Final[LiteralString] = """
 -- lifecycle.lock_and_read
 SELECT e.partition_key, e.execution_id, e.flow_id, e.lifecycle_phase, e.eligibility_state,

@@ -20,8 +20,8 @@ SELECT ff.emit_operator_event(named.partition_key, named.execution_id, named.flo
               %(details)s::text[]) AS named (partition_key, execution_id, flow_id, details)
 """
 
-SOMEBODY: Final = "operator"
-"""The actor where a caller names none."""
+DEFAULT_ACTOR: Final = "operator"
+"""The actor of a control whose caller names none."""
 
 
 def check_actor(actor: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.block import block
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_events
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.engine.operators.control import control, only
 from flowfabric.errors import (
     EngineError,
@@ -48,7 +48,7 @@ async def block_execution_for_admission(
     reason: str,
     *,
     detail: str | None = None,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
 ) -> Blocked:
     """The execution is held back for `reason`; an operator's pause leaves an event.
 
@@ -69,7 +69,7 @@ async def block_executions_for_admission(
     reason: str,
     *,
     detail: str | None = None,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
 ) -> list[Blocked | EngineError]:
     """As `block_execution_for_admission` for at most 1,000 executions, with refusals as answers.
 

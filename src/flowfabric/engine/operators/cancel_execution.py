@@ -11,7 +11,7 @@ import msgspec
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_events
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.control import control, only
 from flowfabric.errors import EngineError, StaleLease, ValidationError, invalid_input
@@ -59,7 +59,7 @@ async def cancel_execution(
     *,
     reason: str,
     source: str = OPERATOR,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     lease_epoch: int | None = None,
     lease_id: UUID | None = None,
     attempt_id: UUID | None = None,
@@ -90,7 +90,7 @@ async def cancel_executions(
     *,
     reason: str,
     source: str = OPERATOR,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     lease_epoch: int | None = None,
     lease_id: UUID | None = None,
     attempt_id: UUID | None = None,

@@ -8,7 +8,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_events
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.engine.lifecycle.reprioritise import reprioritise
 from flowfabric.engine.operators.control import control, only
 from flowfabric.errors import EngineError, ExecutionNotEligible, invalid_input
@@ -29,7 +29,7 @@ async def change_priority(
     execution_id: ExecutionId,
     new_priority: int,
     *,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
 ) -> PriorityChanged:
     """The execution is claimed by its new priority, clamped to 0 … 9000; needs a transaction.
@@ -47,7 +47,7 @@ async def change_priorities(
     executions: Sequence[ExecutionId],
     new_priority: int,
     *,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
 ) -> list[PriorityChanged | EngineError]:
     """As `change_priority` for at most 1,000 executions, with what that raises as answers.

@@ -18,7 +18,7 @@ from flowfabric.engine.lifecycle.lock_executions import (
     id_columns,
     lock_executions,
 )
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_events
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.engine.lifecycle.restart import restart, restart_refusal
 from flowfabric.engine.operators.control import control, each_once, only
 from flowfabric.errors import EngineError, FlowAlreadyTerminal
@@ -86,7 +86,7 @@ async def replay_execution(
     conn: Connection,
     execution_id: ExecutionId,
     *,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
 ) -> Replayed:
     """The execution is claimable again, with fresh retries and its last attempt made anew.
@@ -107,7 +107,7 @@ async def replay_executions(
     conn: Connection,
     executions: Sequence[ExecutionId],
     *,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
 ) -> list[Replayed | EngineError]:
     """As `replay_execution` for at most 1,000 executions, with what that raises as answers.

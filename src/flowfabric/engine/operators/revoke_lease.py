@@ -12,7 +12,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_events
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.engine.lifecycle.revoke import revoke
 from flowfabric.engine.operators.control import control, only
 from flowfabric.errors import EngineError, ValidationError, invalid_input
@@ -92,7 +92,7 @@ async def revoke_lease(
     execution_id: ExecutionId,
     *,
     reason: str,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     worker_instance_id: str = "",
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
@@ -122,7 +122,7 @@ async def revoke_leases(
     executions: Sequence[ExecutionId],
     *,
     reason: str,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
     worker_instance_id: str = "",
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,

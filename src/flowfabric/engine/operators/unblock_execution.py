@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_events
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
 from flowfabric.engine.lifecycle.unblock import unblock
 from flowfabric.engine.operators.block_execution_for_admission import blocking_reason
 from flowfabric.engine.operators.control import control, only
@@ -39,7 +39,7 @@ async def unblock_execution(
     execution_id: ExecutionId,
     *,
     expected_blocking_reason: str | None = None,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
 ) -> Unblocked:
     """The execution is claimable again; lifting an operator's pause leaves an event.
 
@@ -59,7 +59,7 @@ async def unblock_executions(
     executions: Sequence[ExecutionId],
     *,
     expected_blocking_reason: str | None = None,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
 ) -> list[Unblocked | EngineError]:
     """As `unblock_execution` for at most 1,000 executions, with what that raises as answers.
 

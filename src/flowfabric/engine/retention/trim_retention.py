@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
-from flowfabric.engine.lifecycle.operator_event import SOMEBODY, check_actor, operator_event
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.engine.retention.trim import MAX_BATCH, Trim, parameters
 from flowfabric.pages import check_limit
 from flowfabric.policy import milliseconds
@@ -54,7 +54,7 @@ async def trim_retention(
     *,
     batch_size: int = 500,
     now: datetime | None = None,
-    actor: str = SOMEBODY,
+    actor: str = DEFAULT_ACTOR,
 ) -> int:
     """Delete at most `batch_size` executions, and answer how many; needs a transaction.
 
