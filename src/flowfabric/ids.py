@@ -212,7 +212,7 @@ class PartitionKey(msgspec.Struct, frozen=True):
 
 def check_lane(lane_id: str, *, field: str = "lane_id") -> str:
     """The lane, if it is 1 to 64 printable ASCII characters; else raises `ValidationError`."""
-    if not lane_id:
+    if not check_is_text(lane_id, field=field):
         raise invalid_input(field, lane_id, "must not be empty")
     if not all(" " <= letter <= "~" for letter in lane_id):
         raise invalid_input(field, lane_id, "must be printable ASCII")
@@ -223,6 +223,7 @@ def check_lane(lane_id: str, *, field: str = "lane_id") -> str:
 
 def check_tag_key(key: str) -> str:
     """The key, if it looks like `shop.tenant`; else raises `ValidationError`."""
+    check_is_text(key, field="tag key")
     if _TAG_KEY.fullmatch(key) is None or len(key) > 256:
         raise invalid_input("tag key", key, "must look like area.name in lower case")
     return key
@@ -241,7 +242,7 @@ def check_text(value: str, *, field: str, at_most: int = 256) -> str:
 
     Raises `ValidationError(invalid_input)` otherwise.
     """
-    if not value:
+    if not check_is_text(value, field=field):
         raise invalid_input(field, value, "must not be empty")
     storable_text(value, field=field)
     if len(value.encode()) > at_most:
@@ -257,9 +258,16 @@ def check_worker_name(value: str, *, field: str) -> str:
     return value
 
 
+def check_is_text(value: object, *, field: str) -> str:
+    """The value, if it is a str; else raises `ValidationError(invalid_input)`."""
+    if not isinstance(value, str):
+        raise invalid_input(field, value, f"must be a text, not {type(value).__name__}")
+    return value
+
+
 def storable_text(value: str, *, field: str) -> str:
     """The text, if Postgres can store it: no NUL and no lone surrogate."""
-    if "\x00" in value:
+    if "\x00" in check_is_text(value, field=field):
         raise invalid_input(field, value, "must not contain a NUL character")
     try:
         value.encode()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import overload
+from typing import Final, overload
 
 from flowfabric.errors import invalid_input
+
+LAST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: no datetime is later."""
+_FIRST_MS: Final = -62_135_596_800_000
 
 
 @overload
@@ -15,15 +19,30 @@ def instant(ms: None) -> None: ...
 @overload
 def instant(ms: int | None) -> datetime | None: ...
 def instant(ms: int | None) -> datetime | None:
-    """The aware datetime `ms` milliseconds after the Unix epoch."""
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+    """The aware datetime `ms` milliseconds after the Unix epoch; clamped to the years 1 to 9999."""
+    if ms is None:
+        return None
+    if not _FIRST_MS <= ms <= LAST_MS:
+        ms = _FIRST_MS if ms < 0 else LAST_MS
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def check_instant(moment: datetime, *, field: str) -> datetime:
-    """The moment, if it has a time zone; else raises `ValidationError(invalid_input)`."""
-    if moment.tzinfo is None:
+    """The moment, if it has a time zone and is in the years 1970 to 9999 of UTC.
+
+    Raises `ValidationError(invalid_input)` otherwise.
+    """
+    if not _is_datetime(moment):
+        raise invalid_input(field, moment, "must be a datetime")
+    if moment.utcoffset() is None:
         raise invalid_input(field, moment.isoformat(), "must have a time zone")
+    if not 0 <= epoch_ms(moment) <= LAST_MS:
+        raise invalid_input(field, moment.isoformat(), "must be in the years 1970 to 9999")
     return moment
+
+
+def _is_datetime(value: object) -> bool:
+    return isinstance(value, datetime)
 
 
 def epoch_ms(moment: datetime) -> int:

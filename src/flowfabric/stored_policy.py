@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.errors import ValidationError
+from flowfabric.instants import LAST_MS
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 MAX_MS: Final = 100 * 365 * DAY_MS
@@ -74,7 +75,10 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             raise ValidationError("invalid_policy_json", str(error)) from None
         for field, value in policy._numbers().items():
-            at_most = MAX_MS if field.endswith("_ms") else MAX_COUNT
+            if field == "delay_until":
+                at_most = LAST_MS
+            else:
+                at_most = MAX_MS if field.endswith("_ms") else MAX_COUNT
             if value is not None and not 0 <= value <= at_most:
                 raise _fault(field, value)
         return policy
@@ -100,8 +104,10 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """Every number that has a range, by its path."""
         retry, timeout = self.retry_policy, self.timeout_policy
         numbers: dict[str, int | None] = {
+            "delay_until": self.delay_until,
             "max_reclaim_count": self.max_reclaim_count,
             "max_replay_count": self.max_replay_count,
+            "max_signals_per_execution": self.max_signals_per_execution,
             "dedup_window_ms": self.dedup_window_ms,
         }
         if retry is not None:

@@ -653,6 +653,7 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
@@ -665,6 +666,13 @@ DECLARE
                                              AND l.lane_state IN ('draining', 'disabled'));
     refusal text;
 BEGIN
+    IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: delay must end before the year 10000';
+    END IF;
+    IF last_ms < ANY (given_deadline_at_ms) OR last_ms - now_ms < ANY (given_deadline_ms) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: deadline must be before the year 10000';
+    END IF;
+
     FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
@@ -724,8 +732,8 @@ BEGIN
                 WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
            CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
            CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms
-               + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
+           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms + ff.policy_number(
+               shape_policy[g.shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000)),
            coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                   given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
@@ -1002,12 +1010,14 @@ BEGIN
         END IF;
     END LOOP;
     FOREACH path IN ARRAY ARRAY[
-        'delay_until', 'dedup_window_ms', 'max_reclaim_count', 'max_replay_count', 'retry_policy.max_retries',
+        'delay_until', 'dedup_window_ms', 'max_reclaim_count', 'max_replay_count',
+        'max_signals_per_execution', 'retry_policy.max_retries',
         'retry_policy.backoff.delay_ms', 'retry_policy.backoff.initial_delay_ms',
         'retry_policy.backoff.max_delay_ms', 'timeout_policy.attempt_timeout_ms',
         'timeout_policy.execution_deadline_ms', 'timeout_policy.max_reclaim_count'] LOOP
         found := policy #> string_to_array(path, '.');
-        largest := CASE WHEN path LIKE '%\_ms' OR path = 'delay_until' THEN 32503680000000 ELSE 2147483647 END;
+        largest := CASE WHEN path = 'delay_until' THEN 253402300799999
+                        WHEN path LIKE '%\_ms' THEN 3153600000000 ELSE 2147483647 END;
         IF jsonb_typeof(found) = 'null' THEN
             CONTINUE;
         ELSIF jsonb_typeof(found) <> 'number'
@@ -1034,11 +1044,23 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.policy_number(found jsonb, largest bigint)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE jsonb_typeof(found) WHEN 'number'::text THEN NULLIF((GREATEST(LEAST((found)::numeric, (largest)::numeric), ('-1'::integer)::numeric))::bigint, '-1'::integer) ELSE NULL::bigint END;
+
 CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  RETURNS integer
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN (policy IS NULL) THEN 1000 ELSE COALESCE(((policy ->> 'max_reclaim_count'::text))::integer, ((policy #>> '{timeout_policy,max_reclaim_count}'::text[]))::integer, 100) END;
+RETURN CASE WHEN (policy IS NULL) THEN 1000 ELSE (COALESCE(ff.policy_number((policy -> 'max_reclaim_count'::text), (2147483647)::bigint), ff.policy_number((policy #> '{timeout_policy,max_reclaim_count}'::text[]), (2147483647)::bigint), (100)::bigint))::integer END;
+
+CREATE OR REPLACE FUNCTION ff.replay_cap(policy jsonb)
+ RETURNS integer
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN (COALESCE(ff.policy_number((policy -> 'max_replay_count'::text), (2147483647)::bigint), (10)::bigint))::integer;
 
 CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text)
  RETURNS boolean
@@ -1050,39 +1072,43 @@ CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) = 'object'::text) THEN (retry_count < COALESCE(((policy #>> '{retry_policy,max_retries}'::text[]))::integer, 3)) ELSE false END;
+RETURN CASE WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) = 'object'::text) THEN (retry_count < COALESCE(ff.policy_number((policy #> '{retry_policy,max_retries}'::text[]), (2147483647)::bigint), (3)::bigint)) ELSE false END;
 
 CREATE OR REPLACE FUNCTION ff.retry_allowed(policy jsonb, retry_count integer, failure_class text, failure_category text)
  RETURNS boolean
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
-RETURN ((failure_class = ANY (ARRAY['transient'::text, 'infra_crash'::text])) AND ff.retries_left(policy, retry_count) AND ((COALESCE(jsonb_array_length((policy #> '{retry_policy,retryable_categories}'::text[])), 0) = 0) OR ((policy #> '{retry_policy,retryable_categories}'::text[]) ? failure_category)));
+RETURN ((failure_class = ANY (ARRAY['transient'::text, 'infra_crash'::text])) AND ff.retries_left(policy, retry_count) AND ((jsonb_typeof((policy #> '{retry_policy,retryable_categories}'::text[])) IS DISTINCT FROM 'array'::text) OR ((policy #> '{retry_policy,retryable_categories}'::text[]) = '[]'::jsonb) OR ((policy #> '{retry_policy,retryable_categories}'::text[]) ? failure_category)));
 
 CREATE OR REPLACE FUNCTION ff.retry_delay_ms(policy jsonb, retry_count integer, execution_id uuid)
  RETURNS bigint
- LANGUAGE sql
+ LANGUAGE plpgsql
  IMMUTABLE PARALLEL SAFE
 AS $function$
-    WITH backoff AS (
-        SELECT policy #> '{retry_policy,backoff}' AS given
-    ), delay AS (
-        SELECT CASE
-                   WHEN given IS NULL THEN least(1000 * power(2.0::float8, least(retry_count, 64)), 60000)
-                   WHEN given ->> 'type' = 'fixed' THEN coalesce((given ->> 'delay_ms')::float8, 1000)
-                   WHEN given ->> 'type' = 'exponential' THEN least(
-                       coalesce((given ->> 'initial_delay_ms')::float8, 1000)
-                           * power(coalesce((given ->> 'multiplier')::float8, 2.0), least(retry_count, 64)),
-                       coalesce((given ->> 'max_delay_ms')::float8, 60000))
-                   ELSE 1000
-               END AS ms,
-               coalesce((given ->> 'jitter')::boolean, false) AS jitter
-          FROM backoff
-    )
-    SELECT trunc(CASE WHEN jitter
-                      THEN ms / 2 + ms / 2 * (hashtextextended(execution_id::text, retry_count) & 65535) / 65535.0
-                      ELSE ms END)::bigint
-      FROM delay
-    $function$;
+DECLARE
+    backoff constant jsonb := policy #> '{retry_policy,backoff}';
+    multiplier float8 := 2;
+    ms float8 := 1000;
+BEGIN
+    IF backoff IS NULL THEN
+        RETURN least(1000 * power(2.0::float8, least(retry_count, 64)), 60000);
+    END IF;
+    IF backoff ->> 'type' = 'fixed' THEN
+        ms := coalesce(ff.policy_number(backoff -> 'delay_ms', 3153600000000), 1000);
+    ELSIF backoff ->> 'type' = 'exponential' THEN
+        IF jsonb_typeof(backoff -> 'multiplier') = 'number' THEN
+            multiplier := greatest(1, least(1000, (backoff -> 'multiplier')::numeric));
+        END IF;
+        ms := least(coalesce(ff.policy_number(backoff -> 'initial_delay_ms', 3153600000000), 1000)
+                        * power(multiplier, least(retry_count, 64)),
+                    coalesce(ff.policy_number(backoff -> 'max_delay_ms', 3153600000000), 60000));
+    END IF;
+    IF backoff -> 'jitter' = 'true' THEN
+        ms := ms / 2 + ms / 2 * (hashtextextended(execution_id::text, retry_count) & 65535) / 65535.0;
+    END IF;
+    RETURN trunc(ms);
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.route_id(namespace text, lane_id text, execution_kind text, required_capabilities text[])
  RETURNS bigint
@@ -1102,10 +1128,21 @@ DECLARE
         ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
+    -- Control characters, invisible ones, and those that change the direction of what follows.
+    names_never_have constant text := '[\u0001-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]';
     answer record;
 BEGIN
     IF kind IS NULL OR kind = '' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: kind must not be empty';
+    END IF;
+    IF octet_length(kind) > 256 OR kind ~ names_never_have THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: kind %s must be at most 256 printable bytes', to_json(left(kind, 64)));
+    END IF;
+    IF octet_length(namespace) NOT BETWEEN 1 AND 256 OR namespace ~ names_never_have THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: namespace %s must be 1 to 256 printable bytes', to_json(left(namespace, 64)));
+    END IF;
+    IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
     END IF;
     IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
@@ -1113,9 +1150,22 @@ BEGIN
     IF fault IS NOT NULL THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);
     END IF;
+    IF abs(extract(epoch FROM delay)) > 3153600000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: delay %s must be within a century', delay);
+    END IF;
+    IF abs(extract(epoch FROM deadline)) > 3153600000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: deadline %s must be within a century', deadline);
+    END IF;
     IF jsonb_typeof(tags) <> 'object'
        OR EXISTS (SELECT FROM jsonb_each(tags) t WHERE jsonb_typeof(t.value) <> 'string') THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: tags must map keys to text';
+    END IF;
+    fault := ff.tags_fault(tags);
+    IF fault IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: %s', fault);
+    END IF;
+    IF EXISTS (SELECT FROM jsonb_each_text(tags) t WHERE octet_length(t.value) > 1024) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: the value of a tag must be at most 1024 bytes';
     END IF;
     capabilities := ARRAY(
         SELECT DISTINCT c COLLATE "C" FROM unnest(requires || ARRAY(SELECT jsonb_array_elements_text(
@@ -1138,6 +1188,25 @@ BEGIN
         ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
         CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
     RETURN format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.tags_fault(tags jsonb)
+ RETURNS text
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE
+AS $function$
+DECLARE
+    number bigint;
+    size bigint;
+BEGIN
+    IF jsonb_typeof(tags) <> 'object' THEN
+        RETURN NULL;
+    END IF;
+    SELECT count(*), sum(octet_length(t.key) + octet_length(t.value)) INTO number, size
+      FROM jsonb_each_text(tags) AS t;
+    RETURN CASE WHEN number > 64 THEN format('tags are %s, and must be at most 64', number)
+                WHEN size > 16384 THEN format('tags have %s bytes, and must have at most 16384', size) END;
 END
 $function$;
 

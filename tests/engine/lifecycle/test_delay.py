@@ -116,9 +116,11 @@ async def test_a_rest_needs_one_moment(db: Connection, clock: Clock) -> None:
     before = await given.everything(db)
     now = await clock.now()
 
-    for rest in (DelayRequest(lease=lease), DelayRequest(lease=lease, delay=1, delay_until=now)):
-        with pytest.raises(ValidationError, match="delay"):
-            await delay(db, [DelayRequest(lease=lease, delay=1), rest])
+    with pytest.raises(ValidationError, match="delay"):
+        await delay(db, [DelayRequest(lease=lease, delay=1), DelayRequest(lease=lease)])
+    with pytest.raises(ValidationError, match="delay"):
+        both = DelayRequest(lease=lease, delay=1, delay_until=now)
+        await delay(db, [DelayRequest(lease=lease, delay=1), both])
 
     assert await given.everything(db) == before
 

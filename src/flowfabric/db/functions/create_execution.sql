@@ -33,6 +33,7 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
 #variable_conflict use_column
 DECLARE
     now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
@@ -45,6 +46,13 @@ DECLARE
                                              AND l.lane_state IN ('draining', 'disabled'));
     refusal text;
 BEGIN
+    IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: delay must end before the year 10000';
+    END IF;
+    IF last_ms < ANY (given_deadline_at_ms) OR last_ms - now_ms < ANY (given_deadline_ms) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: deadline must be before the year 10000';
+    END IF;
+
     FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
@@ -104,8 +112,8 @@ BEGIN
                 WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
            CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
            CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms
-               + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
+           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms + ff.policy_number(
+               shape_policy[g.shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000)),
            coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                   given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,

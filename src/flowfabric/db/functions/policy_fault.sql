@@ -20,12 +20,14 @@ BEGIN
         END IF;
     END LOOP;
     FOREACH path IN ARRAY ARRAY[
-        'delay_until', 'dedup_window_ms', 'max_reclaim_count', 'max_replay_count', 'retry_policy.max_retries',
+        'delay_until', 'dedup_window_ms', 'max_reclaim_count', 'max_replay_count',
+        'max_signals_per_execution', 'retry_policy.max_retries',
         'retry_policy.backoff.delay_ms', 'retry_policy.backoff.initial_delay_ms',
         'retry_policy.backoff.max_delay_ms', 'timeout_policy.attempt_timeout_ms',
         'timeout_policy.execution_deadline_ms', 'timeout_policy.max_reclaim_count'] LOOP
         found := policy #> string_to_array(path, '.');
-        largest := CASE WHEN path LIKE '%\_ms' OR path = 'delay_until' THEN 32503680000000 ELSE 2147483647 END;
+        largest := CASE WHEN path = 'delay_until' THEN 253402300799999
+                        WHEN path LIKE '%\_ms' THEN 3153600000000 ELSE 2147483647 END;
         IF jsonb_typeof(found) = 'null' THEN
             CONTINUE;
         ELSIF jsonb_typeof(found) <> 'number'

@@ -24,10 +24,21 @@ DECLARE
         ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
+    -- Control characters, invisible ones, and those that change the direction of what follows.
+    names_never_have constant text := '[\u0001-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]';
     answer record;
 BEGIN
     IF kind IS NULL OR kind = '' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: kind must not be empty';
+    END IF;
+    IF octet_length(kind) > 256 OR kind ~ names_never_have THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: kind %s must be at most 256 printable bytes', to_json(left(kind, 64)));
+    END IF;
+    IF octet_length(namespace) NOT BETWEEN 1 AND 256 OR namespace ~ names_never_have THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: namespace %s must be 1 to 256 printable bytes', to_json(left(namespace, 64)));
+    END IF;
+    IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
     END IF;
     IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
@@ -35,9 +46,22 @@ BEGIN
     IF fault IS NOT NULL THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);
     END IF;
+    IF abs(extract(epoch FROM delay)) > 3153600000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: delay %s must be within a century', delay);
+    END IF;
+    IF abs(extract(epoch FROM deadline)) > 3153600000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: deadline %s must be within a century', deadline);
+    END IF;
     IF jsonb_typeof(tags) <> 'object'
        OR EXISTS (SELECT FROM jsonb_each(tags) t WHERE jsonb_typeof(t.value) <> 'string') THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: tags must map keys to text';
+    END IF;
+    fault := ff.tags_fault(tags);
+    IF fault IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: %s', fault);
+    END IF;
+    IF EXISTS (SELECT FROM jsonb_each_text(tags) t WHERE octet_length(t.value) > 1024) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: the value of a tag must be at most 1024 bytes';
     END IF;
     capabilities := ARRAY(
         SELECT DISTINCT c COLLATE "C" FROM unnest(requires || ARRAY(SELECT jsonb_array_elements_text(

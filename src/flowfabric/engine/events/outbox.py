@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from flowfabric.db.rows import Connection
+from flowfabric.tags import read_tags
 
 log: Final = logging.getLogger("flowfabric.events")
 
@@ -84,7 +85,7 @@ def entries(rows: Sequence[R], decode: Callable[[R], E], *, outbox: str) -> list
 
 def decoded_tags(stored: str | None) -> dict[str, str]:
     """The tags of a stored event."""
-    return {} if stored is None else msgspec.json.decode(stored, type=dict[str, str])
+    return read_tags(stored)
 
 
 def decoded_details(stored: str) -> dict[str, Any]:

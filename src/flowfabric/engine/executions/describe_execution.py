@@ -16,6 +16,7 @@ from flowfabric.states import (
     BlockingReason,
     PublicState,
 )
+from flowfabric.tags import read_tags
 
 
 class CurrentAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ async def describe_execution(
     row = await read_execution(conn, execution_id)
     if row is None:
         return None
-    tags = msgspec.json.decode(row.tags, type=dict[str, str])
+    tags = read_tags(row.tags)
     blocked = BlockingReason(row.blocking_reason)
     return ExecutionSnapshot(
         execution_id=execution_id,

@@ -75,7 +75,7 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
            AND o.event_type = CASE WHEN core.cancelled_by = 'operator_override' THEN 'cancelled'
                                    WHEN core.lifecycle_phase = 'runnable' THEN 'blocked' END
          ORDER BY o.event_id DESC LIMIT 1) AS actor,
-       (SELECT coalesce((b.policy ->> 'max_replay_count')::integer, 10) FROM ff.exec_body b
+       (SELECT ff.replay_cap(b.policy) FROM ff.exec_body b
          WHERE (b.partition_key, b.execution_id) = (core.partition_key, core.execution_id)
        ) AS max_replay_count,
        coalesce(deps.done, 0) AS deps_done, coalesce(deps.required, 0) AS deps_required,

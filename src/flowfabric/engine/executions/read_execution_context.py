@@ -9,6 +9,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
+from flowfabric.tags import read_tags
 
 READ_EXECUTION_CONTEXT: Final[LiteralString] = """
 -- executions.read_execution_context
@@ -47,7 +48,7 @@ async def read_execution_context(conn: Connection, execution_id: ExecutionId) ->
     )
     if row is None:
         raise invalid_input("execution_id", str(execution_id), "does not exist")
-    tags = msgspec.json.decode(row.tags, type=dict[str, str])
+    tags = read_tags(row.tags)
     return ExecutionContext(
         input_payload=row.payload,
         payload_encoding=row.payload_encoding,

@@ -13,7 +13,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_tag_key, storable_text
-from flowfabric.instants import epoch_ms, instant
+from flowfabric.instants import check_instant, epoch_ms, instant
 from flowfabric.pages import check_limit
 from flowfabric.policy import milliseconds
 from flowfabric.states import PublicState
@@ -159,7 +159,9 @@ async def search_executions(
         "public_state": None if search.public_state is None else search.public_state.value,
         "before_ms": before_ms,
         "before_id": before_id,
-        "since_ms": 0 if search.created_since is None else epoch_ms(search.created_since),
+        "since_ms": 0
+        if search.created_since is None
+        else epoch_ms(check_instant(search.created_since, field="created_since")),
         "within_ms": _END_OF_TIME
         if search.created_within is None
         else milliseconds(search.created_within, field="created_within"),
@@ -185,7 +187,7 @@ def _start(search: Search, cursor: str | None) -> tuple[int, UUID]:
     if cursor is not None:
         return _read_cursor(cursor)
     if search.created_before is not None:
-        return epoch_ms(search.created_before), UUID(int=0)
+        return epoch_ms(check_instant(search.created_before, field="created_before")), UUID(int=0)
     return _END_OF_TIME, _LAST
 
 

@@ -13,6 +13,7 @@ from flowfabric.ids import ExecutionId, GroupId, uuid_partition
 from flowfabric.instants import instant
 from flowfabric.joins import JoinPolicy, stored_policy
 from flowfabric.states import CancellationPolicy, DerivedFlowState, FlowState, GroupState, WaitsAs
+from flowfabric.tags import read_tags
 
 DESCRIBE_FLOW: Final[LiteralString] = """
 -- flows.describe_flow
@@ -145,7 +146,7 @@ async def describe_flow(
     if flow is None:
         return None
     groups = await fetch_all(conn, GROUPS, _Group, partition_key=home, flow_id=flow_id)
-    tags = msgspec.json.decode(flow.tags, type=dict[str, str])
+    tags = read_tags(flow.tags)
     return FlowSnapshot(
         flow_id=flow_id,
         flow_kind=flow.flow_kind,

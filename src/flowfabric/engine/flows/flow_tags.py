@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowfabric.errors import ValidationError
-from flowfabric.ids import check_tag_key, check_tag_value
+from flowfabric.ids import check_tag_key
+from flowfabric.tags import check_tags
 
 
 def check_flow_tags(tags: Mapping[str, str]) -> None:
-    """Raises `ValidationError`: `invalid_tag_key` for a key, `invalid_input` for a value."""
-    for key, value in tags.items():
+    """Raises `ValidationError`: `invalid_tag_key` for a key, else `invalid_input`."""
+    for key in tags:
         check_flow_tag_key(key)
-        check_tag_value(value, key=key)
+    check_tags(tags)
 
 
 def check_flow_tag_key(key: str) -> str:

@@ -5,19 +5,33 @@ from __future__ import annotations
 from typing import Final, LiteralString
 from uuid import UUID
 
-from flowfabric.db.rows import Connection, Moved, fetch_one
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.flows.flow_tags import check_flow_tag_key
 from flowfabric.errors import NotFound
 from flowfabric.ids import check_tag_value, uuid_partition
+from flowfabric.tags import too_many_tags
 
 SET_FLOW_TAG: Final[LiteralString] = """
 -- flows.set_flow_tag
-WITH tagged AS (
-    UPDATE ff.flow_core SET tags = tags || jsonb_build_object(%(key)s::text, %(value)s::text)
-     WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) RETURNING 1
+WITH seen AS (        -- locked, so that two tags at once do not both take the last place
+    SELECT partition_key, flow_id FROM ff.flow_core
+     WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR NO KEY UPDATE
+), tagged AS (
+    UPDATE ff.flow_core f
+       SET tags = f.tags || jsonb_build_object(%(key)s::text, %(value)s::text)
+      FROM seen
+     WHERE (f.partition_key, f.flow_id) = (seen.partition_key, seen.flow_id)
+       AND ff.tags_fault(f.tags || jsonb_build_object(%(key)s::text, %(value)s::text)) IS NULL
+ RETURNING 1
 )
-SELECT count(*) AS moved FROM tagged
+SELECT EXISTS (SELECT FROM tagged) AS tagged FROM seen
 """
+
+
+class _Found(msgspec.Struct, frozen=True):
+    tagged: bool
 
 
 async def set_flow_tag(
@@ -25,16 +39,19 @@ async def set_flow_tag(
 ) -> None:
     """The tag has this value, whatever it had before; the graph revision stays.
 
-    Raises `NotFound`, and `ValidationError` (`invalid_tag_key`, `invalid_input`).
+    Raises `NotFound`, and `ValidationError` (`invalid_tag_key`; `invalid_input`, also for a tag
+    beyond the limits of `flowfabric.tags`).
     """
-    tagged = await fetch_one(
+    found = await fetch_maybe(
         conn,
         SET_FLOW_TAG,
-        Moved,
+        _Found,
         partition_key=uuid_partition(flow_id, partitions),
         flow_id=flow_id,
         key=check_flow_tag_key(key),
         value=check_tag_value(value, key=key),
     )
-    if not tagged.moved:
+    if found is None:
         raise NotFound("flow", flow_id)
+    if not found.tagged:
+        raise too_many_tags(key)

@@ -16,8 +16,6 @@ from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import (
     ExecutionId,
     check_lane,
-    check_tag_key,
-    check_tag_value,
     check_text,
     key_partition,
 )
@@ -30,6 +28,7 @@ from flowfabric.policy import (
     milliseconds,
 )
 from flowfabric.states import PublicState
+from flowfabric.tags import check_tags
 
 MAX_PAYLOAD: Final = 64 * 1024 * 1024
 
@@ -94,9 +93,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.idempotency_key is not None:
             check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
-        for key, value in self.tags.items():
-            check_tag_key(key)
-            check_tag_value(value, key=key)
+        if self.tags:
+            check_tags(self.tags)
         for field in ("delay_until", "execution_deadline_at"):
             moment: datetime | None = getattr(self, field)
             if moment is not None:
@@ -169,7 +167,7 @@ async def create_execution(
         conn,
         CREATE_EXECUTION,
         CreationRow,
-        now_ms=None if now is None else epoch_ms(now),
+        now_ms=None if now is None else epoch_ms(check_instant(now, field="now")),
         **creation_columns(batch, partitions=partitions),
     )
     return creation_answers(executions, rows)

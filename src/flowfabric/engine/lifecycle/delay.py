@@ -37,11 +37,24 @@ DELAY: Final[LiteralString] = (
 
 
 class DelayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempt goes on at `delay_until`, or after `delay`; exactly one is given."""
+    """The attempt goes on at `delay_until`, or after `delay`; exactly one is given.
+
+    Checked when it is made: raises `ValidationError(invalid_input)`.
+    """
 
     lease: Lease
     delay_until: datetime | None = None
     delay: float | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if (self.delay is None) == (self.delay_until is None):
+            raise invalid_input(
+                "delay_until", self.delay_until, "or delay, and only one, must be given"
+            )
+        if self.delay_until is not None:
+            check_instant(self.delay_until, field="delay_until")
+        if self.delay is not None:
+            milliseconds(self.delay, field="delay")
 
 
 class Delayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +68,6 @@ async def delay(conn: Connection, requests: Sequence[DelayRequest]) -> list[Dela
 
     An instant in the past delays the execution until the next sweep promotes it.
     """
-    for request in requests:
-        if (request.delay is None) == (request.delay_until is None):
-            raise invalid_input(
-                "delay_until", request.delay_until, "or delay, and only one, must be given"
-            )
-        if request.delay_until is not None:
-            check_instant(request.delay_until, field="delay_until")
     leases = [request.lease for request in requests]
     unchanged = await fetch_all(
         conn,

@@ -28,7 +28,7 @@ LOCK_AND_READ: Final[LiteralString] = """
 SELECT e.partition_key, e.execution_id, e.flow_id, e.lifecycle_phase, e.eligibility_state,
        e.blocking_reason, e.terminal_outcome, e.public_state, e.priority, e.attempt_index,
        e.replay_count, e.lease_epoch, e.lease_id, e.worker_instance_id,
-       coalesce((b.policy ->> 'max_replay_count')::integer, 10) AS max_replay_count
+       ff.replay_cap(b.policy) AS max_replay_count
   FROM ff.exec_core e
   JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS named (partition_key, execution_id) USING (partition_key, execution_id)

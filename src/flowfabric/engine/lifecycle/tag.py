@@ -25,6 +25,7 @@ WITH locked AS (      -- in one order
            last_mutation_at_ms = ff.now_ms()
       FROM locked
      WHERE (e.partition_key, e.execution_id) = (locked.partition_key, locked.execution_id)
+       AND ff.tags_fault(e.tags || jsonb_build_object(%(key)s::text, %(value)s::text)) IS NULL
  RETURNING e.partition_key, e.execution_id, e.created_at_ms
 ), listed AS (        -- for the search by tag
     INSERT INTO ff.exec_tag (partition_key, execution_id, tag_key, tag_value, created_at_ms)
@@ -32,18 +33,23 @@ WITH locked AS (      -- in one order
         ON CONFLICT (partition_key, execution_id, tag_key) DO UPDATE
        SET tag_value = EXCLUDED.tag_value
 )
-SELECT partition_key, execution_id FROM tagged
+SELECT locked.partition_key, locked.execution_id, tagged.execution_id IS NOT NULL AS tagged
+  FROM locked LEFT JOIN tagged USING (partition_key, execution_id)
 """
 
 
 class _Tagged(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
+    tagged: bool
 
 
 async def tag(
     conn: Connection, executions: Sequence[ExecutionId], *, key: str, value: str
-) -> set[ExecutionId]:
-    """The tag has this value, whatever it had; the executions that there are."""
+) -> dict[ExecutionId, bool]:
+    """The tag has this value, whatever it had: true for each execution that had room for it.
+
+    Executions that do not exist are left out.
+    """
     rows = await fetch_all(conn, TAG, _Tagged, key=key, value=value, **id_columns(executions))
-    return {ExecutionId(row.partition_key, row.execution_id) for row in rows}
+    return {ExecutionId(row.partition_key, row.execution_id): row.tagged for row in rows}

@@ -22,6 +22,7 @@ from flowfabric.engine.lifecycle.sql.events import record_lease_event
 from flowfabric.engine.lifecycle.sql.wake import WAKE_LEASE
 from flowfabric.ids import ExecutionId
 from flowfabric.states import AttemptType
+from flowfabric.tags import read_tags
 
 LEASE_FOUND: Final[LiteralString] = (
     """, leased AS (         -- under a new epoch; an attempt begins or goes on
@@ -47,7 +48,8 @@ LEASE_FOUND: Final[LiteralString] = (
            lease_reclaim_count = e.lease_reclaim_count + (e.lease_lost OR found.reclaims)::integer,
            lease_lost = false,
            attempt_timeout_at_ms = ff.now_ms() + coalesce(found.timeout_ms,
-                (body.policy #>> '{timeout_policy,attempt_timeout_ms}')::bigint)
+                ff.policy_number(
+                    body.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000))
       FROM found JOIN ff.exec_body body USING (partition_key, execution_id)
      WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.flow_id, e.attempt_index,
@@ -121,7 +123,7 @@ def claimed(row: LeasedRow, lease_id: UUID) -> Claimed:
         execution_kind=row.execution_kind,
         input_payload=row.payload,
         payload_encoding=row.payload_encoding,
-        tags={} if row.tags is None else msgspec.json.decode(row.tags, type=dict[str, str]),
+        tags=read_tags(row.tags),
         attempt_type=AttemptType(row.attempt_type),
         total_attempt_count=row.total_attempt_count,
         attempt_timeout=None if row.attempt_timeout_ms is None else row.attempt_timeout_ms / 1000,
