@@ -579,7 +579,8 @@ DECLARE
     share record;
     locked_ids uuid[] := '{}';
     missing bigint := 0;
-    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
+    now_ms constant bigint := ff.now_ms();
+    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > now_ms);
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r
@@ -593,6 +594,7 @@ BEGIN
         RETURN QUERY
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
+           AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
            AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
@@ -605,6 +607,7 @@ BEGIN
                   FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                          AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
                           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT p_limit) AS best
@@ -615,6 +618,7 @@ BEGIN
         FOR partition_key, execution_id IN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
+               AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
                AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
@@ -633,6 +637,7 @@ BEGIN
                SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
+                  AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
                   AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
                   AND e.execution_id <> ALL (locked_ids)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
@@ -654,6 +659,8 @@ AS $function$
 DECLARE
     now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
     routes bigint[] := '{}';
+    policy_deadlines bigint[] := '{}';
+    any_deadline boolean := given_deadline_ms IS NOT NULL OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
@@ -669,6 +676,8 @@ BEGIN
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
         any_new_route := any_new_route OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
+        policy_deadlines[shape] := (shape_policy[shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint;
+        any_deadline := any_deadline OR policy_deadlines[shape] IS NOT NULL;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -713,6 +722,8 @@ BEGIN
              ORDER BY g.ordinal);
     END IF;
 
+    -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
+    -- for each other on the primary key.
     INSERT INTO ff.exec_core (
            partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
            eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
@@ -724,8 +735,7 @@ BEGIN
                 WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
            CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
            CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms
-               + (shape_policy[g.shape] #>> '{timeout_policy,execution_deadline_ms}')::bigint),
+           coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
            coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                   given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
@@ -734,6 +744,7 @@ BEGIN
                  deadline_at_ms, tags, flow_id, held, resolved_id),
            LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
      WHERE g.resolved_id = g.execution_id
+     ORDER BY g.partition_key, g.execution_id
         ON CONFLICT DO NOTHING;
 
     -- This call created exactly the executions whose body it stores.
@@ -766,6 +777,23 @@ BEGIN
          LIMIT 1;
         IF refusal IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
+        END IF;
+    END IF;
+
+    IF any_deadline THEN
+        SELECT CASE WHEN g.deadline_at_ms IS NULL THEN 'deadline must leave some time'
+                    ELSE format('execution_deadline_at %s is in the past',
+                                to_char(to_timestamp(g.deadline_at_ms / 1000.0) AT TIME ZONE 'UTC',
+                                        'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) END INTO refusal
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_deadline_ms,
+                      given_deadline_at_ms)
+               AS g (partition_key, execution_id, shape, deadline_ms, deadline_at_ms)
+         WHERE coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])) <= now_ms
+           AND (all_new OR (g.partition_key, g.execution_id) IN (
+                    SELECT * FROM unnest(new_partitions, new_ids)))
+         LIMIT 1;
+        IF refusal IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: ' || refusal;
         END IF;
     END IF;
 
@@ -1109,6 +1137,9 @@ BEGIN
     END IF;
     IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
+    END IF;
+    IF (extract(epoch FROM deadline) * 1000)::bigint < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: deadline %L must be positive', deadline);
     END IF;
     IF fault IS NOT NULL THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);

@@ -50,8 +50,9 @@ async def issue_claim_grant(
     the transaction commits; the caller raises it afterwards. Raises, in this order:
     `ValidationError` for the arguments, `Unavailable` if there is no key to sign with, `NotFound`,
     `ValidationError(invalid_input)` if the execution is on another lane, `ExecutionNotEligible`,
-    `ExecutionNotLeaseable` if the lane is not active, and `GrantAlreadyExists` if a grant of the
-    execution has not expired. A refusal that is raised writes nothing.
+    `ExecutionNotLeaseable` if the lane is not active or the deadline has passed, and
+    `GrantAlreadyExists` if a grant of the execution is live. A refusal that is raised writes
+    nothing.
     """
     terms = GrantTerms(
         worker_id=worker_id,
@@ -68,8 +69,8 @@ async def issue_claim_grant(
     check_same_lane(seen, lane_id)
     if not seen.is_eligible:
         raise ExecutionNotEligible(execution_id, seen.public_state)
-    if seen.closed_lane is not None:
-        raise ExecutionNotLeaseable(execution_id, seen.closed_lane)
+    if seen.obstacle is not None:
+        raise ExecutionNotLeaseable(execution_id, seen.obstacle)
     await require_no_grant(conn, execution_id)
     mismatch = capability_mismatch(seen, worker_capabilities)
     if mismatch is not None:

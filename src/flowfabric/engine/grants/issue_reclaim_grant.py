@@ -45,8 +45,8 @@ async def issue_reclaim_grant(
     """A grant for this worker to reclaim this execution; the execution itself is not changed.
 
     The answer is `ReclaimCapExceeded` if its policy allows no further reclaim, and
-    `NotReclaimable` if no lease of it is lost or its lane is not active. Needs a transaction.
-    Raises, in this order: `ValidationError` for the arguments, `Unavailable` if there is no key to
+    `NotReclaimable` if no lease of it is lost, its lane is not active or its deadline has passed.
+    Needs a transaction. Raises, in this order: `ValidationError` for the arguments, `Unavailable` if there is no key to
     sign with, `NotFound`, `ValidationError(invalid_input)` if the execution is on another lane;
     and, after the checks for those two answers, `GrantAlreadyExists` if a grant of the execution
     has not expired, and `ValidationError(capability_mismatch)`, which names what the worker lacks.
