@@ -65,16 +65,18 @@ CREATE TABLE ff.claim_grant (
     grant_ttl_ms bigint NOT NULL,
     issued_at_ms bigint NOT NULL,
     expires_at_ms bigint NOT NULL,
+    lease_epoch bigint NOT NULL,
     CONSTRAINT claim_grant_pkey PRIMARY KEY (partition_key, grant_id),
     CONSTRAINT claim_grant_kind CHECK ((kind = ANY (ARRAY['claim'::text, 'reclaim'::text])))
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
 CREATE INDEX claim_grant_execution ON ff.claim_grant USING btree (partition_key, execution_id);
 CREATE INDEX claim_grant_expiry ON ff.claim_grant USING btree (expires_at_ms);
-COMMENT ON TABLE ff.claim_grant IS 'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; an expired grant has no effect.';
+COMMENT ON TABLE ff.claim_grant IS 'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; an expired grant has no effect, nor has one that is used up (see unused_grant).';
 COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the text of the grant; the text itself is not stored.';
 COMMENT ON COLUMN ff.claim_grant.kind IS 'claim reserves a claimable execution; reclaim lets a worker take over one whose lease was lost.';
 COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'Given by the scheduler, for its own records.';
 COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'Given by the scheduler, for its own records.';
+COMMENT ON COLUMN ff.claim_grant.lease_epoch IS 'The last epoch of the execution before the lease that the grant is for.';
 
 CREATE TABLE ff.completion_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -565,6 +567,20 @@ CREATE VIEW ff.settled_flow AS
   WHERE (public_flow_state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]));
 COMMENT ON VIEW ff.settled_flow IS 'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
 
+CREATE VIEW ff.unused_grant AS
+ SELECT g.partition_key,
+    g.grant_id,
+    g.execution_id,
+    g.kind,
+    g.worker_id,
+    g.worker_instance_id,
+    g.issued_at_ms,
+    g.expires_at_ms
+   FROM (ff.claim_grant g
+     JOIN ff.exec_core e USING (partition_key, execution_id))
+  WHERE ((g.lease_epoch >= e.lease_epoch) AND (e.lifecycle_phase <> 'terminal'::text));
+COMMENT ON VIEW ff.unused_grant IS 'Grants whose execution was not leased since they were issued, and has not ended; some have expired.';
+
 CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text)
  RETURNS TABLE(partition_key smallint, execution_id uuid)
  LANGUAGE plpgsql
@@ -595,7 +611,7 @@ BEGIN
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
            AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
@@ -608,7 +624,7 @@ BEGIN
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
                           AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT p_limit) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -619,7 +635,7 @@ BEGIN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
                AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
@@ -638,7 +654,7 @@ BEGIN
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
                   AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                   AND e.execution_id <> ALL (locked_ids)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
@@ -1068,11 +1084,11 @@ CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN (policy IS NULL) THEN 1000 ELSE COALESCE(((policy ->> 'max_reclaim_count'::text))::integer, ((policy #>> '{timeout_policy,max_reclaim_count}'::text[]))::integer, 100) END;
 
-CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text)
+CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_lease_epoch bigint, p_worker_id text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
-RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.worker_id <> reserved.p_worker_id))));
+RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.lease_epoch >= reserved.p_lease_epoch) AND (g.worker_id <> reserved.p_worker_id))));
 
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean

@@ -38,7 +38,7 @@ BEGIN
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
            AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
@@ -51,7 +51,7 @@ BEGIN
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
                           AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT p_limit) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -62,7 +62,7 @@ BEGIN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
                AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
@@ -81,7 +81,7 @@ BEGIN
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
                   AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                   AND e.execution_id <> ALL (locked_ids)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best

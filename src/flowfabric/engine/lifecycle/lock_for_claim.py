@@ -78,7 +78,7 @@ class LockedForClaim(msgspec.Struct, frozen=True):
 
     @property
     def obstacle(self) -> str | None:
-        """Why no claim is possible: the lane is not active, or the deadline has passed; else None."""
+        """Why nothing can be claimed: lane not active, or deadline passed; None if it can be."""
         if self.lane_state != LaneState.ACTIVE:
             return f"lane {self.lane_id!r} is {self.lane_state}"
         return "its deadline has passed" if self.past_deadline else None
