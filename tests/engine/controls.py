@@ -11,6 +11,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
@@ -18,6 +19,7 @@ from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
 from flowfabric.states import TerminalOutcome
 from tests import given
 
@@ -72,9 +74,10 @@ async def execution(db: Connection, state: str, **fields: Any) -> ExecutionId:
             await cancel_execution(db, execution_id, reason="no")
             return execution_id
         case "expired":
-            execution_id = await given.created(db, deadline=0, **fields)
+            before = instant(await db.fetchval("SELECT ff.now_ms()") - 2000)
+            [late] = await create_execution(db, [given.new(deadline=1, **fields)], now=before)
             await expire_executions(db, limit=1)
-            return execution_id
+            return late.execution_id
         case "skipped":
             execution_id = await given.created(db, **fields)
             await terminalize(db, [execution_id], outcome=TerminalOutcome.SKIPPED)

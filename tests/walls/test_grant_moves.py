@@ -201,7 +201,7 @@ class Walk:
             assert row["lease_epoch"] >= self.epochs.get(name, 0)
             self.epochs[name] = row["lease_epoch"]
         assert not await self.db.fetchval(
-            "SELECT EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms()"
+            "SELECT EXISTS (SELECT FROM ff.unused_grant WHERE expires_at_ms > ff.now_ms()"
             " GROUP BY execution_id HAVING count(*) > 1)"
         ), "two grants of one execution run"
 

@@ -14,7 +14,6 @@ READS = {
     "events": {"ff.completion_event", "ff.lease_event", "ff.route"},
     "executions": {
         "ff.attempt",
-        "ff.claim_grant",
         "ff.edge",
         "ff.edge_group",
         "ff.exec_body",
@@ -23,10 +22,11 @@ READS = {
         "ff.lane_registry",
         "ff.operator_event",
         "ff.route",
+        "ff.unused_grant",
         "ff.worker_registry",
     },
     "flows": {"ff.edge", "ff.edge_group", "ff.exec_body", "ff.exec_core", "ff.route"},
-    "grants": {"ff.attempt", "ff.exec_core"},
+    "grants": {"ff.attempt", "ff.exec_core", "ff.unused_grant"},
     "joins": {
         "ff.attempt",
         "ff.cancel_backlog_member",

@@ -65,16 +65,18 @@ CREATE TABLE ff.claim_grant (
     grant_ttl_ms bigint NOT NULL,
     issued_at_ms bigint NOT NULL,
     expires_at_ms bigint NOT NULL,
+    lease_epoch bigint NOT NULL,
     CONSTRAINT claim_grant_pkey PRIMARY KEY (partition_key, grant_id),
     CONSTRAINT claim_grant_kind CHECK ((kind = ANY (ARRAY['claim'::text, 'reclaim'::text])))
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=500);
 CREATE INDEX claim_grant_execution ON ff.claim_grant USING btree (partition_key, execution_id);
 CREATE INDEX claim_grant_expiry ON ff.claim_grant USING btree (expires_at_ms);
-COMMENT ON TABLE ff.claim_grant IS 'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; an expired grant has no effect.';
+COMMENT ON TABLE ff.claim_grant IS 'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; an expired grant has no effect, nor has one that is used up (see unused_grant).';
 COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the text of the grant; the text itself is not stored.';
 COMMENT ON COLUMN ff.claim_grant.kind IS 'claim reserves a claimable execution; reclaim lets a worker take over one whose lease was lost.';
 COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'Given by the scheduler, for its own records.';
 COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'Given by the scheduler, for its own records.';
+COMMENT ON COLUMN ff.claim_grant.lease_epoch IS 'The last epoch of the execution before the lease that the grant is for.';
 
 CREATE TABLE ff.completion_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -565,6 +567,20 @@ CREATE VIEW ff.settled_flow AS
   WHERE (public_flow_state = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]));
 COMMENT ON VIEW ff.settled_flow IS 'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
 
+CREATE VIEW ff.unused_grant AS
+ SELECT g.partition_key,
+    g.grant_id,
+    g.execution_id,
+    g.kind,
+    g.worker_id,
+    g.worker_instance_id,
+    g.issued_at_ms,
+    g.expires_at_ms
+   FROM (ff.claim_grant g
+     JOIN ff.exec_core e USING (partition_key, execution_id))
+  WHERE ((g.lease_epoch >= e.lease_epoch) AND (e.lifecycle_phase <> 'terminal'::text));
+COMMENT ON VIEW ff.unused_grant IS 'Grants whose execution was not leased since they were issued, and has not ended; some have expired.';
+
 CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text)
  RETURNS TABLE(partition_key smallint, execution_id uuid)
  LANGUAGE plpgsql
@@ -579,7 +595,8 @@ DECLARE
     share record;
     locked_ids uuid[] := '{}';
     missing bigint := 0;
-    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
+    now_ms constant bigint := ff.now_ms();
+    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > now_ms);
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r
@@ -593,7 +610,8 @@ BEGIN
         RETURN QUERY
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
-           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+           AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
@@ -605,7 +623,8 @@ BEGIN
                   FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                          AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT p_limit) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -615,7 +634,8 @@ BEGIN
         FOR partition_key, execution_id IN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
-               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+               AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
@@ -633,7 +653,8 @@ BEGIN
                SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                  AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                   AND e.execution_id <> ALL (locked_ids)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
@@ -655,6 +676,8 @@ DECLARE
     now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
     last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
+    policy_deadlines bigint[] := '{}';
+    any_deadline boolean := given_deadline_ms IS NOT NULL OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
@@ -677,6 +700,9 @@ BEGIN
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
         any_new_route := any_new_route OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
+        policy_deadlines[shape] := ff.policy_number(
+            shape_policy[shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000);
+        any_deadline := any_deadline OR policy_deadlines[shape] IS NOT NULL;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -721,6 +747,8 @@ BEGIN
              ORDER BY g.ordinal);
     END IF;
 
+    -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
+    -- for each other on the primary key.
     INSERT INTO ff.exec_core (
            partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
            eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
@@ -732,8 +760,7 @@ BEGIN
                 WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
            CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
            CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms + ff.policy_number(
-               shape_policy[g.shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000)),
+           coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
            coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                   given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
@@ -742,6 +769,7 @@ BEGIN
                  deadline_at_ms, tags, flow_id, held, resolved_id),
            LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
      WHERE g.resolved_id = g.execution_id
+     ORDER BY g.partition_key, g.execution_id
         ON CONFLICT DO NOTHING;
 
     -- This call created exactly the executions whose body it stores.
@@ -774,6 +802,23 @@ BEGIN
          LIMIT 1;
         IF refusal IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
+        END IF;
+    END IF;
+
+    IF any_deadline THEN
+        SELECT CASE WHEN g.deadline_at_ms IS NULL THEN 'deadline must leave some time'
+                    ELSE format('execution_deadline_at %s is in the past',
+                                to_char(to_timestamp(g.deadline_at_ms / 1000.0) AT TIME ZONE 'UTC',
+                                        'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) END INTO refusal
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_deadline_ms,
+                      given_deadline_at_ms)
+               AS g (partition_key, execution_id, shape, deadline_ms, deadline_at_ms)
+         WHERE coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])) <= now_ms
+           AND (all_new OR (g.partition_key, g.execution_id) IN (
+                    SELECT * FROM unnest(new_partitions, new_ids)))
+         LIMIT 1;
+        IF refusal IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: ' || refusal;
         END IF;
     END IF;
 
@@ -1062,11 +1107,11 @@ CREATE OR REPLACE FUNCTION ff.replay_cap(policy jsonb)
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(ff.policy_number((policy -> 'max_replay_count'::text), (2147483647)::bigint), (10)::bigint))::integer;
 
-CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text)
+CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_lease_epoch bigint, p_worker_id text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
-RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.worker_id <> reserved.p_worker_id))));
+RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.lease_epoch >= reserved.p_lease_epoch) AND (g.worker_id <> reserved.p_worker_id))));
 
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
@@ -1146,6 +1191,9 @@ BEGIN
     END IF;
     IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
+    END IF;
+    IF (extract(epoch FROM deadline) * 1000)::bigint < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: deadline %L must be positive', deadline);
     END IF;
     IF fault IS NOT NULL THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);

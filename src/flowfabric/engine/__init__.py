@@ -41,6 +41,7 @@ from flowfabric.engine.grants.grant import ClaimGrant, ReclaimGrant
 from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
 from flowfabric.engine.grants.reclaim_execution import GrantNotFound
 from flowfabric.engine.grants.reclaimable import NotReclaimable, ReclaimCapExceeded
+from flowfabric.engine.grants.stored_grant import GrantArguments
 from flowfabric.engine.grants.verify_grant import VerifiedGrant
 from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
 from flowfabric.engine.joins.evaluate_flow_eligibility import FlowEligibility
@@ -157,6 +158,7 @@ __all__ = [
     "FlowSubmitted",
     "FlowSummary",
     "FoundExecution",
+    "GrantArguments",
     "GrantNotFound",
     "GrantedClaim",
     "GroupId",

@@ -50,7 +50,7 @@ SWEEPS: Final = (
     Sweep(promote_due, every=0.75),
     Sweep(expire_leases, every=1.0),
     Sweep(expire_attempts, every=2.0),
-    Sweep(expire_executions, every=5.0),
+    Sweep(expire_executions, every=2.0),
     Sweep(redispatch_lost_completions, every=15.0, batch=50),
     Sweep(dispatch_completions, every=1.0, batch=256, check=undispatched),
     Sweep(cancel_siblings, every=1.0, batch=50, check=pending_siblings),

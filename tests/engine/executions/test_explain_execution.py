@@ -294,6 +294,17 @@ async def test_a_deadline_is_told_beside_the_reason(db: Connection, clock: Clock
     )
 
 
+async def test_a_deadline_that_has_passed_is_the_only_reason(db: Connection, clock: Clock) -> None:
+    execution_id = await given.created(db, deadline=60)
+    until = await clock.now() + timedelta(minutes=1)
+    await clock.advance(61)
+
+    [deadline] = (await explain_execution(db, execution_id)).reasons
+
+    assert deadline.why is ReasonCode.DEADLINE
+    assert f"passed at {at(until)}" in deadline.message
+
+
 async def test_every_obstacle_is_told_in_the_order_in_which_it_is_met(db: Connection) -> None:
     execution_id = await given.created(db, deadline=60)
     await block_execution_for_admission(db, execution_id, "paused_by_operator")

@@ -71,6 +71,7 @@ async def test_what_is_granted_is_stored_and_the_execution_is_not_touched(
             "grant_ttl_ms": 60_000,
             "issued_at_ms": now,
             "expires_at_ms": now + 60_000,
+            "lease_epoch": 0,
         }
     ]
     assert await given.row(db, execution_id) == before

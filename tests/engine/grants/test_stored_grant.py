@@ -12,9 +12,11 @@ from flowfabric.engine.grants.stored_grant import (
     store_grant,
 )
 from flowfabric.engine.keys.key import Key
+from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
 from flowfabric.testing import Clock
+from tests import given
 from tests.engine.grants import granted
 from tests.engine.grants.granted import TERMS, unchanged
 
@@ -24,9 +26,21 @@ TO_X = msgspec.structs.replace(TO_W, worker_id="x")
 EXECUTION, OTHER = ExecutionId.mint(), ExecutionId.mint()
 
 
+@pytest.fixture(autouse=True)
+async def executions(db: Connection, clock: Clock) -> None:
+    await create_execution(db, [given.new(execution_id=each) for each in (EXECUTION, OTHER)])
+
+
 async def store(db: Connection, clock: Clock, kind: GrantKind, terms: GrantTerms) -> bool:
+    return await stored(db, clock, EXECUTION, kind, terms)
+
+
+async def stored(
+    db: Connection, clock: Clock, execution_id: ExecutionId, kind: GrantKind, terms: GrantTerms
+) -> bool:
     now_ms = await clock.now_ms()
-    return await store_grant(db, KEY, kind, EXECUTION, terms, now_ms=now_ms) is not None
+    grant = await store_grant(db, KEY, kind, execution_id, terms, now_ms=now_ms, lease_epoch=0)
+    return grant is not None
 
 
 @pytest.mark.parametrize("first", GrantKind)
@@ -49,14 +63,16 @@ async def test_while_a_grant_runs_no_other_is_stored(
 async def test_the_latest_grant_is_the_one_that_counts(db: Connection, clock: Clock) -> None:
     assert await latest_grant(db, EXECUTION) is None
     await store(db, clock, GrantKind.CLAIM, TO_W)
-    assert await latest_grant(db, EXECUTION) == StoredGrant("claim", "w", True)
+    assert await latest_grant(db, EXECUTION) == StoredGrant("claim", "w")
     await clock.advance(10)
-    assert await latest_grant(db, EXECUTION) == StoredGrant("claim", "w", False)
+    assert await latest_grant(db, EXECUTION) == StoredGrant("claim", "w", expired=True)
     await store(db, clock, GrantKind.RECLAIM, TO_X)
 
-    assert await latest_grant(db, EXECUTION) == StoredGrant("reclaim", "x", True)
-    assert await latest_grant(db, EXECUTION, GrantKind.RECLAIM) == StoredGrant("reclaim", "x", True)
-    assert await latest_grant(db, EXECUTION, GrantKind.CLAIM) == StoredGrant("claim", "w", False)
+    assert await latest_grant(db, EXECUTION) == StoredGrant("reclaim", "x")
+    assert await latest_grant(db, EXECUTION, GrantKind.RECLAIM) == StoredGrant("reclaim", "x")
+    assert await latest_grant(db, EXECUTION, GrantKind.CLAIM) == StoredGrant(
+        "claim", "w", expired=True
+    )
     assert await latest_grant(db, OTHER) is None
 
 
@@ -64,8 +80,7 @@ async def test_forgetting_takes_all_of_one_execution(db: Connection, clock: Cloc
     for terms in (TO_W, TO_X):
         await store(db, clock, GrantKind.CLAIM, terms)
         await clock.advance(10)
-    now_ms = await clock.now_ms()
-    await store_grant(db, KEY, GrantKind.CLAIM, OTHER, TO_W, now_ms=now_ms)
+    await stored(db, clock, OTHER, GrantKind.CLAIM, TO_W)
 
     await delete_grants(db, EXECUTION)
 

@@ -1,5 +1,6 @@
 """absent → runnable."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -16,6 +17,7 @@ from flowfabric.states import PublicState
 from flowfabric.testing import Clock
 from tests import given
 
+Another = Callable[[], Awaitable[Connection]]
 WAITING = "runnable/eligible_now/waiting_for_worker/none/pending_first_attempt → waiting"
 DELAYED = "runnable/not_eligible_until_time/waiting_for_delay/none/pending_first_attempt → delayed"
 
@@ -335,3 +337,20 @@ async def test_nothing_of_a_creation_outlives_a_rolled_back_transaction(db: Conn
     await transaction.rollback()
 
     assert await given.everything(db) == before
+
+
+async def test_the_same_ids_in_different_orders_do_not_deadlock(
+    db: Connection, another: Another
+) -> None:
+    low, middle, high = sorted((given.new() for _ in range(3)), key=lambda new: new.execution_id)
+    holder, first, second = [await another() for _ in range(3)]
+    held = holder.transaction()
+    await held.start()
+    await create_execution(holder, [middle])
+    ascending = await given.blocked(db, first, create_execution(first, [low, middle, high]))
+    descending = await given.blocked(db, second, create_execution(second, [high, middle, low]))
+
+    await held.rollback()
+
+    answers = [*await ascending, *await descending]
+    assert [type(answer) for answer in answers] == [Created] * 3 + [Duplicate] * 3

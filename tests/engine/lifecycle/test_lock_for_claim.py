@@ -30,6 +30,7 @@ FREE = LockedForClaim(
     lease_epoch=0,
     lease_reclaim_count=0,
     lease_expired=False,
+    past_deadline=False,
     reclaim_cap=1000,
     lane_id="default",
     lane_state="active",
@@ -124,5 +125,5 @@ async def test_a_lane_that_nobody_registered_is_active(db: Connection) -> None:
     seen = await lock_for_claim(db, execution_id)
 
     assert seen is not None
-    assert seen.closed_lane is None
+    assert seen.obstacle is None
     assert await lock_for_claim(db, ExecutionId.mint()) is None

@@ -1,5 +1,6 @@
 -- Returns the first p_limit claimable executions of the lanes in claim order, locked by the calling
--- statement. Executions of lanes that are not active are not claimable.
+-- statement. Executions of lanes that are not active, and executions past their deadline, are not
+-- claimable.
 --
 -- With several routes, a query without locks counts how many of the first p_limit executions each route
 -- has; then that many are locked in each route. Executions that another transaction has locked, or that a
@@ -21,7 +22,8 @@ DECLARE
     share record;
     locked_ids uuid[] := '{}';
     missing bigint := 0;
-    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
+    now_ms constant bigint := ff.now_ms();
+    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > now_ms);
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r
@@ -35,7 +37,8 @@ BEGIN
         RETURN QUERY
         SELECT e.partition_key, e.execution_id FROM ff.exec_core e
          WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
-           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+           AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
          LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
         RETURN;
@@ -47,7 +50,8 @@ BEGIN
                   FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
                        SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
                         WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                          AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                         ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                         LIMIT p_limit) AS best
                  ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
@@ -57,7 +61,8 @@ BEGIN
         FOR partition_key, execution_id IN
             SELECT e.partition_key, e.execution_id FROM ff.exec_core e
              WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
-               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+               AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
              ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
              LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
         LOOP
@@ -75,7 +80,8 @@ BEGIN
                SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
                  FROM ff.exec_core e
                 WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                  AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
                   AND e.execution_id <> ALL (locked_ids)
                 ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
                 LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best

@@ -5,8 +5,8 @@
 --
 -- An execution that exists already, or whose idempotency key belongs to another execution, is not
 -- created. If a new execution is for a lane that is draining or disabled, the whole call is refused with
--- SQLSTATE FF001. An execution given as held is created blocked by dependencies; its edges follow in the
--- same transaction.
+-- SQLSTATE FF001; if its deadline has passed, with SQLSTATE 22023. An execution given as held is created
+-- blocked by dependencies; its edges follow in the same transaction.
 --
 -- Returns a row for each ordinal, except those that were created in the state waiting: the execution that
 -- the ordinal resolves to (the given one, or the earlier one of its idempotency key), and whether this
@@ -35,6 +35,8 @@ DECLARE
     now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
     last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
+    policy_deadlines bigint[] := '{}';
+    any_deadline boolean := given_deadline_ms IS NOT NULL OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
@@ -57,6 +59,9 @@ BEGIN
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
         any_new_route := any_new_route OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
+        policy_deadlines[shape] := ff.policy_number(
+            shape_policy[shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000);
+        any_deadline := any_deadline OR policy_deadlines[shape] IS NOT NULL;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -101,6 +106,8 @@ BEGIN
              ORDER BY g.ordinal);
     END IF;
 
+    -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
+    -- for each other on the primary key.
     INSERT INTO ff.exec_core (
            partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
            eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
@@ -112,8 +119,7 @@ BEGIN
                 WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
            CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
            CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, now_ms + g.deadline_ms, now_ms + ff.policy_number(
-               shape_policy[g.shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000)),
+           coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
            coalesce(g.tags, '{}'), g.flow_id
       FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                   given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
@@ -122,6 +128,7 @@ BEGIN
                  deadline_at_ms, tags, flow_id, held, resolved_id),
            LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
      WHERE g.resolved_id = g.execution_id
+     ORDER BY g.partition_key, g.execution_id
         ON CONFLICT DO NOTHING;
 
     -- This call created exactly the executions whose body it stores.
@@ -154,6 +161,23 @@ BEGIN
          LIMIT 1;
         IF refusal IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
+        END IF;
+    END IF;
+
+    IF any_deadline THEN
+        SELECT CASE WHEN g.deadline_at_ms IS NULL THEN 'deadline must leave some time'
+                    ELSE format('execution_deadline_at %s is in the past',
+                                to_char(to_timestamp(g.deadline_at_ms / 1000.0) AT TIME ZONE 'UTC',
+                                        'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) END INTO refusal
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_deadline_ms,
+                      given_deadline_at_ms)
+               AS g (partition_key, execution_id, shape, deadline_ms, deadline_at_ms)
+         WHERE coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])) <= now_ms
+           AND (all_new OR (g.partition_key, g.execution_id) IN (
+                    SELECT * FROM unnest(new_partitions, new_ids)))
+         LIMIT 1;
+        IF refusal IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: ' || refusal;
         END IF;
     END IF;
 

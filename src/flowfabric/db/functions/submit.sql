@@ -43,6 +43,9 @@ BEGIN
     IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
     END IF;
+    IF (extract(epoch FROM deadline) * 1000)::bigint < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: deadline %L must be positive', deadline);
+    END IF;
     IF fault IS NOT NULL THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_policy_json: %s', fault);
     END IF;

@@ -460,6 +460,7 @@ CREATE TABLE ff.claim_grant (
     grant_ttl_ms        bigint NOT NULL,
     issued_at_ms        bigint NOT NULL,
     expires_at_ms       bigint NOT NULL,
+    lease_epoch         bigint NOT NULL,
     PRIMARY KEY (partition_key, grant_id),
     CONSTRAINT claim_grant_kind CHECK (kind IN ('claim', 'reclaim'))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
@@ -467,12 +468,24 @@ CREATE INDEX claim_grant_execution ON ff.claim_grant (partition_key, execution_i
 CREATE INDEX claim_grant_expiry ON ff.claim_grant (expires_at_ms);
 COMMENT ON TABLE ff.claim_grant IS
     'Grants of remote schedulers. An unexpired grant of kind claim reserves its execution for one worker; '
-    'an expired grant has no effect.';
+    'an expired grant has no effect, nor has one that is used up (see unused_grant).';
 COMMENT ON COLUMN ff.claim_grant.grant_id IS 'SHA-256 of the text of the grant; the text itself is not stored.';
 COMMENT ON COLUMN ff.claim_grant.kind IS
     'claim reserves a claimable execution; reclaim lets a worker take over one whose lease was lost.';
 COMMENT ON COLUMN ff.claim_grant.route_snapshot_json IS 'Given by the scheduler, for its own records.';
 COMMENT ON COLUMN ff.claim_grant.admission_summary IS 'Given by the scheduler, for its own records.';
+COMMENT ON COLUMN ff.claim_grant.lease_epoch IS
+    'The last epoch of the execution before the lease that the grant is for.';
+
+-- Every lease has a higher epoch than the one before. So a grant is used up by whatever leases the
+-- execution, without a write.
+CREATE VIEW ff.unused_grant AS
+    SELECT g.partition_key, g.grant_id, g.execution_id, g.kind, g.worker_id, g.worker_instance_id,
+           g.issued_at_ms, g.expires_at_ms
+      FROM ff.claim_grant g JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE g.lease_epoch >= e.lease_epoch AND e.lifecycle_phase <> 'terminal';
+COMMENT ON VIEW ff.unused_grant IS
+    'Grants whose execution was not leased since they were issued, and has not ended; some have expired.';
 
 -- Flows: graphs of executions, their joins, and the cancellation of whole flows.
 

@@ -93,7 +93,7 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
   FROM core
   LEFT JOIN ff.lane_registry lane USING (lane_id)
   LEFT JOIN LATERAL (
-       SELECT g.worker_id, g.expires_at_ms FROM ff.claim_grant g
+       SELECT g.worker_id, g.expires_at_ms FROM ff.unused_grant g
         WHERE (g.partition_key, g.execution_id) = (core.partition_key, core.execution_id)
           AND g.kind = 'claim' AND g.expires_at_ms > core.seen_at_ms
         ORDER BY g.expires_at_ms DESC LIMIT 1) AS claim_grant ON true

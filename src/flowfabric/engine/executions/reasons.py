@@ -48,14 +48,26 @@ def _reasons(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
         case LifecyclePhase.SUSPENDED:
             yield _suspended(facts)
         case LifecyclePhase.RUNNABLE:
-            yield from _waiting(execution_id, facts)
-    if facts.deadline_at_ms is not None:
+            if not _is_late(facts):
+                yield from _waiting(execution_id, facts)
+    if _is_late(facts):
+        yield ExplanationReason(
+            why=ReasonCode.DEADLINE,
+            message=f"its deadline passed at {_at(facts.deadline_at_ms)}, so no attempt starts, "
+            "and no sweep has ended it yet",
+            remedy="a running worker sweeps every two seconds: is one running? ff workers",
+        )
+    elif facts.deadline_at_ms is not None:
         yield ExplanationReason(
             why=ReasonCode.DEADLINE,
             message=f"it expires at {_at(facts.deadline_at_ms)} unless it has ended by then",
             remedy="nothing extends a deadline; a replay after it grants the same time again",
             clears_at=instant(facts.deadline_at_ms),
         )
+
+
+def _is_late(facts: Facts) -> bool:
+    return facts.deadline_at_ms is not None and facts.deadline_at_ms <= facts.seen_at_ms
 
 
 def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationReason]:

@@ -85,7 +85,10 @@ WITH new_flow AS (
            CASE WHEN %(delay_ms)s::bigint[] IS NOT NULL THEN array_agg(delay_ms) END AS delay_ms,
            CASE WHEN %(delay_until_ms)s::bigint[] IS NOT NULL THEN array_agg(delay_until_ms) END
                AS delay_until_ms,
-           array_agg(deadline_ms) AS deadline_ms, array_agg(deadline_at_ms) AS deadline_at_ms,
+           CASE WHEN %(deadline_ms)s::bigint[] IS NOT NULL THEN array_agg(deadline_ms) END
+               AS deadline_ms,
+           CASE WHEN %(deadline_at_ms)s::bigint[] IS NOT NULL THEN array_agg(deadline_at_ms) END
+               AS deadline_at_ms,
            CASE WHEN %(tags)s::text[] IS NOT NULL THEN array_agg(tags::jsonb) END AS tags,
            array_agg(flow_id) AS flow_id,
            CASE WHEN %(hold)s::boolean[] IS NOT NULL THEN array_agg(hold) END AS hold,

@@ -41,9 +41,10 @@ async def claim_execution(
 
     `attempt_timeout` replaces the one of the policy. Raises, in this order: `NotFound`,
     `ExecutionNotActive` (not runnable), `LeaseConflict`, `ExecutionNotLeaseable` (delayed, blocked,
-    or on a lane that is not active), `ActiveAttemptExists`, `UseClaimResumed` (the attempt was
-    interrupted), `ExecutionNotLeaseable` (another attempt is next), `InvalidClaimGrant` (no grant,
-    or that of another worker), `ClaimGrantExpired`. A refusal writes nothing.
+    on a lane that is not active, or past its deadline), `ActiveAttemptExists`, `UseClaimResumed`
+    (the attempt was interrupted), `ExecutionNotLeaseable` (another attempt is next),
+    `InvalidClaimGrant` (no grant, or that of another worker), `ClaimGrantExpired`. A refusal
+    writes nothing.
     """
     if not 0 <= expected_attempt_index <= _MAX_INDEX:
         raise invalid_input("expected_attempt_index", expected_attempt_index, "is out of range")

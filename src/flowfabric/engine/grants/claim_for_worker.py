@@ -20,14 +20,14 @@ from flowfabric.states import GrantKind
 # reclaim grant are found, because any worker may claim them, but they get no second grant.
 CLAIM_FOR_WORKER: Final[LiteralString] = """
 -- grants.claim_for_worker
-SELECT best.partition_key, best.execution_id, ff.now_ms() AS now_ms,
-       NOT EXISTS (SELECT FROM ff.claim_grant g
+SELECT best.partition_key, best.execution_id, e.lease_epoch, ff.now_ms() AS now_ms,
+       NOT EXISTS (SELECT FROM ff.unused_grant g
                     WHERE (g.partition_key, g.execution_id)
                         = (best.partition_key, best.execution_id)
                       AND g.expires_at_ms > ff.now_ms()) AS grantable
   FROM ff.claimable(ARRAY[%(lane_id)s]::text[], %(namespace)s, NULL,
                     %(capabilities)s::text[], %(wanted)s) AS best
-  LEFT JOIN ff.exec_core e USING (partition_key, execution_id)
+  JOIN ff.exec_core e USING (partition_key, execution_id)
  ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
 """
 
@@ -38,6 +38,7 @@ _WANTED: Final = (1, 10, 100, 1000)
 class _Found(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
+    lease_epoch: int
     now_ms: int
     grantable: bool
 
@@ -90,5 +91,13 @@ async def claim_for_worker(
 async def _grant(conn: Connection, key: Key, row: _Found, terms: GrantTerms) -> ClaimGrant | None:
     """The grant; None if another grant was committed before this row was locked."""
     execution_id = ExecutionId(row.partition_key, row.execution_id)
-    stored = await store_grant(conn, key, GrantKind.CLAIM, execution_id, terms, now_ms=row.now_ms)
+    stored = await store_grant(
+        conn,
+        key,
+        GrantKind.CLAIM,
+        execution_id,
+        terms,
+        now_ms=row.now_ms,
+        lease_epoch=row.lease_epoch,
+    )
     return None if stored is None else claim_grant(stored)

@@ -29,8 +29,8 @@ async def claim_resumed_execution(
     This accepts every interrupted attempt, not only one that a signal resumed: `claim_execution`
     refuses attempts that were delayed or whose lease was lost, and without this no grant could
     claim them. Raises, in this order: `NotFound`, `ExecutionNotLeaseable` (not waiting for a
-    worker, or on a lane that is not active), `NotAResumedExecution`, `InvalidClaimGrant`,
-    `ClaimGrantExpired`. A refusal writes nothing.
+    worker, on a lane that is not active, or past its deadline), `NotAResumedExecution`,
+    `InvalidClaimGrant`, `ClaimGrantExpired`. A refusal writes nothing.
     """
     request = LeaseRequest(
         worker_id=worker_id,
@@ -42,8 +42,8 @@ async def claim_resumed_execution(
     seen = await require_for_claim(conn, execution_id)
     if not seen.is_eligible:
         raise ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
-    if seen.closed_lane is not None:
-        raise ExecutionNotLeaseable(execution_id, seen.closed_lane)
+    if seen.obstacle is not None:
+        raise ExecutionNotLeaseable(execution_id, seen.obstacle)
     if not seen.is_interrupted:
         raise NotAResumedExecution(execution_id)
     await require_claim_grant(conn, execution_id, worker_id=worker_id)

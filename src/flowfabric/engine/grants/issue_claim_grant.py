@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from typing import Unpack
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.grant import ClaimGrant, claim_grant
 from flowfabric.engine.grants.stored_grant import (
-    DEFAULT_TTL,
+    GrantArguments,
     GrantTerms,
     require_no_grant,
     signing_key,
@@ -33,15 +32,7 @@ from flowfabric.states import GrantKind
 async def issue_claim_grant(
     conn: Connection,
     execution_id: ExecutionId,
-    *,
-    lane_id: str,
-    worker_id: str,
-    worker_instance_id: str,
-    worker_capabilities: Sequence[str] = (),
-    grant_ttl: float | timedelta = DEFAULT_TTL,
-    capability_hash: str | None = None,
-    route_snapshot_json: str | None = None,
-    admission_summary: str | None = None,
+    **given: Unpack[GrantArguments],
 ) -> ClaimGrant | ValidationError:
     """A grant for this worker to claim this execution; needs a transaction.
 
@@ -50,32 +41,32 @@ async def issue_claim_grant(
     the transaction commits; the caller raises it afterwards. Raises, in this order:
     `ValidationError` for the arguments, `Unavailable` if there is no key to sign with, `NotFound`,
     `ValidationError(invalid_input)` if the execution is on another lane, `ExecutionNotEligible`,
-    `ExecutionNotLeaseable` if the lane is not active, and `GrantAlreadyExists` if a grant of the
-    execution has not expired. A refusal that is raised writes nothing.
+    `ExecutionNotLeaseable` if the lane is not active or the deadline has passed, and
+    `GrantAlreadyExists` if a grant of the execution is live. A refusal that is raised writes
+    nothing.
     """
-    terms = GrantTerms(
-        worker_id=worker_id,
-        worker_instance_id=worker_instance_id,
-        lane_id=lane_id,
-        worker_capabilities=worker_capabilities,
-        grant_ttl=grant_ttl,
-        capability_hash=capability_hash,
-        route_snapshot_json=route_snapshot_json,
-        admission_summary=admission_summary,
-    )
+    terms = GrantTerms(**given)
     key = await signing_key(conn, "issue_claim_grant")
     seen = await require_for_claim(conn, execution_id)
-    check_same_lane(seen, lane_id)
+    check_same_lane(seen, terms.lane_id)
     if not seen.is_eligible:
         raise ExecutionNotEligible(execution_id, seen.public_state)
-    if seen.closed_lane is not None:
-        raise ExecutionNotLeaseable(execution_id, seen.closed_lane)
+    if seen.obstacle is not None:
+        raise ExecutionNotLeaseable(execution_id, seen.obstacle)
     await require_no_grant(conn, execution_id)
-    mismatch = capability_mismatch(seen, worker_capabilities)
+    mismatch = capability_mismatch(seen, terms.worker_capabilities)
     if mismatch is not None:
         await note_capability_mismatch(conn, execution_id)
         return mismatch
-    stored = await store_grant(conn, key, GrantKind.CLAIM, execution_id, terms, now_ms=seen.now_ms)
+    stored = await store_grant(
+        conn,
+        key,
+        GrantKind.CLAIM,
+        execution_id,
+        terms,
+        now_ms=seen.now_ms,
+        lease_epoch=seen.lease_epoch,
+    )
     if stored is None:
         raise GrantAlreadyExists(execution_id)
     return claim_grant(stored)

@@ -39,7 +39,7 @@ async def issue_grant_and_claim(
     otherwise the next one begins. Raises, in this order: `NotFound`,
     `ValidationError(invalid_input)` if the execution is on another lane, `ExecutionNotActive`,
     `LeaseConflict`, `ExecutionNotLeaseable`, `ActiveAttemptExists`, `GrantAlreadyExists` if a
-    worker has a grant that has not expired. A refusal writes nothing.
+    worker has a grant that is live. A refusal writes nothing.
     """
     request = LeaseRequest(worker_id=OPERATOR, worker_instance_id=OPERATOR, lease_ttl=lease_ttl)
     seen = await require_for_claim(conn, execution_id)

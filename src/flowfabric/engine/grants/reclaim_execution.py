@@ -32,7 +32,7 @@ _WARN_EVERY: Final = 100
 
 
 class GrantNotFound(msgspec.Struct, frozen=True, kw_only=True):
-    """The execution has no reclaim grant, or it has expired; nothing was written."""
+    """The execution has no reclaim grant, or it has expired or was used; nothing was written."""
 
     execution_id: ExecutionId
 
@@ -71,13 +71,15 @@ async def reclaim_execution(
         return GrantNotFound(execution_id=execution_id)
     if grant.worker_id != worker_id:
         raise invalid_input("worker_id", worker_id, "is not the worker of the reclaim grant")
-    if not grant.live:
+    if grant.expired:
         return GrantNotFound(execution_id=execution_id)
     if seen is None:
         raise NotFound("execution", execution_id)
     obstacle = await reclaim_obstacle(conn, execution_id, seen)
     if obstacle is not None:
         return NotReclaimable(execution_id=execution_id, detail=obstacle)
+    if grant.used_up:
+        return GrantNotFound(execution_id=execution_id)
     count = seen.lease_reclaim_count + 1
     cap = seen.reclaim_cap if max_reclaim_count is None else max_reclaim_count
     lease_epoch = await _void_expired_lease(conn, execution_id, seen, cap)

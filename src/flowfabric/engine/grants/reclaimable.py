@@ -46,14 +46,14 @@ async def reclaim_obstacle(
     """Why the execution cannot be reclaimed; None if it can.
 
     It can if its lease has expired and no sweep has voided it, or if it waits for a worker because
-    its last lease expired or was revoked.
+    its last lease expired or was revoked; unless its lane is not active or its deadline has passed.
     """
-    if seen.closed_lane is not None:
-        return seen.closed_lane
-    if seen.lifecycle_phase == LifecyclePhase.ACTIVE:
-        return None if seen.lease_expired else "its lease still runs"
     if seen.lifecycle_phase == LifecyclePhase.TERMINAL:
         return f"it has ended as {seen.public_state}"
+    if seen.obstacle is not None:
+        return seen.obstacle
+    if seen.lifecycle_phase == LifecyclePhase.ACTIVE:
+        return None if seen.lease_expired else "its lease still runs"
     if not (seen.is_eligible and seen.is_interrupted):
         return f"it is {seen.public_state} and no lease of it was lost"
     attempt = await fetch_maybe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, LiteralString
+from typing import Final, LiteralString, NotRequired, TypedDict
 
 import msgspec
 
@@ -31,25 +31,29 @@ STORE_GRANT: Final[LiteralString] = """
 INSERT INTO ff.claim_grant (
        partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
        worker_capabilities, capability_hash, route_snapshot_json, admission_summary, grant_ttl_ms,
-       issued_at_ms, expires_at_ms)
+       issued_at_ms, expires_at_ms, lease_epoch)
 SELECT %(partition_key)s, %(grant_id)s, %(execution_id)s, %(kind)s, %(worker_id)s,
        %(worker_instance_id)s, %(lane_id)s, %(worker_capabilities)s::text[], %(capability_hash)s,
        %(route_snapshot_json)s::jsonb, %(admission_summary)s, %(grant_ttl_ms)s::bigint,
-       %(issued_at_ms)s::bigint, %(issued_at_ms)s::bigint + %(grant_ttl_ms)s::bigint
- WHERE NOT EXISTS (SELECT FROM ff.claim_grant
+       %(issued_at_ms)s::bigint, %(issued_at_ms)s::bigint + %(grant_ttl_ms)s::bigint,
+       %(lease_epoch)s::bigint
+ WHERE NOT EXISTS (SELECT FROM ff.unused_grant
                     WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
                       AND expires_at_ms > %(issued_at_ms)s::bigint)
 RETURNING expires_at_ms
 """
 
-# A grant is issued only once the one before has expired, so only the latest can be valid.
+# A grant is issued only once the one before has expired or was used up, so only the latest can be
+# valid.
 LATEST_GRANT: Final[LiteralString] = """
 -- grants.latest_grant
-SELECT kind, worker_id, expires_at_ms > ff.now_ms() AS live
-  FROM ff.claim_grant
- WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
-   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
- ORDER BY issued_at_ms DESC LIMIT 1
+SELECT g.kind, g.worker_id, g.expires_at_ms <= ff.now_ms() AS expired,
+       NOT EXISTS (SELECT FROM ff.unused_grant u
+                    WHERE (u.partition_key, u.grant_id) = (g.partition_key, g.grant_id)) AS used_up
+  FROM ff.claim_grant g
+ WHERE (g.partition_key, g.execution_id) = (%(partition_key)s, %(execution_id)s)
+   AND (%(kind)s::text IS NULL OR g.kind = %(kind)s::text)
+ ORDER BY g.issued_at_ms DESC, g.lease_epoch DESC LIMIT 1
 """
 
 DELETE_GRANTS: Final[LiteralString] = """
@@ -65,8 +69,8 @@ class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str
     worker_instance_id: str
     lane_id: str
-    worker_capabilities: Sequence[str]
-    grant_ttl: float | timedelta
+    worker_capabilities: Sequence[str] = ()
+    grant_ttl: float | timedelta = DEFAULT_TTL
     capability_hash: str | None = None
     route_snapshot_json: str | None = None
     admission_summary: str | None = None
@@ -90,12 +94,30 @@ class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
         return milliseconds(self.grant_ttl, field="grant_ttl")
 
 
+class GrantArguments(TypedDict):
+    """The fields of `GrantTerms`, as the arguments of the operations that issue one grant."""
+
+    worker_id: str
+    worker_instance_id: str
+    lane_id: str
+    worker_capabilities: NotRequired[Sequence[str]]
+    grant_ttl: NotRequired[float | timedelta]
+    capability_hash: NotRequired[str | None]
+    route_snapshot_json: NotRequired[str | None]
+    admission_summary: NotRequired[str | None]
+
+
 class StoredGrant(msgspec.Struct, frozen=True):
-    """The worker of the latest grant, and whether the grant is live: not expired."""
+    """The worker of the latest grant, and whether the grant has expired or was used up."""
 
     kind: str
     worker_id: str
-    live: bool
+    expired: bool = False
+    used_up: bool = False
+
+    @property
+    def live(self) -> bool:
+        return not (self.expired or self.used_up)
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -118,8 +140,12 @@ async def store_grant(
     terms: GrantTerms,
     *,
     now_ms: int,
+    lease_epoch: int,
 ) -> GrantKey | None:
-    """The signed key of the stored grant; None, and nothing stored, if another grant is live."""
+    """The signed key of the stored grant; None, and nothing stored, if another grant is live.
+
+    The grant is used up as soon as the execution has an epoch higher than `lease_epoch`.
+    """
     grant_key = signed(
         key,
         kind,
@@ -137,6 +163,7 @@ async def store_grant(
         grant_id=grant_id(grant_key.text),
         kind=kind.value,
         issued_at_ms=now_ms,
+        lease_epoch=lease_epoch,
         grant_ttl_ms=terms.grant_ttl_ms,
         worker_id=terms.worker_id,
         worker_instance_id=terms.worker_instance_id,
@@ -164,7 +191,7 @@ async def latest_grant(
 
 
 async def require_no_grant(conn: Connection, execution_id: ExecutionId) -> None:
-    """Raises `GrantAlreadyExists` if a grant of the execution has not expired."""
+    """Raises `GrantAlreadyExists` if a grant of the execution is live."""
     grant = await latest_grant(conn, execution_id)
     if grant is not None and grant.live:
         raise GrantAlreadyExists(execution_id)
@@ -175,9 +202,9 @@ async def require_claim_grant(
 ) -> None:
     """Raises `InvalidClaimGrant` or `ClaimGrantExpired` unless the worker has a claim grant."""
     grant = await latest_grant(conn, execution_id, GrantKind.CLAIM)
-    if grant is None or grant.worker_id != worker_id:
+    if grant is None or grant.used_up or grant.worker_id != worker_id:
         raise InvalidClaimGrant(execution_id, worker_id)
-    if not grant.live:
+    if grant.expired:
         raise ClaimGrantExpired(execution_id)
 
 

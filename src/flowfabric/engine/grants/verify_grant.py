@@ -28,9 +28,12 @@ SELECT %(expires_at_ms)s::bigint <= ff.now_ms() AS expired
 
 VERIFY_GRANT: Final[LiteralString] = """
 -- grants.verify_grant
-SELECT kind, execution_id = %(execution_id)s AS same_execution, worker_id, worker_instance_id
-  FROM ff.claim_grant
- WHERE (partition_key, grant_id) = (%(partition_key)s, %(grant_id)s)
+SELECT g.kind, g.execution_id = %(execution_id)s AS same_execution, g.worker_id,
+       g.worker_instance_id,
+       NOT EXISTS (SELECT FROM ff.unused_grant u
+                    WHERE (u.partition_key, u.grant_id) = (g.partition_key, g.grant_id)) AS used_up
+  FROM ff.claim_grant g
+ WHERE (g.partition_key, g.grant_id) = (%(partition_key)s, %(grant_id)s)
 """
 
 
@@ -52,6 +55,7 @@ class _Stored(msgspec.Struct, frozen=True):
     same_execution: bool
     worker_id: str
     worker_instance_id: str
+    used_up: bool
 
 
 async def verify_grant(conn: Connection, grant: ClaimGrant | ReclaimGrant) -> VerifiedGrant:
@@ -92,6 +96,8 @@ async def verify_grant(conn: Connection, grant: ClaimGrant | ReclaimGrant) -> Ve
         raise InvalidGrant(
             "grant_signature_mismatch", f"the grant for {key.execution_id} was not signed like this"
         )
+    if stored.used_up:
+        raise InvalidGrant("grant_unknown", f"the grant for {key.execution_id} was used")
     return VerifiedGrant(
         execution_id=key.execution_id,
         kind=key.kind,

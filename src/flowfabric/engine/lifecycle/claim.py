@@ -67,7 +67,8 @@ async def claim(
 
     The list is empty if nothing is claimable. Two claims never give the same execution. Executions
     that the claimant cannot run (lane, kind, capabilities, namespace) neither hide nor slow those
-    that it can. Executions for which another worker has a grant are passed over.
+    that it can. Executions for which another worker has a grant, and executions past their
+    deadline, are passed over.
     """
     check_limit(limit, at_most=MAX_BATCH)
     if milliseconds(ttl) < 1:

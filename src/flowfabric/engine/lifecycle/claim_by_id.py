@@ -31,6 +31,7 @@ WITH found AS (       -- the execution, if it has not changed since the caller r
       FROM ff.exec_core
      WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
        AND lease_epoch = %(lease_epoch)s AND eligibility_state = 'eligible_now'
+       AND (deadline_at_ms IS NULL OR deadline_at_ms > ff.now_ms())
        FOR NO KEY UPDATE
 )"""
     + LEASE_FOUND

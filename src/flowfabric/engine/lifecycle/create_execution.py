@@ -51,7 +51,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     """One execution to create; valid once it is made.
 
     `delay` and `deadline` count from the database's clock. Raises `ValidationError` for a lane,
-    kind, capability, tag key, text or instant that cannot be stored.
+    kind, capability, tag key, text or instant that cannot be stored, and for a deadline that
+    leaves no time.
     """
 
     execution_id: ExecutionId
@@ -103,6 +104,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             duration: float | timedelta | None = getattr(self, field)
             if duration is not None:
                 milliseconds(duration, field=field)
+        if self.deadline is not None and milliseconds(self.deadline) < 1:
+            raise invalid_input("deadline", self.deadline, "must be positive")
 
 
 @lru_cache(maxsize=1024)
@@ -157,8 +160,9 @@ async def create_execution(
 ) -> list[Created | Duplicate]:
     """Every execution exists; answers in order, `Duplicate` for an id or key that existed before.
 
-    The whole batch is validated before anything is written: an id in a partition that does not
-    exist, or not in the partition of its key, raises `ValidationError`, and nothing is created.
+    An id in a partition that does not exist, or not in the partition of its key, and a new
+    execution whose deadline has passed raise `ValidationError`; a new execution for a lane that
+    takes none raises `LaneNotAccepting`. Then nothing of the batch is created.
     """
     if not executions:
         return []

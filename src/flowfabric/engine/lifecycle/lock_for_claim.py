@@ -33,6 +33,7 @@ SELECT e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.terminal_out
        e.attempt_state, e.public_state, e.attempt_index, e.lease_epoch,
        greatest(e.lease_reclaim_count, 0) AS lease_reclaim_count,
        coalesce(e.lease_expires_at_ms <= ff.now_ms(), false) AS lease_expired,
+       coalesce(e.deadline_at_ms <= ff.now_ms(), false) AS past_deadline,
        ff.reclaim_cap(body.policy) AS reclaim_cap, route.lane_id,
        coalesce(lane.lane_state, 'active') AS lane_state, route.required_capabilities,
        ff.now_ms() AS now_ms
@@ -58,6 +59,7 @@ class LockedForClaim(msgspec.Struct, frozen=True):
     lease_epoch: int
     lease_reclaim_count: int
     lease_expired: bool
+    past_deadline: bool
     reclaim_cap: int
     lane_id: str
     lane_state: str
@@ -75,11 +77,11 @@ class LockedForClaim(msgspec.Struct, frozen=True):
         return self.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
 
     @property
-    def closed_lane(self) -> str | None:
-        """The text of a refusal, if nothing can be claimed from the lane; else None."""
-        if self.lane_state == LaneState.ACTIVE:
-            return None
-        return f"lane {self.lane_id!r} is {self.lane_state}"
+    def obstacle(self) -> str | None:
+        """Why nothing can be claimed: lane not active, or deadline passed; None if it can be."""
+        if self.lane_state != LaneState.ACTIVE:
+            return f"lane {self.lane_id!r} is {self.lane_state}"
+        return "its deadline has passed" if self.past_deadline else None
 
 
 async def lock_for_claim(conn: Connection, execution_id: ExecutionId) -> LockedForClaim | None:
@@ -115,8 +117,8 @@ def claim_refusal(execution_id: ExecutionId, seen: LockedForClaim) -> EngineErro
         return LeaseConflict(execution_id)
     if not seen.is_eligible:
         return ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
-    if seen.closed_lane is not None:
-        return ExecutionNotLeaseable(execution_id, seen.closed_lane)
+    if seen.obstacle is not None:
+        return ExecutionNotLeaseable(execution_id, seen.obstacle)
     if seen.attempt_state == AttemptState.RUNNING_ATTEMPT:
         return ActiveAttemptExists(execution_id)
     return None
