@@ -17,6 +17,7 @@ CREATE TABLE ff.attempt (
     failure_category text,
     failure_detail text,
     result bytea,
+    result_encoding text,
     CONSTRAINT attempt_pkey PRIMARY KEY (partition_key, execution_id, attempt_index),
     CONSTRAINT attempt_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
@@ -24,6 +25,7 @@ CREATE TABLE ff.attempt (
 COMMENT ON TABLE ff.attempt IS 'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row in exec_core.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
 COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
+COMMENT ON COLUMN ff.attempt.result_encoding IS 'How the result is encoded: json, msgpack, bytes, or the name of a codec; NULL: as the payload.';
 
 CREATE TABLE ff.cancel_backlog (
     partition_key smallint NOT NULL,
