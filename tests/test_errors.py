@@ -99,6 +99,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.ExecutionSkipped(ID), "outcome", "execution_skipped", 500, False),
     (errors.ChildFailed(ID, "net", "why"), "outcome", "child_failed", 500, False),
     (errors.FlowFailed(ID.uuid, ["a failed"]), "outcome", "flow_failed", 500, False),
+    (errors.FlowCancelPending(ID.uuid, 1.0, 2), "timeout", "timeout", 504, False),
     (errors.FlowCancelled(ID.uuid, "why"), "outcome", "flow_cancelled", 500, False),
     (errors.ResultTimeout(ID, 5), "timeout", "result_timeout", 500, True),
     (errors.LeaseLost("gone"), "lease_lost", "lease_lost", 500, False),

@@ -1,16 +1,23 @@
-"""Values as JSON data: ids as text, instants as ISO 8601, durations as seconds."""
+"""Values as JSON data: ids as text, instants as ISO 8601, durations as seconds, bytes as base64."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.ids import ExecutionId, PartitionKey
+
+_DECODERS: Final[Mapping[str | None, Callable[[bytes], Any]]] = {
+    None: msgspec.json.decode,
+    "json": msgspec.json.decode,
+    "msgpack": msgspec.msgpack.decode,
+}
+"""Encodings that are decoded without a type; the bytes of any other are given as they are."""
 
 
 def wire(value: object) -> Any:
@@ -29,7 +36,7 @@ def wire(value: object) -> Any:
         case timedelta():
             return value.total_seconds()
         case bytes():
-            return _payload(value)
+            return msgspec.to_builtins(value)
         case msgspec.Struct():
             return {name: wire(getattr(value, name)) for name in value.__struct_fields__}
         case Mapping():
@@ -43,18 +50,10 @@ def wire(value: object) -> Any:
 
 def read_untyped(result: bytes | None, encoding: str | None) -> Any:
     """The result, decoded without knowing its type; the bytes if they cannot be decoded."""
-    if result is None:
-        return None
-    decode = msgspec.msgpack.decode if encoding == "msgpack" else msgspec.json.decode
+    decode = _DECODERS.get(encoding)
+    if result is None or decode is None:
+        return result
     try:
         return decode(result)
     except msgspec.DecodeError:
         return result
-
-
-def _payload(data: bytes) -> Any:
-    """The JSON value of a payload or result; base64 text if the bytes are not JSON."""
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        return msgspec.to_builtins(data)

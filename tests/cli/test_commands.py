@@ -5,6 +5,7 @@ import pytest
 from flowfabric.db.apply_functions import functions
 from flowfabric.db.migrate import needed_version
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import TestServer
 from tests import given
@@ -184,6 +185,20 @@ async def test_ids_that_are_malformed_or_unknown_are_named(shell: Shell, command
 
 async def test_a_cursor_of_nobodys_making_is_refused(shell: Shell) -> None:
     assert "cursor 'x'" in one_line(await shell.ff("executions", "list", "--cursor", "x"))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("json", 123), ("bytes", "MTIz")], ids=["json", "bytes"]
+)
+async def test_a_result_is_shown_as_it_is_encoded(
+    shell: Shell, db: Connection, encoding: str, shown: object
+) -> None:
+    lease = await given.claimed(db)
+    await complete(db, [Completion(lease, b"123", encoding)])
+
+    answer = await shell.ff("executions", "show", str(lease.execution_id), "--json")
+
+    assert answer.json["result"] == shown
 
 
 async def test_lanes_show_what_waits(shell: Shell, db: Connection) -> None:

@@ -36,7 +36,7 @@ from flowfabric.errors import (
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.environment import Environment
-from flowfabric.worker.handler import Handler
+from flowfabric.worker.handler import EncodedResult, Handler
 from flowfabric.worker.run_task import Middleware, run_task
 
 P = ParamSpec("P")
@@ -97,7 +97,8 @@ class Task(Generic[P, R]):
         for name, parameter in self._parameters.items():
             _check_decodable(kind, f"parameter {name!r}", codec, parameter.annotation)
         _check_decodable(kind, "its result", codec, self._returns)
-        self._read_result = self._result_decoder()
+        self._untyped_result = self._returns is Any
+        self._result_decoders: dict[str, Callable[[bytes], Any]] = {}
         self.__name__ = getattr(function, "__name__", kind)
         self.__doc__ = function.__doc__
 
@@ -126,9 +127,16 @@ class Task(Generic[P, R]):
         """Call the function directly, in this process."""
         return self.function(*args, **kwargs)
 
-    def read_result(self, result: bytes | None, _encoding: str | None = None) -> R:
+    def read_result(self, result: bytes | None, encoding: str | None = None) -> R:
         """Decode a stored result into the value that the function returned."""
-        return self._read_result(result)
+        if result is None or self._raw_result or (encoding == RAW and self._untyped_result):
+            return cast("R", result)
+        name = encoding or ""
+        if name not in self._result_decoders:
+            own = name == self._codec.name
+            codec = self._codec if own else _BUILT_IN.get(name, self._codec)
+            self._result_decoders[name] = codec.decoder(self._returns)
+        return self._result_decoders[name](result)
 
     def handler(self, environment: Environment) -> Handler:
         """How a worker runs this task."""
@@ -196,12 +204,15 @@ class Task(Generic[P, R]):
             raise ValueError(f"encoding {encoding!r} is unknown")
         return _BUILT_IN[encoding]
 
-    def encode_result(self, result: object, encoding: str | None) -> bytes | None:
-        """The result in the encoding of its payload; raises `Fail` when it cannot be encoded."""
+    def encode_result(self, result: object, encoding: str | None) -> EncodedResult:
+        """The result in the encoding of its payload; raises `Fail` when it cannot be encoded.
+
+        Bytes that the task returns as its whole result stay as they are.
+        """
         if result is None:
-            return None
-        if isinstance(result, bytes) and self._raw_result:
-            return result
+            return EncodedResult()
+        if isinstance(result, bytes) and (self._raw_result or self._untyped_result):
+            return EncodedResult(result, None if encoding == RAW else RAW)
         if isinstance(result, Retry | RetryLater):
             raise Fail(
                 f"{self.kind!r} returned a {type(result).__name__}; a handler that is to be tried"
@@ -210,19 +221,15 @@ class Task(Generic[P, R]):
                 retryable=False,
             )
         try:
-            return self._codec_of(encoding).encode(result)
+            codec = self._codec_of(encoding)
+            data = codec.encode(result)
+            return EncodedResult(data, None if encoding == codec.name else codec.name)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise Fail(
                 f"result of {self.kind!r} cannot be encoded: {error}",
                 category=RESULT_ENCODE,
                 retryable=False,
             ) from None
-
-    def _result_decoder(self) -> Callable[[bytes | None], Any]:
-        if self._raw_result:
-            return lambda result: result
-        decode = self._codec.decoder(Any if self._returns is None else self._returns)
-        return lambda result: None if result is None else decode(result)
 
 
 class _Parameter(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -30,7 +30,7 @@ from flowfabric.engine.executions.search_executions import Search
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
-from flowfabric.wire import wire
+from flowfabric.wire import read_untyped, wire
 
 app = typer.Typer(help="Find, show, cancel and replay executions.", no_args_is_help=True)
 app.command("explain")(explain)
@@ -160,12 +160,15 @@ def _attempts_table(attempts: list[Attempt]) -> object:
 
 async def _describe(
     engine: Engine, wanted: ExecutionId
-) -> tuple[ExecutionSnapshot, list[Attempt], bytes | None]:
+) -> tuple[ExecutionSnapshot, list[Attempt], Any]:
     found = await engine.describe_execution(wanted)
     if found is None:
         raise NotFound("execution", wanted)
     attempts = await engine.list_attempts(wanted)
-    return found, attempts, await engine.get_execution_result(wanted)
+    outcome = (await engine.read_outcomes([wanted])).get(wanted)
+    if outcome is None:
+        return found, attempts, None
+    return found, attempts, read_untyped(outcome.result, outcome.result_encoding)
 
 
 async def _history(engine: Engine, wanted: ExecutionId) -> list[HistoryEntry]:

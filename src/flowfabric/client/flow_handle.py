@@ -105,7 +105,7 @@ class FlowHandle:
         outcomes = await self._client.engine.read_outcomes([each.execution_id for each in done])
         return {
             each.name or str(each.execution_id): read_untyped(
-                outcomes[each.execution_id].result, outcomes[each.execution_id].payload_encoding
+                outcomes[each.execution_id].result, outcomes[each.execution_id].result_encoding
             )
             for each in done
             if each.execution_id in outcomes

@@ -120,7 +120,7 @@ class Handle(Generic[R]):
     def _read(self, outcome: ExecutionOutcome) -> R:
         match outcome.public_state:
             case PublicState.COMPLETED:
-                return self._read_result(outcome.result, outcome.payload_encoding)
+                return self._read_result(outcome.result, outcome.result_encoding)
             case PublicState.CANCELLED:
                 raise ExecutionCancelled(
                     self.execution_id, outcome.cancellation_reason, outcome.cancelled_by

@@ -29,6 +29,7 @@ DRIVER_ERRORS: Final = (
 """Everything that the driver raises: the server refused, or the connection broke."""
 
 RETRY: Final = frozenset({"40001", "40P01", "55P03"})
+_LOCK_TIMEOUT: Final = "55P03"
 _RECONNECT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 _EXHAUSTED: Final = {
     "53100": "disk",
@@ -46,6 +47,10 @@ class SerializationConflict(FlowFabricError):
 
     kind = "transport"
     code = "serialization_conflict"
+
+
+class LockTimeout(SerializationConflict):
+    """A lock was not given in time; the transaction can run again, or pass over what is locked."""
 
 
 @contextmanager
@@ -71,6 +76,8 @@ def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError
         return TransportError(f"{operation}: {error}")
     state = str(getattr(error, "sqlstate", None) or "")
     message = f"{operation}: {error}"
+    if state == _LOCK_TIMEOUT:
+        return LockTimeout(message)
     if state in RETRY:
         return SerializationConflict(message)
     if state in _RECONNECT or state.startswith("08"):

@@ -17,6 +17,7 @@ CREATE TABLE ff.attempt (
     failure_category text,
     failure_detail text,
     result bytea,
+    result_encoding text,
     CONSTRAINT attempt_pkey PRIMARY KEY (partition_key, execution_id, attempt_index),
     CONSTRAINT attempt_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
     CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
@@ -24,6 +25,7 @@ CREATE TABLE ff.attempt (
 COMMENT ON TABLE ff.attempt IS 'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row in exec_core.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
 COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
+COMMENT ON COLUMN ff.attempt.result_encoding IS 'How the result is encoded: json, msgpack, bytes, or the name of a codec; NULL: as the payload.';
 
 CREATE TABLE ff.cancel_backlog (
     partition_key smallint NOT NULL,
@@ -864,7 +866,7 @@ END
 $function$;
 
 CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[])
- RETURNS void
+ RETURNS integer
  LANGUAGE plpgsql
  SET enable_seqscan TO 'off'
  SET enable_hashjoin TO 'off'
@@ -874,6 +876,45 @@ DECLARE
     flow_partitions smallint[];
     flow_ids uuid[];
 BEGIN
+    WITH old AS (
+        SELECT e.partition_key, e.execution_id, e.flow_id
+          FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+          JOIN ff.exec_core e USING (partition_key, execution_id)
+    ), flow AS (
+        SELECT DISTINCT f.partition_key, f.flow_id
+          FROM old JOIN ff.flow_core f USING (partition_key, flow_id)
+    ), free_flow AS (
+        SELECT f.partition_key, f.flow_id
+          FROM ff.flow_core f JOIN flow USING (partition_key, flow_id) FOR UPDATE OF f SKIP LOCKED
+    ), of_join AS (
+        SELECT g.partition_key, g.group_id, old.execution_id
+          FROM old JOIN ff.edge_group g
+            ON (g.partition_key, g.waiter_eid) = (old.partition_key, old.execution_id)
+         WHERE old.flow_id IS NOT NULL
+         UNION ALL
+        SELECT e.partition_key, e.group_id, old.execution_id
+          FROM old JOIN ff.edge e
+            ON (e.partition_key, e.upstream_eid) = (old.partition_key, old.execution_id)
+         WHERE old.flow_id IS NOT NULL
+    ), free_join AS (
+        SELECT g.partition_key, g.group_id FROM ff.edge_group g
+         WHERE (g.partition_key, g.group_id) IN (SELECT partition_key, group_id FROM of_join)
+           FOR UPDATE OF g SKIP LOCKED
+    ), in_use AS (
+        SELECT old.partition_key, old.execution_id FROM old JOIN flow USING (partition_key, flow_id)
+         WHERE (flow.partition_key, flow.flow_id) NOT IN (SELECT partition_key, flow_id FROM free_flow)
+         UNION ALL
+        SELECT of_join.partition_key, of_join.execution_id
+          FROM of_join JOIN ff.edge_group g USING (partition_key, group_id)
+         WHERE (g.partition_key, g.group_id) NOT IN (SELECT partition_key, group_id FROM free_join)
+    )
+    SELECT array_agg(old.partition_key), array_agg(old.execution_id) INTO old_partitions, old_ids
+      FROM old
+     WHERE (old.partition_key, old.execution_id) NOT IN (SELECT partition_key, execution_id FROM in_use);
+    IF old_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+
     SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
       FROM (SELECT DISTINCT e.partition_key, e.flow_id
               FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -916,7 +957,7 @@ BEGIN
 
     -- A flow is deleted with its last member.
     IF flow_ids IS NULL THEN
-        RETURN;
+        RETURN cardinality(old_ids);
     END IF;
     SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
       FROM unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
@@ -930,6 +971,7 @@ BEGIN
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
     DELETE FROM ff.flow_core t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    RETURN cardinality(old_ids);
 END
 $function$;
 

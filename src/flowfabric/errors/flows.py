@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from flowfabric.errors.base import FlowFabricError
+from flowfabric.errors.base import FlowFabricError, OperationTimeout
 from flowfabric.errors.state import Conflict, Contention, StateError
 
 if TYPE_CHECKING:
@@ -123,6 +123,20 @@ class ExecutionTerminal(StateError):
     def __init__(self, execution_id: ExecutionId, public_state: str) -> None:
         super().__init__(f"execution {execution_id} has ended: {public_state}")
         self.execution_id, self.public_state = execution_id, public_state
+
+
+class FlowCancelPending(OperationTimeout):
+    """The flow is cancelled, but members had not ended in time; the reconciler ends them.
+
+    `pending` is how many, None if that is unknown. Their own transactions may still end them
+    otherwise; no downstream of them runs.
+    """
+
+    def __init__(self, flow_id: UUID, seconds: float, pending: int | None) -> None:
+        super().__init__("cancel_flow", seconds)
+        members = "members" if pending is None else f"{pending} of its members"
+        self.args = (f"{self}: flow {flow_id} is cancelled, {members} have yet to end",)
+        self.flow_id, self.pending = flow_id, pending
 
 
 class FlowFailed(FlowFabricError):

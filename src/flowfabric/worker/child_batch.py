@@ -100,7 +100,7 @@ class ChildBatch(Generic[R]):
         if outcome.public_state is not PublicState.COMPLETED:
             raise child_failed(outcome)
         task = self.calls[outcome.execution_id].task
-        return task.read_result(outcome.result, outcome.payload_encoding)
+        return task.read_result(outcome.result, outcome.result_encoding)
 
 
 def child_failed(outcome: ExecutionOutcome) -> ChildFailed:

@@ -76,7 +76,8 @@ async def _reply(request: Run, pipe: _Pipe, environment: Environment) -> Reply:
         task = find_task(request.module, request.kind)
         handler = task.handler(environment)
         ctx = _ChildCtx(RunningAttempt(claimed, time.monotonic()), task.state, pipe)
-        return Done(await handler.run(ctx, claimed.input_payload, claimed.payload_encoding))
+        result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
+        return Done(result.data, result.encoding)
     except BaseException as error:
         return Failed(failure_of(error, claimed.lease, handler))
 

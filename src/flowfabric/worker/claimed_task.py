@@ -55,9 +55,15 @@ class ClaimedTask:
         """Is the lease held, with fewer than three failed renewals in a row?"""
         return self._attempt.healthy
 
-    async def complete(self, result: bytes | None = None) -> Completed:
-        """End the execution with success."""
-        return await self._end(Completion(self._lease(), result))
+    async def complete(
+        self, result: bytes | None = None, *, encoding: str | None = None
+    ) -> Completed:
+        """End the execution with success.
+
+        `encoding` says how the result is encoded (`json`, `msgpack`, `bytes` or the name of a
+        codec); without it the result is read as the payload is.
+        """
+        return await self._end(Completion(self._lease(), result, encoding))
 
     async def fail(
         self, reason: str, category: str = FailureClass.TRANSIENT.value

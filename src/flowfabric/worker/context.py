@@ -153,7 +153,7 @@ class Ctx:
             return {}
         found = await self._engine.read_upstream_results(self.execution_id)
         return {
-            each.name or str(each.execution_id): read_untyped(each.result, each.payload_encoding)
+            each.name or str(each.execution_id): read_untyped(each.result, each.result_encoding)
             for each in found
             if each.public_state == PublicState.COMPLETED
         }

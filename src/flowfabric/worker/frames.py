@@ -25,6 +25,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """From the child process: the task returned."""
 
     result: bytes | None
+    encoding: str | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

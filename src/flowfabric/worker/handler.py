@@ -27,11 +27,18 @@ _NOT_RAISABLE: Final = "exceptions must derive from BaseException"
 """Python's message when a handler raises a value that is no exception, such as `Retry`."""
 
 
+class EncodedResult(msgspec.Struct, frozen=True):
+    """The result of a handler as bytes, and their encoding; None: that of the payload."""
+
+    data: bytes | None = None
+    encoding: str | None = None
+
+
 class Handler(msgspec.Struct, frozen=True, kw_only=True):
     """Runs executions of one kind."""
 
     kind: str
-    run: Callable[[Ctx, bytes, str | None], Awaitable[bytes | None]]
+    run: Callable[[Ctx, bytes, str | None], Awaitable[EncodedResult]]
     """Takes the context, the payload and its encoding; returns the encoded result."""
     retry_on: tuple[type[BaseException], ...] = ()
     no_retry_on: tuple[type[BaseException], ...] = ()

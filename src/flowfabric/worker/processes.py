@@ -20,7 +20,7 @@ from flowfabric.worker.frames import (
     framed,
     read_reply,
 )
-from flowfabric.worker.handler import Reported
+from flowfabric.worker.handler import EncodedResult, Reported
 
 _LIMIT: Final = 2**30
 
@@ -32,7 +32,7 @@ class ProcessPool:
         self._free = asyncio.Semaphore(size or os.cpu_count() or 1)
         self._idle: list[_Child] = []
 
-    async def run(self, ctx: Ctx, module: str) -> bytes | None:
+    async def run(self, ctx: Ctx, module: str) -> EncodedResult:
         """The result of the context's execution, run in a child process that imports `module`.
 
         Cancelling kills the child process, so that the task really stops. If the process dies the
@@ -75,7 +75,7 @@ class _Child:
         )
         return cls(process)
 
-    async def run(self, ctx: Ctx, request: Run) -> bytes | None:
+    async def run(self, ctx: Ctx, request: Run) -> EncodedResult:
         stdin = self._process.stdin
         assert stdin is not None
         try:
@@ -83,8 +83,8 @@ class _Child:
             await stdin.drain()
             while True:
                 match await self._reply():
-                    case Done(result):
-                        return result
+                    case Done(result, encoding):
+                        return EncodedResult(result, encoding)
                     case Failed(failure):
                         raise Reported(failure)
                     case Progressed(percent, message):

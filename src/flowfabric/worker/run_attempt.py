@@ -65,7 +65,7 @@ async def _outcome(
         else:
             async with asyncio.timeout(claimed.attempt_timeout) as limit:
                 result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
-        completion = Completion(lease, result)
+        completion = Completion(lease, result.data, result.encoding)
         if not transaction.begun or attempt.suspended:
             return completion
         # Set before the commit: a renewal that finds the execution ended then finds our own end.

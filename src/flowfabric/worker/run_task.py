@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.environment import Environment, ProcessScope
-from flowfabric.worker.handler import Handler
+from flowfabric.worker.handler import EncodedResult, Handler
 
 Middleware: TypeAlias = Callable[[Ctx, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -42,13 +42,13 @@ class RunnableTask(Protocol):
     @property
     def plan(self) -> Dependencies: ...
     def decode(self, payload: bytes, encoding: str | None) -> dict[str, Any]: ...
-    def encode_result(self, result: object, encoding: str | None) -> bytes | None: ...
+    def encode_result(self, result: object, encoding: str | None) -> EncodedResult: ...
     def handler(self, environment: Environment) -> Handler: ...
 
 
 async def run_task(
     task: RunnableTask, environment: Environment, ctx: Ctx, payload: bytes, encoding: str | None
-) -> bytes | None:
+) -> EncodedResult:
     """The encoded result of the task's function for this payload; raises what the function raises.
 
     A task with `executor="process"` runs in a child process if the environment has a process pool.

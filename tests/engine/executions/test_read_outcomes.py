@@ -66,7 +66,7 @@ async def test_outcomes_of_many_are_read_at_once_and_only_of_the_ended(
     assert set(outcomes) == set(ended)
     first = outcomes[done.execution_id]
     assert (first.public_state, first.result) == (PublicState.COMPLETED, b"42")
-    assert first.payload_encoding == "json"
+    assert first.result_encoding == "json"
     second = outcomes[failed.execution_id]
     assert (second.public_state, second.result) == (PublicState.FAILED, None)
     assert (second.failure_reason, second.failure_category) == ("boom", "flaky")

@@ -255,6 +255,8 @@ def cancel_flow(
         _end_owed(world, world.flows[flow_id])
         if policy != "cancel_all":
             dispatch.dispatch(world)
+        if isinstance(answer, FlowCancelAccepted):
+            return msgspec.structs.replace(answer, cancel_pending=0)
     return answer
 
 

@@ -1,9 +1,11 @@
--- Deletes executions with every row that has their id, and flows that have no member left. A new table
--- that has execution ids must be added here; a test checks it.
+-- Deletes executions with every row that has their id, and flows that have no member left; answers how
+-- many. A new table that has execution ids must be added here; a test checks it. The caller has locked
+-- the executions. One whose flow or join another transaction has locked is passed over: waiting for it
+-- would stall the batch, and would lock in another order than everybody else.
 --
 -- The planner settings are bound, because batches are small and tables are large: every delete must
 -- look rows up by key, whatever the sizes of the tables were when the cached plans were made.
-CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[]) RETURNS void
+CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[]) RETURNS integer
     LANGUAGE plpgsql VOLATILE
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
@@ -11,6 +13,45 @@ DECLARE
     flow_partitions smallint[];
     flow_ids uuid[];
 BEGIN
+    WITH old AS (
+        SELECT e.partition_key, e.execution_id, e.flow_id
+          FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+          JOIN ff.exec_core e USING (partition_key, execution_id)
+    ), flow AS (
+        SELECT DISTINCT f.partition_key, f.flow_id
+          FROM old JOIN ff.flow_core f USING (partition_key, flow_id)
+    ), free_flow AS (
+        SELECT f.partition_key, f.flow_id
+          FROM ff.flow_core f JOIN flow USING (partition_key, flow_id) FOR UPDATE OF f SKIP LOCKED
+    ), of_join AS (
+        SELECT g.partition_key, g.group_id, old.execution_id
+          FROM old JOIN ff.edge_group g
+            ON (g.partition_key, g.waiter_eid) = (old.partition_key, old.execution_id)
+         WHERE old.flow_id IS NOT NULL
+         UNION ALL
+        SELECT e.partition_key, e.group_id, old.execution_id
+          FROM old JOIN ff.edge e
+            ON (e.partition_key, e.upstream_eid) = (old.partition_key, old.execution_id)
+         WHERE old.flow_id IS NOT NULL
+    ), free_join AS (
+        SELECT g.partition_key, g.group_id FROM ff.edge_group g
+         WHERE (g.partition_key, g.group_id) IN (SELECT partition_key, group_id FROM of_join)
+           FOR UPDATE OF g SKIP LOCKED
+    ), in_use AS (
+        SELECT old.partition_key, old.execution_id FROM old JOIN flow USING (partition_key, flow_id)
+         WHERE (flow.partition_key, flow.flow_id) NOT IN (SELECT partition_key, flow_id FROM free_flow)
+         UNION ALL
+        SELECT of_join.partition_key, of_join.execution_id
+          FROM of_join JOIN ff.edge_group g USING (partition_key, group_id)
+         WHERE (g.partition_key, g.group_id) NOT IN (SELECT partition_key, group_id FROM free_join)
+    )
+    SELECT array_agg(old.partition_key), array_agg(old.execution_id) INTO old_partitions, old_ids
+      FROM old
+     WHERE (old.partition_key, old.execution_id) NOT IN (SELECT partition_key, execution_id FROM in_use);
+    IF old_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+
     SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
       FROM (SELECT DISTINCT e.partition_key, e.flow_id
               FROM unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -53,7 +94,7 @@ BEGIN
 
     -- A flow is deleted with its last member.
     IF flow_ids IS NULL THEN
-        RETURN;
+        RETURN cardinality(old_ids);
     END IF;
     SELECT array_agg(f.partition_key), array_agg(f.flow_id) INTO flow_partitions, flow_ids
       FROM unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
@@ -67,5 +108,6 @@ BEGIN
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
     DELETE FROM ff.flow_core t USING unnest(flow_partitions, flow_ids) AS f (partition_key, flow_id)
      WHERE (t.partition_key, t.flow_id) = (f.partition_key, f.flow_id);
+    RETURN cardinality(old_ids);
 END
 $$;

@@ -299,6 +299,7 @@ CREATE TABLE ff.attempt (
     failure_category   text,
     failure_detail     text,
     result             bytea,
+    result_encoding    text,
     PRIMARY KEY (partition_key, execution_id, attempt_index),
     CONSTRAINT attempt_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay')),
     CONSTRAINT attempt_outcome CHECK (
@@ -310,6 +311,8 @@ COMMENT ON TABLE ff.attempt IS
     'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row '
     'in exec_core.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
+COMMENT ON COLUMN ff.attempt.result_encoding IS
+    'How the result is encoded: json, msgpack, bytes, or the name of a codec; NULL: as the payload.';
 COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
 
 -- Outboxes. Each has one sequence over all partitions, because readers need one order. Namespace, lane

@@ -19,7 +19,8 @@ WITH asked AS (
         AS asked (partition_key, execution_id)
 )
 SELECT e.partition_key, e.execution_id, e.public_state, e.failure_reason, e.failure_category,
-       e.cancellation_reason, e.cancelled_by, a.result, b.payload_encoding
+       e.cancellation_reason, e.cancelled_by, a.result,
+       coalesce(a.result_encoding, b.payload_encoding) AS result_encoding
   FROM asked
   JOIN ff.exec_core e USING (partition_key, execution_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -40,7 +41,8 @@ class ExecutionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     cancellation_reason: str | None
     cancelled_by: str | None
     result: bytes | None
-    payload_encoding: str | None
+    result_encoding: str | None
+    """How the result is encoded; None if neither it nor the payload has an encoding."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ class _Row(msgspec.Struct, frozen=True):
     cancellation_reason: str | None
     cancelled_by: str | None
     result: bytes | None
-    payload_encoding: str | None
+    result_encoding: str | None
 
 
 async def read_outcomes(
@@ -74,7 +76,7 @@ async def read_outcomes(
             cancellation_reason=row.cancellation_reason,
             cancelled_by=row.cancelled_by,
             result=row.result,
-            payload_encoding=row.payload_encoding,
+            result_encoding=row.result_encoding,
         )
         for row in rows
     ]

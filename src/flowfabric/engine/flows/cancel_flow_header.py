@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final, LiteralString
 from uuid import UUID
@@ -9,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
-from flowfabric.engine.lifecycle.lock_members import lock_members
+from flowfabric.engine.lifecycle.lock_members import lock_members, unended_members
 from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
 from flowfabric.engine.lifecycle.park_members import park_members
 from flowfabric.engine.lifecycle.terminalize import terminalize
@@ -68,7 +69,10 @@ SELECT %(partition_key)s, %(flow_id)s, execution_id
 
 
 class FlowCancelAccepted(msgspec.Struct, frozen=True, kw_only=True):
-    """This call cancelled the flow. It ended the members that are named, or listed them to end."""
+    """This call cancelled the flow, and ended the members that are named or listed them to end.
+
+    A member that another transaction had locked is listed.
+    """
 
     flow_id: UUID
     cancellation_policy: CancellationPolicy
@@ -110,7 +114,8 @@ async def cancel_flow_header(
     """The flow is cancelled, and no worker can claim a member that is to end.
 
     If all members are to end and at most `end_at_once` have not ended, this call ends them, without
-    a backlog. Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
+    a backlog. It never waits for a member: one that another transaction has locked is listed in the
+    backlog as it is. Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
     `NotFound(flow)`.
     """
     wanted = check_policy(policy)
@@ -131,7 +136,7 @@ async def cancel_flow_header(
             member_execution_ids=[ExecutionId(home, each.execution_id) for each in listed],
         )
     await execute(conn, CLOSE, policy=wanted.value, reason=why, **where)
-    members, pending = await _end_or_park(conn, home, flow_id, wanted, why, end_at_once)
+    ended, pending = await _end_or_park(conn, home, flow_id, wanted, why, end_at_once)
     if pending:
         await execute(
             conn,
@@ -140,7 +145,7 @@ async def cancel_flow_header(
             requester=requester,
             reason=why,
             policy=wanted.value,
-            execution_id=[each.uuid for each in members],
+            execution_id=[each.uuid for each in pending],
             **where,
         )
     await operator_event(
@@ -151,13 +156,13 @@ async def cancel_flow_header(
         flow=(home, flow_id),
         flow_id=str(flow_id),
         cancellation_policy=wanted,
-        member_count=len(members),
+        member_count=len(ended) + len(pending),
     )
     return FlowCancelAccepted(
         flow_id=flow_id,
         cancellation_policy=wanted,
-        member_execution_ids=members,
-        cancel_pending=len(members) if pending else 0,
+        member_execution_ids=sorted([*ended, *pending], key=lambda each: each.uuid),
+        cancel_pending=len(pending),
     )
 
 
@@ -168,20 +173,21 @@ async def _end_or_park(
     policy: CancellationPolicy,
     reason: str,
     end_at_once: int,
-) -> tuple[list[ExecutionId], bool]:
-    """The members that the policy ends, by id, and whether they are yet to end."""
+) -> tuple[Collection[ExecutionId], Collection[ExecutionId]]:
+    """The members that have ended now, and those that are to be listed."""
     if policy is CancellationPolicy.CANCEL_FLOW_ONLY:
-        return [], False
-    unended = await lock_members(conn, home, flow_id)
-    if policy is CancellationPolicy.CANCEL_ALL and len(unended) <= end_at_once:
+        return (), ()
+    all_end = policy is CancellationPolicy.CANCEL_ALL
+    free = await lock_members(conn, home, flow_id)
+    if all_end and len(free) <= end_at_once:
         ended = await terminalize(
-            conn, unended, outcome=TerminalOutcome.CANCELLED, reason=reason, by=BY
+            conn, free, outcome=TerminalOutcome.CANCELLED, reason=reason, by=BY
         )
-        return sorted(ended, key=lambda each: each.uuid), False
-    parked = await park_members(
-        conn, home, flow_id, also_running=policy is CancellationPolicy.CANCEL_ALL
-    )
-    return parked, bool(parked)
+        return ended, await unended_members(conn, home, flow_id)
+    parked = await park_members(conn, free, also_running=all_end)
+    # Whether a member in use is to end is seen once it is locked: it may be about to run or to end.
+    in_use = {*await unended_members(conn, home, flow_id)}.difference(free)
+    return (), [*parked, *in_use]
 
 
 def check_policy(policy: str) -> CancellationPolicy:

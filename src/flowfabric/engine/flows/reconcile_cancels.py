@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
+from flowfabric.db.rows import Connection, Moved, execute, fetch_all, fetch_one
 from flowfabric.engine.flows.cancel_backlog import AT_ONCE, Backlog, end_members
 
 CANCEL_BACKLOG_DUE: Final[LiteralString] = """
@@ -15,9 +15,17 @@ SELECT count(*) AS moved
 
 DUE: Final[LiteralString] = """
 -- flows.reconcile_cancels
-SELECT partition_key, flow_id, reason FROM ff.cancel_backlog
+SELECT partition_key, flow_id, reason, cancellation_policy FROM ff.cancel_backlog
  WHERE grace_until_ms <= ff.now_ms()
  ORDER BY grace_until_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+"""
+
+LATER: Final[LiteralString] = """
+-- flows.reconcile_cancels: flows whose members are all in use
+UPDATE ff.cancel_backlog b SET grace_until_ms = ff.now_ms()
+  FROM unnest(%(partition_key)s::smallint[], %(flow_id)s::uuid[])
+       AS in_use (partition_key, flow_id)
+ WHERE (b.partition_key, b.flow_id) = (in_use.partition_key, in_use.flow_id)
 """
 
 
@@ -27,8 +35,23 @@ async def cancel_backlog_due(conn: Connection) -> bool:
 
 
 async def reconcile_cancels(conn: Connection, limit: int = 50) -> int:
-    """End members of at most `limit` cancelled flows whose grace is over; how many flows."""
-    backlogs = await fetch_all(conn, DUE, Backlog, limit=limit)
-    for backlog in backlogs:
-        await end_members(conn, backlog, AT_ONCE)
-    return len(backlogs)
+    """End members of at most `limit` cancelled flows whose grace is over; how many flows.
+
+    A flow is not counted if all of its members are in use. Such a flow comes after the others that
+    are due, so that it does not take their place in the next batch.
+    """
+    moved, in_use = 0, list[Backlog]()
+    for backlog in await fetch_all(conn, DUE, Backlog, limit=limit):
+        ended = await end_members(conn, backlog, AT_ONCE)
+        if ended.members or ended.closed:
+            moved += 1
+        else:
+            in_use.append(backlog)
+    if in_use:
+        await execute(
+            conn,
+            LATER,
+            partition_key=[backlog.partition_key for backlog in in_use],
+            flow_id=[backlog.flow_id for backlog in in_use],
+        )
+    return moved

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.db.rows import Connection, Moved, execute, fetch_all, fetch_one
+from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
 from flowfabric.engine.joins.queue_siblings import BY
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId
@@ -37,23 +37,41 @@ SELECT g.partition_key, g.flow_id, g.group_id, g.cancel_siblings_reason AS reaso
 
 DRAINED: Final[LiteralString] = """
 -- joins.cancel_siblings: cancelled upstreams are not listed any more
-WITH done AS (
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
-        AS done (partition_key, group_id)
-), cleared AS (       -- members beyond the limit of one call stay listed
+WITH done AS (        -- what stays listed: upstreams in use, and those beyond the limit of one call
+    SELECT named.partition_key, named.group_id, left_over.members,
+           left_over.members IS DISTINCT FROM g.cancel_siblings_pending_members AS changed
+      FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
+           AS named (partition_key, group_id)
+      JOIN ff.edge_group g USING (partition_key, group_id)
+     CROSS JOIN LATERAL (
+           SELECT array_agg(listed.member ORDER BY listed.ordinal) AS members
+             FROM unnest(g.cancel_siblings_pending_members) WITH ORDINALITY
+                  AS listed (member, ordinal)
+            WHERE listed.ordinal > %(at_once)s
+               OR EXISTS (SELECT FROM ff.exec_core e
+                           WHERE (e.partition_key, e.execution_id)
+                               = (g.partition_key, listed.member)
+                             AND e.lifecycle_phase <> 'terminal')) AS left_over
+), cleared AS (
     UPDATE ff.edge_group g
-       SET cancel_siblings_pending_members =
-               nullif(g.cancel_siblings_pending_members[%(from)s:], '{}'),
-           cancel_siblings_pending_flag =
-               coalesce(cardinality(g.cancel_siblings_pending_members), 0) >= %(from)s
+       SET cancel_siblings_pending_members = done.members,
+           cancel_siblings_pending_flag = done.members IS NOT NULL
       FROM done
      WHERE (g.partition_key, g.group_id) = (done.partition_key, done.group_id)
- RETURNING g.partition_key, g.flow_id, g.group_id, g.cancel_siblings_pending_flag
+ RETURNING g.partition_key, g.flow_id, g.group_id, g.cancel_siblings_pending_flag, done.changed
+), unlisted AS (
+    DELETE FROM ff.pending_cancel_groups p USING cleared
+     WHERE (p.partition_key, p.flow_id, p.group_id)
+         = (cleared.partition_key, cleared.flow_id, cleared.group_id)
+       AND NOT cleared.cancel_siblings_pending_flag
+), postponed AS (     -- a join whose upstreams are in use does not take the place of the others
+    UPDATE ff.pending_cancel_groups p SET enqueued_at_ms = ff.now_ms()
+      FROM cleared
+     WHERE (p.partition_key, p.flow_id, p.group_id)
+         = (cleared.partition_key, cleared.flow_id, cleared.group_id)
+       AND cleared.cancel_siblings_pending_flag AND NOT cleared.changed
 )
-DELETE FROM ff.pending_cancel_groups p USING cleared
- WHERE (p.partition_key, p.flow_id, p.group_id)
-     = (cleared.partition_key, cleared.flow_id, cleared.group_id)
-   AND NOT cleared.cancel_siblings_pending_flag
+SELECT count(*) AS moved FROM cleared WHERE changed OR NOT cancel_siblings_pending_flag
 """
 
 
@@ -74,7 +92,8 @@ async def cancel_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
     """Cancel the upstreams that at most `limit` joins do not need any more; how many joins.
 
     Needs a transaction. An upstream that has ended meanwhile stays as it is; of more than 1024 in
-    one join the next call cancels the rest.
+    one join the next call cancels the rest. An upstream that another transaction has locked stays
+    listed; a join of which every upstream is locked is not counted.
     """
     groups = await fetch_all(conn, PICK, _Group, limit=limit)
     if not groups:
@@ -93,12 +112,14 @@ async def cancel_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
                 outcome=TerminalOutcome.CANCELLED,
                 reason=reason.value,
                 by=BY,
+                pass_over_locked=True,
             )
-    await execute(
+    drained = await fetch_one(
         conn,
         DRAINED,
+        Moved,
         partition_key=[group.partition_key for group in groups],
         group_id=[group.group_id for group in groups],
-        **{"from": AT_ONCE + 1},
+        at_once=AT_ONCE,
     )
-    return len(groups)
+    return drained.moved

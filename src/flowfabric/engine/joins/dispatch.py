@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from flowfabric.db.faults import LockTimeout
 from flowfabric.db.pool import Pool
+from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
 from flowfabric.engine.joins.cancel_siblings import GROUPS_AT_ONCE, cancel_siblings
-from flowfabric.engine.joins.dispatch_completions import dispatch_batch
+from flowfabric.engine.joins.dispatch_completions import Dispatched, dispatch_batch
 
 
 async def dispatch(pool: Pool) -> int:
     """Dispatch every completion that no other dispatcher works on; answers how many.
 
     Siblings that a decided join does not need any more are cancelled in between. Each batch is a
-    transaction of its own.
+    transaction of its own. What another transaction keeps locked is left to the sweep.
     """
+    pass_over_locked = False
+
+    async def batch(conn: Connection) -> Dispatched:
+        nonlocal pass_over_locked
+        try:
+            return await dispatch_batch(conn, pass_over_locked=pass_over_locked)
+        except LockTimeout:
+            pass_over_locked = True  # when the transaction runs again
+            raise
+
     total = 0
-    while (done := await transact(pool, "dispatch_completions", dispatch_batch)).completions:
+    while (done := await transact(pool, "dispatch_completions", batch)).moved:
         total += done.completions
         if done.siblings:
             while await transact(pool, "cancel_siblings", cancel_siblings) >= GROUPS_AT_ONCE:

@@ -12,7 +12,8 @@ from flowfabric.ids import ExecutionId
 
 READ_UPSTREAM_RESULTS: Final[LiteralString] = """
 -- joins.read_upstream_results
-SELECT u.execution_id, b.member_name, u.public_state, b.payload_encoding, a.result
+SELECT u.execution_id, b.member_name, u.public_state, a.result,
+       coalesce(a.result_encoding, b.payload_encoding) AS result_encoding
   FROM ff.edge_group g
   JOIN ff.edge e USING (partition_key, group_id)
   JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
@@ -32,16 +33,16 @@ class UpstreamResult(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: ExecutionId
     name: str | None
     public_state: str
-    payload_encoding: str | None
     result: bytes | None
+    result_encoding: str | None
 
 
 class _Row(msgspec.Struct, frozen=True):
     execution_id: UUID
     member_name: str | None
     public_state: str
-    payload_encoding: str | None
     result: bytes | None
+    result_encoding: str | None
 
 
 async def read_upstream_results(
@@ -61,8 +62,8 @@ async def read_upstream_results(
             execution_id=ExecutionId(home, row.execution_id),
             name=row.member_name,
             public_state=row.public_state,
-            payload_encoding=row.payload_encoding,
             result=row.result,
+            result_encoding=row.result_encoding,
         )
         for row in rows
     ]

@@ -59,11 +59,15 @@ WITH looked_at AS (   -- some executions that wait, from `start` on and round th
      WHERE (partition_key, group_id) IN (
                SELECT partition_key, group_id FROM behind
                 GROUP BY partition_key, group_id LIMIT %(limit)s)
+), free AS (          -- passing over rows in use
+    SELECT c.event_id, c.partition_key, chosen.flow_id
+      FROM ff.completion_event c JOIN chosen USING (event_id, partition_key)
+       FOR UPDATE OF c SKIP LOCKED
 )
 UPDATE ff.completion_event c
-   SET dispatched_at_ms = NULL, flow_id = coalesce(c.flow_id, chosen.flow_id)
-  FROM chosen
- WHERE (c.event_id, c.partition_key) = (chosen.event_id, chosen.partition_key)
+   SET dispatched_at_ms = NULL, flow_id = coalesce(c.flow_id, free.flow_id)
+  FROM free
+ WHERE (c.event_id, c.partition_key) = (free.event_id, free.partition_key)
 RETURNING c.partition_key, c.execution_id
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -16,8 +16,8 @@ RESOLVE_EDGES: Final[LiteralString] = """
 -- joins.resolve_edges
 WITH completion AS (
     SELECT * FROM unnest(%(event_id)s::bigint[], %(partition_key)s::smallint[],
-                         %(execution_id)s::uuid[], %(outcome)s::text[])
-        AS completion (event_id, partition_key, upstream_eid, outcome)
+                         %(execution_id)s::uuid[], %(outcome)s::text[], %(whole)s::boolean[])
+        AS completion (event_id, partition_key, upstream_eid, outcome, whole)
 ), open_edge AS MATERIALIZED (  -- each with the first completion that counts for it
     SELECT DISTINCT ON (e.partition_key, e.flow_id, e.edge_id)
            e.partition_key, e.flow_id, e.edge_id, completion.event_id, completion.outcome
@@ -28,6 +28,8 @@ WITH completion AS (
               AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
               AND completion.event_id > e.min_event_id
               AND (%(only_edge)s::uuid IS NULL OR e.edge_id = %(only_edge)s)
+              AND (%(only_groups)s::uuid[] IS NULL
+                   OR e.group_id IN (SELECT unnest(%(only_groups)s::uuid[])))
            OFFSET 0) AS e
      ORDER BY e.partition_key, e.flow_id, e.edge_id, completion.event_id
 ), resolved AS (
@@ -88,7 +90,7 @@ WITH completion AS (
     UPDATE ff.completion_event c SET dispatched_at_ms = ff.now_ms()
       FROM completion
      WHERE (c.event_id, c.partition_key) = (completion.event_id, completion.partition_key)
-       AND %(only_edge)s::uuid IS NULL
+       AND %(only_edge)s::uuid IS NULL AND completion.whole
 )
 SELECT decided.partition_key, decided.group_id, decided.waiter_eid, decided.waits_as,
        decided.on_satisfied, decided.new_state AS decision, passed.sources,
@@ -152,12 +154,16 @@ async def resolve_edges(
     completions: Sequence[MemberCompletion],
     *,
     only_edge: UUID | None = None,
+    only_groups: Sequence[UUID] | None = None,
+    partly: Collection[int] = (),
     decides: bool = True,
 ) -> list[Decision]:
     """Every open edge that leads from these completions is resolved, and its join evaluated.
 
-    With `only_edge` no other edge is resolved, and the completions stay to be dispatched. Without
-    `decides` the joins only count, and the caller evaluates them. The caller has locked the joins.
+    With `only_edge` no other edge is resolved, and the completions stay to be dispatched. With
+    `only_groups` only edges to these joins are resolved; the completions whose events are `partly`
+    resolved then stay to be dispatched. Without `decides` the joins only count, and the caller
+    evaluates them. The caller has locked the joins.
     """
     return await fetch_all(
         conn,
@@ -167,6 +173,8 @@ async def resolve_edges(
         partition_key=[each.partition_key for each in completions],
         execution_id=[each.execution_id for each in completions],
         outcome=[each.outcome for each in completions],
+        whole=[each.event_id not in partly for each in completions],
         only_edge=only_edge,
+        only_groups=only_groups,
         decides=decides,
     )

@@ -12,19 +12,23 @@ from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
 from flowfabric.errors import Refusal
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, clean_text
 
 COMPLETE: Final[LiteralString] = (
     """
 -- lifecycle.complete
 """
-    + held_leases(arrays="%(result)s::bytea[]", names="given_result")
+    + held_leases(
+        arrays="%(result)s::bytea[], %(result_encoding)s::text[]",
+        names="given_result, given_encoding",
+    )
     + SEEN
     + end(
         "seen",
         where="holds",
         outcome="'success'",
         result="given_result",
+        result_encoding="given_encoding",
         bumps_epoch="false",
         lease_reason="'completed'",
     )
@@ -37,6 +41,8 @@ class Completion(msgspec.Struct, frozen=True):
 
     lease: Lease
     result: bytes | None = None
+    encoding: str | None = None
+    """How the result is encoded; None: as the payload."""
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +66,18 @@ async def complete(
         COMPLETE,
         SeenExecution,
         result=[completion.result for completion in completions],
+        result_encoding=_encodings(completions),
         **fence_columns(leases),
     )
     return answers(leases, unchanged, done=_done, done_before=_done_before)
+
+
+def _encodings(completions: Sequence[Completion]) -> list[str | None] | None:
+    """The encodings of the results; None if no result differs from its payload."""
+    encodings = [completion.encoding for completion in completions]
+    if not any(encodings):
+        return None
+    return [None if each is None else clean_text(each) for each in encodings]
 
 
 def _done(lease: Lease) -> Completed:

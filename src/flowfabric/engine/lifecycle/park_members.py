@@ -6,19 +6,23 @@ suspended stays as it is, and is parked if it is requeued.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
+import msgspec
+
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.lock_members import LockedMember
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, id_columns
 
 PARK_MEMBERS: Final[LiteralString] = """
 -- lifecycle.park_members
 WITH seen AS (
-    SELECT partition_key, execution_id, lifecycle_phase FROM ff.exec_core
-     WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
-       AND lifecycle_phase <> 'terminal'
+    SELECT e.partition_key, e.execution_id, e.lifecycle_phase
+      FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+           AS named (partition_key, execution_id)
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE e.lifecycle_phase <> 'terminal'
 ), marked AS (        -- a member that runs is parked when it is requeued
     UPDATE ff.exec_core e SET flow_cancelled = true
       FROM seen
@@ -36,22 +40,25 @@ WITH seen AS (
     DELETE FROM ff.claim_grant g USING seen
      WHERE (g.partition_key, g.execution_id) = (seen.partition_key, seen.execution_id)
 )
-SELECT execution_id FROM seen
+SELECT partition_key, execution_id FROM seen
  WHERE lifecycle_phase = 'runnable' OR %(also_running)s
  ORDER BY execution_id
 """
 
 
+class _Parked(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+
+
 async def park_members(
-    conn: Connection, partition_key: int, flow_id: UUID, *, also_running: bool
+    conn: Connection, members: Sequence[ExecutionId], *, also_running: bool
 ) -> list[ExecutionId]:
-    """The locked members that are to end, by id; the runnable ones are no longer claimable."""
+    """Those of the locked members that are to end, by id; no runnable one is claimable any more.
+
+    A member that has ended is left out, and with `also_running=False` one that runs.
+    """
     rows = await fetch_all(
-        conn,
-        PARK_MEMBERS,
-        LockedMember,
-        partition_key=partition_key,
-        flow_id=flow_id,
-        also_running=also_running,
+        conn, PARK_MEMBERS, _Parked, also_running=also_running, **id_columns(members)
     )
-    return [ExecutionId(partition_key, row.execution_id) for row in rows]
+    return [ExecutionId(row.partition_key, row.execution_id) for row in rows]

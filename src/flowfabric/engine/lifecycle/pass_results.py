@@ -12,7 +12,7 @@ RESULTS_PASSED: Final[LiteralString] = """
 -- lifecycle.pass_results
 WITH passed AS (      -- results, for targets that are runnable; of several the last counts
     SELECT DISTINCT ON (pairs.partition_key, pairs.target) pairs.partition_key, pairs.target,
-           a.result, b.payload_encoding
+           a.result, coalesce(a.result_encoding, b.payload_encoding) AS result_encoding
       FROM unnest(%(partition_key)s::smallint[], %(source)s::uuid[], %(target)s::uuid[])
            WITH ORDINALITY AS pairs (partition_key, source, target, ordinal)
       JOIN ff.exec_core u
@@ -28,7 +28,7 @@ WITH passed AS (      -- results, for targets that are runnable; of several the 
      ORDER BY pairs.partition_key, pairs.target, pairs.ordinal DESC
 ), written AS (
     UPDATE ff.exec_body b
-       SET payload = passed.result, payload_encoding = passed.payload_encoding
+       SET payload = passed.result, payload_encoding = passed.result_encoding
       FROM passed
      WHERE (b.partition_key, b.execution_id) = (passed.partition_key, passed.target)
  RETURNING 1

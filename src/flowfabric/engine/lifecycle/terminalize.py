@@ -14,16 +14,16 @@ from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.ids import ExecutionId, clean_text, id_columns
 from flowfabric.states import TerminalOutcome
 
-TERMINALIZE: Final[LiteralString] = (
-    f"""
--- lifecycle.terminalize
-WITH named AS (
+NAMED: Final[LiteralString] = f"""WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
         AS named (partition_key, execution_id)
 ), seen AS (          -- locked in one order
     SELECT{LOCKED_COLUMNS}
       FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
-     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
+     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e"""
+
+ENDED: Final[LiteralString] = (
+    """
 )"""
     + end(
         "seen",
@@ -44,6 +44,23 @@ SELECT partition_key, execution_id FROM ended
 """
 )
 
+TERMINALIZE: Final[LiteralString] = (
+    """
+-- lifecycle.terminalize
+"""
+    + NAMED
+    + ENDED
+)
+
+TERMINALIZE_FREE: Final[LiteralString] = (
+    """
+-- lifecycle.terminalize: passing over rows in use
+"""
+    + NAMED
+    + " SKIP LOCKED"
+    + ENDED
+)
+
 
 class _Ended(msgspec.Struct, frozen=True):
     partition_key: int
@@ -58,16 +75,18 @@ async def terminalize(
     reason: str | None = None,
     category: str | None = None,
     by: str | None = None,
+    pass_over_locked: bool = False,
 ) -> set[ExecutionId]:
     """End every execution that has not ended, also one that is leased; those that this call ended.
 
-    Leases and grants of them are void at once. Executions that had ended stay as they are.
+    Leases and grants of them are void at once. Executions that had ended stay as they are; with
+    `pass_over_locked` also those that another transaction has locked.
     """
     cancelled = outcome is TerminalOutcome.CANCELLED
     why = None if reason is None else clean_text(reason)
     rows = await fetch_all(
         conn,
-        TERMINALIZE,
+        TERMINALIZE_FREE if pass_over_locked else TERMINALIZE,
         _Ended,
         outcome=outcome.value,
         failure_reason=None if cancelled else why,

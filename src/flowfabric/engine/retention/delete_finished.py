@@ -22,10 +22,9 @@ WITH old AS (         -- by the retention of each lane; 0 keeps for ever
      WHERE l.retention_ms IS DISTINCT FROM 0
      LIMIT %(limit)s
 ), batch AS (
-    SELECT count(*) AS moved, array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids
-      FROM old
+    SELECT array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids FROM old
 )
-SELECT moved FROM batch CROSS JOIN LATERAL ff.delete_executions(partitions, ids)
+SELECT ff.delete_executions(partitions, ids) AS moved FROM batch
 """
 
 

@@ -40,10 +40,9 @@ TRIM_RETENTION: Final[LiteralString] = (
 """
     + OLD_OF_LANE
     + """, batch AS (
-    SELECT count(*) AS moved, array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids
-      FROM old
+    SELECT array_agg(partition_key) AS partitions, array_agg(execution_id) AS ids FROM old
 )
-SELECT moved FROM batch CROSS JOIN LATERAL ff.delete_executions(partitions, ids)
+SELECT ff.delete_executions(partitions, ids) AS moved FROM batch
 """
 )
 

@@ -17,8 +17,12 @@ def save_attempt(
     An attempt that was interrupted before has a row already. Its start and type stay. Without
     `with_result` a result in that row stays too.
     """
-    also: LiteralString = ", result" if with_result else ""
-    also_set: LiteralString = ", result = EXCLUDED.result" if with_result else ""
+    also: LiteralString = ", result, result_encoding" if with_result else ""
+    also_set: LiteralString = (
+        ", result = EXCLUDED.result, result_encoding = EXCLUDED.result_encoding"
+        if with_result
+        else ""
+    )
     return f"""
     INSERT INTO ff.attempt AS a (
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,

@@ -57,6 +57,7 @@ def end(
     where: LiteralString = "true",
     outcome: LiteralString,
     result: LiteralString = "NULL::bytea",
+    result_encoding: LiteralString = "NULL::text",
     failure_reason: LiteralString = "NULL::text",
     failure_category: LiteralString = "NULL::text",
     failure_detail: LiteralString = "NULL::text",
@@ -76,6 +77,7 @@ def end(
     return (
         f""", ending AS (
     SELECT {source}.*, {outcome} AS outcome, {result} AS result,
+           {result_encoding} AS result_encoding,
            {failure_reason} AS failure_reason, {failure_category} AS failure_category,
            {failure_detail} AS failure_detail, {cancellation_reason} AS cancellation_reason,
            {cancelled_by} AS cancelled_by, {bumps_epoch} AS bumps_epoch,

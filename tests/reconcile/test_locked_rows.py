@@ -1,0 +1,271 @@
+"""One row that another transaction has locked never stalls the other rows of a sweep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.ids import ExecutionId
+from flowfabric.joins import AnyOf
+from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
+from flowfabric.reconcile.loop import sweep_all
+from flowfabric.reconcile.sweeps import SWEEPS, Sweep
+from flowfabric.testing import Clock
+from tests import given
+from tests.engine.controls import Another
+from tests.engine.flows.graphs import fan_in, submitted
+
+DAY = 86_400.0
+QUICK = 5.0
+"""Seconds; a sweep that waits for a lock fails after 30."""
+
+
+class Unit(msgspec.Struct):
+    """Something that is due: its rows, and what tells that a sweep has moved it."""
+
+    moved: str
+    """SQL with the key as $1 that answers true once the sweep has moved the unit."""
+    key: object
+    executions: list[ExecutionId] = []
+    flow_id: UUID | None = None
+    own: str | None = None
+    """SQL with the key as $1 that locks the row of the sweep's own table."""
+
+
+Build = Callable[[Engine, Connection], Awaitable[Unit]]
+
+
+def of_execution(moved: str, execution_id: ExecutionId) -> Unit:
+    sql = f"SELECT {moved} FROM ff.exec_core WHERE execution_id = $1"
+    return Unit(sql, execution_id.uuid, [execution_id])
+
+
+async def delayed(engine: Engine, db: Connection) -> Unit:
+    return of_execution("public_state = 'waiting'", await given.created(db, delay=1))
+
+
+async def leased(engine: Engine, db: Connection) -> Unit:
+    lease = await given.claimed(db, ttl=1, policy=ExecutionPolicy(max_reclaim_count=0))
+    return of_execution("public_state = 'failed'", lease.execution_id)
+
+
+async def overtime(engine: Engine, db: Connection) -> Unit:
+    policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=1))
+    lease = await given.claimed(db, ttl=600, policy=policy)
+    return of_execution("public_state = 'expired'", lease.execution_id)
+
+
+async def late(engine: Engine, db: Connection) -> Unit:
+    return of_execution("public_state = 'expired'", await given.created(db, deadline=1))
+
+
+async def without_worker(engine: Engine, db: Connection) -> Unit:
+    execution_id = await given.created(db, lane_id="blocked")
+    await block_execution_for_admission(db, execution_id, "waiting_for_capable_worker")
+    await engine.register_worker(
+        worker_id="w", worker_instance_id="w-1", lanes=("blocked",), liveness_ttl=600
+    )
+    return of_execution("eligibility_state = 'eligible_now'", execution_id)
+
+
+async def ended_upstream(engine: Engine, db: Connection) -> Unit:
+    flow = await submitted(engine, "a>b")
+    await flow.complete("a")
+    unit = of_execution("public_state = 'waiting'", flow["b"])
+    unit.flow_id = flow.flow_id
+    unit.own = (
+        "SELECT FROM ff.completion_event c JOIN ff.exec_core e USING (flow_id)"
+        " WHERE e.execution_id = $1 FOR UPDATE OF c"
+    )
+    return unit
+
+
+async def lost_completion(engine: Engine, db: Connection) -> Unit:
+    unit = await ended_upstream(engine, db)
+    await db.execute("UPDATE ff.completion_event SET dispatched_at_ms = 1")
+    unit.moved = (
+        "SELECT c.dispatched_at_ms IS NULL FROM ff.completion_event c"
+        " JOIN ff.exec_core e USING (flow_id) WHERE e.execution_id = $1"
+    )
+    return unit
+
+
+async def loser(engine: Engine, db: Connection) -> Unit:
+    flow = await submitted(engine, fan_in(2), policies={"d": AnyOf()})
+    await flow.complete("u1")
+    await flow.carry()
+    unit = of_execution("public_state = 'cancelled'", flow["u2"])
+    unit.flow_id = flow.flow_id
+    return unit
+
+
+async def idle_listing(engine: Engine, db: Connection) -> Unit:
+    flow = await submitted(engine, "a>b")
+    await db.execute(
+        "INSERT INTO ff.pending_cancel_groups SELECT partition_key, flow_id, group_id, 0"
+        " FROM ff.edge_group WHERE flow_id = $1",
+        flow.flow_id,
+    )
+    gone = "SELECT NOT EXISTS (SELECT FROM ff.pending_cancel_groups WHERE flow_id = $1)"
+    own = "SELECT FROM ff.pending_cancel_groups WHERE flow_id = $1 FOR UPDATE"
+    return Unit(gone, flow.flow_id, [*flow.ids.values()], flow.flow_id, own)
+
+
+async def cancelled_flow(engine: Engine, db: Connection) -> Unit:
+    flow = await submitted(engine, "a>b")
+    await flow.claim("a")
+    await engine.cancel_flow_header(flow.flow_id, grace=1)
+    unit = of_execution("public_state = 'cancelled'", flow["a"])
+    unit.flow_id = flow.flow_id
+    unit.own = (
+        "SELECT FROM ff.cancel_backlog b JOIN ff.exec_core e USING (flow_id)"
+        " WHERE e.execution_id = $1 FOR UPDATE OF b"
+    )
+    return unit
+
+
+async def parked(engine: Engine, db: Connection) -> Unit:
+    flow = await submitted(engine, "a")
+    [lease] = await flow.claim("a")
+    await engine.cancel_flow(flow.flow_id, policy="cancel_pending")
+    await engine.release([lease])
+    unit = of_execution("public_state = 'cancelled'", flow["a"])
+    unit.flow_id = flow.flow_id
+    return unit
+
+
+async def unsettled(engine: Engine, db: Connection) -> Unit:
+    flow = await submitted(engine, "a>b")
+    await flow.complete("a")
+    sql = "SELECT members_completed = 1 FROM ff.flow_summary WHERE flow_id = $1"
+    own = "SELECT FROM ff.flow_summary WHERE flow_id = $1 FOR UPDATE"
+    return Unit(sql, flow.flow_id, [*flow.ids.values()], flow.flow_id, own)
+
+
+async def finished(engine: Engine, db: Connection) -> Unit:
+    flow = await submitted(engine, "a>b")
+    await flow.complete("a")
+    await flow.carry()
+    await flow.complete("b")
+    await flow.carry()
+    await engine.project_flow_summary(flow.flow_id)
+    gone = "SELECT NOT EXISTS (SELECT FROM ff.exec_core WHERE flow_id = $1)"
+    return Unit(gone, flow.flow_id, [flow["a"]], flow.flow_id)
+
+
+async def empty_flow(engine: Engine, db: Connection) -> Unit:
+    flow_id = uuid4()
+    await engine.create_flow(flow_id, flow_kind="pipeline")
+    gone = "SELECT NOT EXISTS (SELECT FROM ff.flow_core WHERE flow_id = $1)"
+    return Unit(gone, flow_id, flow_id=flow_id)
+
+
+def of_table(table: str, key: str, columns: str, values: str) -> Build:
+    """A row that is old enough to be deleted."""
+
+    async def build(engine: Engine, db: Connection) -> Unit:
+        name = str(uuid4())
+        await db.execute(f"INSERT INTO ff.{table} ({key}, {columns}) VALUES ($1, {values})", name)
+        found = f"FROM ff.{table} WHERE {key} = $1"
+        return Unit(f"SELECT NOT EXISTS (SELECT {found})", name, own=f"SELECT {found} FOR UPDATE")
+
+    return build
+
+
+worker = of_table(
+    "worker_registry",
+    "worker_instance_id",
+    "partition_key, namespace, worker_id, lanes, capabilities, kinds, concurrency,"
+    " last_heartbeat_ms, liveness_ttl_ms, registered_at_ms",
+    "0, 'default', 'w', '{}', '{}', '{}', 1, 0, 1, 0",
+)
+waiter = of_table("waiter", "waiter_id", "topic, waiting_until_ms", "'completion', 0")
+worker_event = of_table(
+    "worker_registry_event",
+    "worker_instance_id",
+    "partition_key, namespace, event_at_ms, event_kind, worker_id",
+    "0, 'default', 0, 'registered', 'w'",
+)
+action = of_table(
+    "operator_event",
+    "actor",
+    "occurred_at_ms, partition_key, event_type, details",
+    "0, 0, 'key_rotated', '{}'",
+)
+grant = of_table(
+    "claim_grant",
+    "worker_id",
+    "partition_key, grant_id, execution_id, kind, worker_instance_id, lane_id,"
+    " worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms",
+    "0, uuid_send(gen_random_uuid()), gen_random_uuid(), 'claim', 'w-1', 'default', '{}', 1, 0, 0",
+)
+
+DUE: dict[str, tuple[Build, float]] = {
+    "promote_due": (delayed, 2),
+    "expire_leases": (leased, 2),
+    "expire_attempts": (overtime, 2),
+    "expire_executions": (late, 2),
+    "redispatch_lost_completions": (lost_completion, 0),
+    "dispatch_completions": (ended_upstream, 0),
+    "cancel_siblings": (loser, 0),
+    "reconcile_siblings": (idle_listing, 0),
+    "reconcile_cancels": (cancelled_flow, 2),
+    "end_parked_members": (parked, 0),
+    "project_unsettled": (unsettled, 20),
+    "unblock_routes": (without_worker, 0),
+    "expire_workers": (worker, 0),
+    "expire_waiters": (waiter, 0),
+    "expire_grants": (grant, 0),
+    "delete_finished": (finished, 400 * DAY),
+    "delete_empty_flows": (empty_flow, 400 * DAY),
+    "prune_worker_events": (worker_event, 0),
+    "prune_actions": (action, 0),
+}
+"""What each sweep moves, and after how many seconds."""
+
+LOCKS = ("execution", "flow", "join", "own")
+
+
+async def locked(conn: Connection, unit: Unit, lock: str) -> None:
+    """The rows of that kind which the unit has are locked by the transaction of `conn`."""
+    if lock == "execution":
+        ids = [each.uuid for each in unit.executions]
+        sql = "SELECT FROM ff.exec_core WHERE execution_id = ANY ($1::uuid[]) FOR UPDATE"
+        await conn.fetch(sql, ids)
+    elif lock == "flow":
+        await conn.fetch("SELECT FROM ff.flow_core WHERE flow_id = $1 FOR UPDATE", unit.flow_id)
+    elif lock == "join":
+        await conn.fetch("SELECT FROM ff.edge_group WHERE flow_id = $1 FOR UPDATE", unit.flow_id)
+    elif unit.own is not None:
+        await conn.fetch(unit.own, unit.key)
+
+
+def test_every_sweep_is_tried() -> None:
+    assert {sweep.name for sweep in SWEEPS} == set(DUE)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
+async def test_the_neighbours_of_a_locked_row_move(
+    ff_engine: Engine, db: Connection, clock: Clock, another: Another, sweep: Sweep
+) -> None:
+    build, seconds = DUE[sweep.name]
+    holder = await another()
+    for lock in LOCKS:
+        first, neighbour = await build(ff_engine, db), await build(ff_engine, db)
+        await clock.advance(seconds)
+        async with holder.transaction():
+            await locked(holder, first, lock)
+
+            async with asyncio.timeout(QUICK):
+                await sweep_all(ff_engine.pool, sweep)
+
+            assert await db.fetchval(neighbour.moved, neighbour.key), lock
+        await sweep_all(ff_engine.pool, sweep)
+        assert await db.fetchval(first.moved, first.key), f"{lock}, when it is free again"
