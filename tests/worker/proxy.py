@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 
 from tests.forwarder import Forwarder
@@ -21,6 +22,8 @@ class Proxy(Forwarder):
         self._cut = False
         self.held_up = 0
         """How often somebody met the cut or the silence."""
+        self.arrivals: list[float] = []
+        """When connections were opened, by the clock of this machine."""
         self._lose_when: Callable[[], Awaitable[bool]] | None = None
 
     async def stop(self) -> None:
@@ -49,6 +52,7 @@ class Proxy(Forwarder):
         self._flowing.set()
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.arrivals.append(time.monotonic())
         if self._cut:
             self.held_up += 1
             writer.close()

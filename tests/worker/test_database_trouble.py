@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -129,6 +130,41 @@ async def test_outcomes_wait_out_an_outage_and_are_recorded_once(
     assert results == list(range(10))
     assert sorted(started) == list(range(10))
     assert await told_twice(db) == 0
+
+
+async def test_a_worker_tries_to_connect_at_most_five_times_a_second(
+    client: Client, ff_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it does: handlers with and without a transaction, sweeps, claims, outcomes."""
+    app, gate, started = App(), asyncio.Event(), []
+
+    @app.task("ends")
+    async def ends(ctx: Ctx) -> None:
+        started.append(1)
+        await gate.wait()
+
+    @app.task("goes-on")
+    async def goes_on(ctx: Ctx) -> None:
+        await ctx.transaction()
+        started.append(1)
+        await asyncio.sleep(60)
+
+    def lost(number: int) -> bool:
+        return caplog.text.count("lost the lease") >= number
+
+    await client.submit_many([*(ends.call() for _ in range(8)), *(goes_on.call() for _ in "ab")])
+    async with Proxy.to(ff_dsn) as proxy, app.worker(dsn=proxy.dsn, lease_ttl=1.5, drain=0):
+        await eventually(lambda: len(started) == 10)
+        proxy.cut()
+        began = time.monotonic()
+        gate.set()  # these have an outcome to record, and are not cancelled
+        await eventually(lambda: lost(2))
+        await eventually(lambda: proxy.held_up >= 8)
+        tries = [at for at in proxy.arrivals if at > began]
+        proxy.mend()
+
+    assert max(sum(at <= each < at + 1 for each in tries) for at in tries) <= 5
+    assert "cannot renew its leases: TransportError: cannot reach" in caplog.text
 
 
 async def test_an_answer_that_was_lost_after_the_commit_is_asked_for_again(

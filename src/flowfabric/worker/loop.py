@@ -188,8 +188,14 @@ class Worker:
         renewer = Renewer(
             self._database, settings, self.instance, kinds, self._held_leases, self._lease_lost
         )
-        renewer.start()
         stack.push_async_callback(renewer.stop)
+        try:
+            await renewer.start()
+        except FlowFabricError:
+            await engine.mark_worker_dead(
+                self.instance, reason="could not start", namespace=settings.namespace
+            )
+            raise
 
     def _slots(self, engine: Engine, recorder: OutcomeRecorder) -> Slots:
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
