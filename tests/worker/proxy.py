@@ -25,6 +25,7 @@ class Proxy(Forwarder):
         self.arrivals: list[float] = []
         """When connections were opened, by the clock of this machine."""
         self._lose_when: Callable[[], Awaitable[bool]] | None = None
+        self._asking = asyncio.Lock()
 
     async def stop(self) -> None:
         self.cut()
@@ -84,9 +85,11 @@ class Proxy(Forwarder):
                 await writer.drain()
 
     async def _loses_this_one(self) -> bool:
-        """Of all the answers that come while `when` is being asked, the first one is lost alone."""
-        when = self._lose_when
-        if when is None or not await when() or self._lose_when is not when:
+        """The first answer that comes when `when` is true, and no other; one asks at a time."""
+        if self._lose_when is None:
             return False
-        self._lose_when = None
-        return True
+        async with self._asking:
+            if self._lose_when is None or not await self._lose_when():
+                return False
+            self._lose_when = None
+            return True

@@ -239,9 +239,10 @@ async def test_a_worker_that_is_stopped_during_an_outage_ends_all_the_same(
         worker.stop()
         try:
             # Each step of stopping has a timeout, and on a silent connection they add up: the
-            # claim 2 s, the outcomes the TTL, leaving the list of waiters 2, three tasks and the
-            # listener 2 each, the renewer 2 and a renewal of a third of the TTL, the pool 5.
-            await asyncio.wait({running}, timeout=22)
+            # claim 2 s and what it got 2, the outcomes the TTL, leaving the list of waiters 2,
+            # four tasks and the listener 2 each, the renewer 2 and a renewal of a third of the TTL,
+            # the pool 5.
+            await asyncio.wait({running}, timeout=26)
             assert running.done()
         finally:
             proxy.mend()
