@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 
 from tests.forwarder import Forwarder
@@ -21,7 +22,10 @@ class Proxy(Forwarder):
         self._cut = False
         self.held_up = 0
         """How often somebody met the cut or the silence."""
+        self.arrivals: list[float] = []
+        """When connections were opened, by the clock of this machine."""
         self._lose_when: Callable[[], Awaitable[bool]] | None = None
+        self._asking = asyncio.Lock()
 
     async def stop(self) -> None:
         self.cut()
@@ -49,6 +53,7 @@ class Proxy(Forwarder):
         self._flowing.set()
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.arrivals.append(time.monotonic())
         if self._cut:
             self.held_up += 1
             writer.close()
@@ -80,9 +85,11 @@ class Proxy(Forwarder):
                 await writer.drain()
 
     async def _loses_this_one(self) -> bool:
-        """Of all the answers that come while `when` is being asked, the first one is lost alone."""
-        when = self._lose_when
-        if when is None or not await when() or self._lose_when is not when:
+        """The first answer that comes when `when` is true, and no other; one asks at a time."""
+        if self._lose_when is None:
             return False
-        self._lose_when = None
-        return True
+        async with self._asking:
+            if self._lose_when is None or not await self._lose_when():
+                return False
+            self._lose_when = None
+            return True

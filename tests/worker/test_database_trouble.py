@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -131,6 +132,41 @@ async def test_outcomes_wait_out_an_outage_and_are_recorded_once(
     assert await told_twice(db) == 0
 
 
+async def test_a_worker_tries_to_connect_at_most_five_times_a_second(
+    client: Client, ff_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it does: handlers with and without a transaction, sweeps, claims, outcomes."""
+    app, gate, started = App(), asyncio.Event(), []
+
+    @app.task("ends")
+    async def ends(ctx: Ctx) -> None:
+        started.append(1)
+        await gate.wait()
+
+    @app.task("goes-on")
+    async def goes_on(ctx: Ctx) -> None:
+        await ctx.transaction()
+        started.append(1)
+        await asyncio.sleep(60)
+
+    def lost(number: int) -> bool:
+        return caplog.text.count("lost the lease") >= number
+
+    await client.submit_many([*(ends.call() for _ in range(8)), *(goes_on.call() for _ in "ab")])
+    async with Proxy.to(ff_dsn) as proxy, app.worker(dsn=proxy.dsn, lease_ttl=1.5, drain=0):
+        await eventually(lambda: len(started) == 10)
+        proxy.cut()
+        began = time.monotonic()
+        gate.set()  # these have an outcome to record, and are not cancelled
+        await eventually(lambda: lost(2))
+        await eventually(lambda: proxy.held_up >= 8)
+        tries = [at for at in proxy.arrivals if at > began]
+        proxy.mend()
+
+    assert max(sum(at <= each < at + 1 for each in tries) for at in tries) <= 5
+    assert "cannot renew its leases: TransportError: cannot reach" in caplog.text
+
+
 async def test_an_answer_that_was_lost_after_the_commit_is_asked_for_again(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -203,9 +239,10 @@ async def test_a_worker_that_is_stopped_during_an_outage_ends_all_the_same(
         worker.stop()
         try:
             # Each step of stopping has a timeout, and on a silent connection they add up: the
-            # claim 2 s, the outcomes the TTL, leaving the list of waiters 2, three tasks and the
-            # listener 2 each, the renewer 2 and a renewal of a third of the TTL, the pool 5.
-            await asyncio.wait({running}, timeout=22)
+            # claim 2 s and what it got 2, the outcomes the TTL, leaving the list of waiters 2,
+            # four tasks and the listener 2 each, the renewer 2 and a renewal of a third of the TTL,
+            # the pool 5.
+            await asyncio.wait({running}, timeout=26)
             assert running.done()
         finally:
             proxy.mend()

@@ -4,10 +4,11 @@ import asyncio
 import threading
 import time
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from flowfabric import App, Client, Ctx, Retry, Unavailable
+from flowfabric import App, Client, Ctx, ResourceExhausted, Retry, Unavailable
 from flowfabric.db.rows import Connection
 from flowfabric.states import PublicState
 from flowfabric.testing import TestServer
@@ -308,6 +309,23 @@ async def test_a_worker_used_as_a_block_that_cannot_start_says_so_before_the_blo
         await ff_server.drop(empty)
 
 
+async def test_a_worker_without_a_connection_to_renew_with_does_not_start(
+    ff_dsn: str, db: Connection
+) -> None:
+    """Its leases would be lost later, while it claims more."""
+    parts = urlsplit(ff_dsn)
+    await db.execute("CREATE ROLE narrow LOGIN CONNECTION LIMIT 1 IN ROLE pg_write_all_data")
+    try:
+        await db.execute("GRANT pg_read_all_data TO narrow")
+        await db.execute("GRANT USAGE ON SCHEMA ff TO narrow")
+        dsn = urlunsplit(parts._replace(netloc=f"narrow@{parts.netloc.rpartition('@')[2]}"))
+        with pytest.raises(ResourceExhausted, match="too many connections"):
+            await App().worker(dsn=dsn).run(handle_signals=False)
+        assert await db.fetchval("SELECT count(*) FROM ff.worker_registry") == 0
+    finally:
+        await db.execute("DROP OWNED BY narrow; DROP ROLE narrow")
+
+
 async def test_a_worker_uses_no_more_connections_than_its_pool_and_two(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -331,5 +349,6 @@ async def connections(db: Connection) -> int:
     return await db.fetchval(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND application_name LIKE 'flowfabric %'"
-        " AND application_name NOT IN ('flowfabric tests', 'flowfabric client')"
+        " AND application_name NOT IN"
+        " ('flowfabric tests', 'flowfabric cleaner', 'flowfabric client')"
     )

@@ -1,6 +1,7 @@
 """Postgres: connections, transactions, typed rows, notifications and migrations.
 
 pool             how a connection is opened, and the pool of a process
+connect_limit    one attempt to connect at a time, with pauses after failures
 transaction      run a body in a transaction, with the only retry loop
 rows             run a statement and read its rows as structs
 faults           SQLSTATE to FlowFabric error

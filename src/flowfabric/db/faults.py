@@ -68,12 +68,17 @@ def statement_name(sql: str) -> str:
     return first.removeprefix("-- ") if first.startswith("-- ") else "statement"
 
 
+def described(error: BaseException) -> str:
+    """The text of an error, or the name of its type if it has none."""
+    return str(error) or type(error).__name__
+
+
 def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError:
     """The FlowFabric error for an error of the driver."""
     if isinstance(error, TimeoutError) and error.errno is None:
         return OperationTimeout(operation)
     if isinstance(error, OSError):
-        return TransportError(f"{operation}: {error}")
+        return TransportError(f"{operation}: {described(error)}")
     state = str(getattr(error, "sqlstate", None) or "")
     message = f"{operation}: {error}"
     if state == _LOCK_TIMEOUT:

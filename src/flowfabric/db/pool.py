@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
 from flowfabric.config import DATABASE_URL, DatabaseConfig, redact
-from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error
+from flowfabric.db.connect_limit import connect_limit
+from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error, described
 from flowfabric.db.rows import Connection
 from flowfabric.errors import (
     ConfigError,
@@ -47,13 +49,17 @@ class _Connection(_Base):
         return ""
 
 
-async def connect(config: DatabaseConfig, *, role: str) -> asyncpg.Connection[Any]:
+async def connect(
+    config: DatabaseConfig, *, role: str, limited: bool = True
+) -> asyncpg.Connection[Any]:
     """Open a connection outside the pool, for long use: the lease renewer, a listener.
 
-    Raises `ConfigError`, `Unavailable` or `TransportError`.
+    Raises `ConfigError`, `Unavailable` or `TransportError`. `limited=False` is for a caller that
+    spaces its attempts itself; the others wait for their turn at the process's `ConnectLimit`.
     """
+    open_one = _connect_in_turn if limited else asyncpg.connect
     try:
-        return await asyncpg.connect(
+        return await open_one(
             config.dsn,
             timeout=config.connect_timeout,
             connection_class=_Connection,
@@ -61,6 +67,13 @@ async def connect(config: DatabaseConfig, *, role: str) -> asyncpg.Connection[An
         )
     except _CONNECT_ERRORS as error:
         raise _unreachable(config, error) from error
+
+
+async def _connect_in_turn(dsn: str, **settings: Any) -> asyncpg.Connection[Any]:
+    return await connect_limit(dsn).open(partial(asyncpg.connect, dsn, **settings))
+
+
+_IN_TURN: Final[dict[str, Any]] = {"connect": _connect_in_turn}  # missing in the driver's types
 
 
 class Pool:
@@ -86,6 +99,7 @@ class Pool:
                 max_inactive_connection_lifetime=0,
                 timeout=config.connect_timeout,
                 connection_class=_Connection,
+                **_IN_TURN,
                 **_settings(config, role, planner_settings=planner_settings),
             )
             assert pool is not None
@@ -154,7 +168,7 @@ def _unreachable(config: DatabaseConfig, error: BaseException) -> FlowFabricErro
     found = as_flowfabric_error(error, "connect")
     where = redact(config.dsn)
     if isinstance(found, Unavailable):
-        return Unavailable("connect", f"{where}: {error}")
+        return Unavailable("connect", f"{where}: {described(error)}")
     if isinstance(found, TransportError):
-        return TransportError(f"cannot reach {where}: {error}")
+        return TransportError(f"cannot reach {where}: {described(error)}")
     return found if str(error) else TransportError(f"cannot reach {where}: timed out")

@@ -74,6 +74,7 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     LeaseNotExpired,
     NotExpiredReason,
 )
+from flowfabric.engine.lifecycle.read_claimed import StillClaimed
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
@@ -209,6 +210,7 @@ __all__ = [
     "Search",
     "SearchPage",
     "StateVector",
+    "StillClaimed",
     "Subscription",
     "TerminalFailed",
     "TimeoutPolicy",

@@ -91,6 +91,7 @@ from flowfabric.engine.lifecycle import (
     fail,
     mark_lease_expired_if_due,
     progress,
+    read_claimed,
     release,
     renew,
     wait_children,
@@ -162,6 +163,7 @@ class Engine:
 
     create_execution = statement(create_execution.create_execution)
     claim = statement(claim.claim)
+    read_claimed = statement(read_claimed.read_claimed)
     renew = statement(renew.renew)
     progress = statement(progress.progress)
     complete = statement(complete.complete)

@@ -1,6 +1,7 @@
 """The worker process: claims executions, runs their handlers, records the outcomes.
 
 loop              `Worker`: starts the parts below, claims, stops in order
+unanswered_claims what claims got whose answer was lost
 slots             runs claimed attempts, at most `concurrency` at a time
 settings          the settings of one worker process
 signals           SIGTERM and SIGINT stop the worker

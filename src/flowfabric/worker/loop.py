@@ -7,9 +7,11 @@ import contextlib
 import logging
 import random
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, Self, TypeVar
+from uuid import uuid4
 
 import msgspec
 
@@ -18,7 +20,7 @@ from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError
 from flowfabric.reconcile.loop import reconcile
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.handler import Handler
@@ -30,6 +32,7 @@ from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.transaction import TransactionPool
+from flowfabric.worker.unanswered_claims import UnansweredClaims
 
 log: Final = logging.getLogger("flowfabric.worker")
 _STOP_WITHIN: Final = 2.0
@@ -73,6 +76,12 @@ class Worker:
             self._database, size=settings.transactions, role=f"handlers of {self.instance}"[:60]
         )
         self._held_leases = HeldLeases()
+        self._unanswered = UnansweredClaims(
+            self.instance,
+            self._held_leases,
+            lease_ttl=settings.lease_ttl,
+            running_for=database.statement_timeout + _STOP_WITHIN,
+        )
         self._stopping = asyncio.Event()
         self._started = asyncio.Event()
         self._capacity_freed = asyncio.Event()
@@ -124,16 +133,19 @@ class Worker:
         At most `concurrency` are claimed at a time. An `async with task` block that ends
         without an outcome releases the execution.
         """
-        async with self._running() as parts:
+        found: deque[RunningAttempt] = deque()
+        async with self._running(found) as parts:
             while not self._stopping.is_set():
-                if len(self._held_leases) >= self.settings.concurrency:
+                if found:
+                    claimed = [found.popleft()]
+                elif len(self._held_leases) >= self.settings.concurrency:
                     await self._wait_for_capacity()
                     continue
-                claimed = await self._claim(parts.engine, 1, any_kind=not self.handlers)
+                else:
+                    claimed = await self._claim(parts.engine, 1, any_kind=not self.handlers)
                 if not claimed:
-                    if self._until_idle:
-                        return
-                    await self._wait_for_work(parts.waiter)
+                    if not found:
+                        await self._wait_for_work(parts.waiter)
                     continue
                 [attempt] = claimed
                 yield ClaimedTask(
@@ -143,8 +155,13 @@ class Worker:
     # Starting and stopping.
 
     @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncGenerator[_Parts]:
-        """Start everything around the claim loop in order; stop it in the opposite order."""
+    async def _running(
+        self, by_hand: deque[RunningAttempt] | None = None
+    ) -> AsyncGenerator[_Parts]:
+        """Start everything around the claim loop in order; stop it in the opposite order.
+
+        Executions that the worker finds it has claimed are run, or added to `by_hand` if given.
+        """
         settings = self.settings
         engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
         async with contextlib.AsyncExitStack() as stack:
@@ -171,11 +188,23 @@ class Worker:
             )
             stack.push_async_callback(waiter.close)
             slots = self._slots(engine, recorder)
+
+            def found(attempts: list[RunningAttempt]) -> None:
+                if by_hand is None:
+                    slots.add_or_release(attempts)
+                else:
+                    by_hand.extend(attempts)
+                    self._capacity_freed.set()
+                    waiter.wake()
+
+            _start(stack, self._unanswered.run(engine, found), "flowfabric claims")
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
             self._started.set()
             try:
                 yield _Parts(engine, recorder, slots, waiter)
             finally:
+                self._stopping.set()
+                await self._unanswered.stop(engine, found)
                 await self._drain(recorder, slots)
         log.info("worker %s stopped", self.instance)
 
@@ -188,8 +217,14 @@ class Worker:
         renewer = Renewer(
             self._database, settings, self.instance, kinds, self._held_leases, self._lease_lost
         )
-        renewer.start()
         stack.push_async_callback(renewer.stop)
+        try:
+            await renewer.start()
+        except FlowFabricError:
+            await engine.mark_worker_dead(
+                self.instance, reason="could not start", namespace=settings.namespace
+            )
+            raise
 
     def _slots(self, engine: Engine, recorder: OutcomeRecorder) -> Slots:
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
@@ -220,7 +255,6 @@ class Worker:
 
     async def _drain(self, recorder: OutcomeRecorder, slots: Slots) -> None:
         """Release buffered executions, wait for running handlers, then release the others."""
-        self._stopping.set()
         slots.release_buffered()
         if slots.running:
             log.info("worker %s drains: %s handlers run", self.instance, slots.running)
@@ -266,10 +300,17 @@ class Worker:
             claimant = self.settings.claimant(kinds=None, instance=self.instance)
         pause = 0.1
         while not self._stopping.is_set():
-            sent_at = time.monotonic()
+            lease_id, sent_at = uuid4(), time.monotonic()
             try:
-                claimed = await engine.claim(claimant, ttl=self.settings.lease_ttl, limit=limit)
+                claimed = await engine.claim(
+                    claimant, ttl=self.settings.lease_ttl, limit=limit, lease_id=lease_id
+                )
+            except asyncio.CancelledError:
+                self._unanswered.add(lease_id, sent_at)
+                raise
             except FlowFabricError as error:
+                if isinstance(error, TransportError | OperationTimeout):
+                    self._unanswered.add(lease_id, sent_at)
                 log.warning("worker %s cannot claim: %s", self.instance, error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(random.uniform(0, pause)):
@@ -294,6 +335,8 @@ class Worker:
         finally:
             stopping.cancel()
             working.cancel()
+            if not working.done():
+                await asyncio.wait((working,), timeout=_STOP_WITHIN)
 
     async def _wait_for_capacity(self) -> None:
         """Wait until an attempt has ended, or the worker is stopped."""

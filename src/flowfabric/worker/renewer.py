@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final
 
 from flowfabric.config import DatabaseConfig
@@ -30,6 +32,9 @@ HEARTBEAT: Final = 10.0
 """Seconds between two heartbeats of a worker."""
 _LOST_AFTER: Final = 0.8
 """The share of the TTL without a renewal after which a lease counts as lost."""
+_FIRST_PAUSE: Final = 0.35
+"""Seconds between the first two tries that fail: at most three tries a second."""
+_MARK_STOPPED_WITHIN: Final = 2.0
 
 
 class Renewer:
@@ -50,61 +55,94 @@ class Renewer:
         self._every = settings.lease_ttl / 3
         self._owner_loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._main, name="flowfabric renewer", daemon=True)
+        self._started: Future[None] = Future()
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
+        self._conn: Connection | None = None
+        self._next_renewal = self._next_heartbeat = 0.0
+        self._pause = 0.0
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Renew from now on; raises the error that keeps the renewer from connecting.
+
+        The connection is opened before any execution is claimed, and kept: a worker that cannot
+        have one, because the server's limit is reached, would lose every lease later.
+        """
         self._thread.start()
+        await asyncio.wrap_future(self._started)
 
     async def stop(self) -> None:
         """Mark the worker as stopped in the registry and end the thread."""
         self._stopping.set()
-        if self._loop is not None and self._wake is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._wake.set)
+        self._wake_up()
         await asyncio.to_thread(self._thread.join, 10.0)
+
+    def _wake_up(self) -> None:
+        if self._loop is not None and self._wake is not None:
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     def _main(self) -> None:
         asyncio.run(self._renew_until_stopped())
 
     async def _renew_until_stopped(self) -> None:
         self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
-        conn: Connection | None = None
-        next_renewal = time.monotonic() + self._every
-        next_heartbeat = time.monotonic() + HEARTBEAT
+        self._started.set_running_or_notify_cancel()
+        try:
+            self._conn = await self._connect()
+        except BaseException as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result(None)
+        self._next_renewal = time.monotonic() + self._every
+        self._next_heartbeat = time.monotonic() + HEARTBEAT
         while not self._stopping.is_set():
-            pause = max(0.0, min(next_renewal, next_heartbeat) - time.monotonic())
-            pause = max(0.0, min(pause, self._seconds_until_loss()))
+            due_at = min(self._next_renewal, self._next_heartbeat)
+            pause = min(due_at - time.monotonic(), self._seconds_until_loss())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(max(0.0, pause)):
                     await self._wake.wait()
-            if self._stopping.is_set():
-                break
+            self._wake.clear()
             self._mark_overdue_lost()
-            now = time.monotonic()
-            try:
-                async with asyncio.timeout(min(self._every, max(0.05, self._seconds_until_loss()))):
-                    if conn is None or conn.is_closed():
-                        conn = await connect(self._database, role="renewer")
-                    if now >= next_renewal:
-                        await self._renew(conn)
-                    if now >= next_heartbeat:
-                        await self._heartbeat(conn)
-            except (FlowFabricError, TimeoutError) as error:
-                log.warning(
-                    "worker %s cannot renew its leases: %s", self._instance, error or "timed out"
-                )
-                self._count_failures()
-                if conn is not None:
-                    conn.terminate()
-                    conn = None
-            finally:
-                if now >= next_renewal:
-                    next_renewal = now + (self._every if conn else self._every / 5)
-                if now >= next_heartbeat:
-                    next_heartbeat = now + HEARTBEAT
-        await self._mark_stopped(conn)
+            if not self._stopping.is_set() and time.monotonic() >= due_at:
+                await self._renew_or_back_off()
+        await self._mark_stopped()
+
+    async def _renew_or_back_off(self) -> None:
+        """Do what is due; after a failure the connection is replaced, and the next try waits.
+
+        Leases that are lost meanwhile make no try more urgent: tries are at least `_FIRST_PAUSE`
+        apart, however long the database is away.
+        """
+        now = time.monotonic()
+        within = min(self._every, max(0.05, self._seconds_until_loss()))
+        try:
+            async with asyncio.timeout(within):
+                if self._conn is None or self._conn.is_closed():
+                    self._conn = await self._connect()
+                if now >= self._next_renewal:
+                    await self._renew(self._conn)
+                    self._next_renewal = now + self._every
+                if now >= self._next_heartbeat:
+                    await self._heartbeat(self._conn)
+                    self._next_heartbeat = now + HEARTBEAT
+            self._pause = 0.0
+        except (FlowFabricError, TimeoutError) as error:
+            self._pause = min(max(_FIRST_PAUSE, self._pause * 2), max(_FIRST_PAUSE, self._every))
+            retry_at = time.monotonic() + self._pause * random.uniform(1.0, 1.5)
+            self._next_renewal = max(self._next_renewal, retry_at)
+            self._next_heartbeat = max(self._next_heartbeat, retry_at)
+            log.warning(
+                "worker %s cannot renew its leases: %s", self._instance, _reason(error, within)
+            )
+            self._count_failures()
+            if self._conn is not None:
+                self._conn.terminate()
+                self._conn = None
+
+    async def _connect(self) -> Connection:
+        return await connect(self._database, role="renewer", limited=False)
 
     async def _renew(self, conn: Connection) -> None:
         due = self._held_leases.due(self._every / 2)
@@ -138,7 +176,11 @@ class Renewer:
 
     def _seconds_until_loss(self) -> float:
         """Seconds until the first lease counts as lost, unless a renewal succeeds."""
-        renewed = [attempt.renewed_at for attempt in self._held_leases if not attempt.lost]
+        renewed = [
+            attempt.renewed_at
+            for attempt in self._held_leases
+            if not attempt.lost and not attempt.finished
+        ]
         if not renewed:
             return HEARTBEAT
         return min(renewed) + _LOST_AFTER * self._settings.lease_ttl - time.monotonic()
@@ -154,11 +196,12 @@ class Renewer:
         if isinstance(answer, WorkerNotRegistered):
             await register(conn, settings, self._instance, self._kinds)
 
-    async def _mark_stopped(self, conn: Connection | None) -> None:
+    async def _mark_stopped(self) -> None:
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(_MARK_STOPPED_WITHIN):
+                conn = self._conn
                 if conn is None or conn.is_closed():
-                    conn = await connect(self._database, role="renewer")
+                    conn = await self._connect()
                 await mark_worker_dead(
                     conn, self._instance, reason="stopped", namespace=self._settings.namespace
                 )
@@ -167,8 +210,15 @@ class Renewer:
             log.warning(
                 "worker %s cannot be marked as stopped in the registry: %s",
                 self._instance,
-                error or "timed out",
+                _reason(error, _MARK_STOPPED_WITHIN),
             )
+
+
+def _reason(error: Exception, within: float) -> str:
+    """Why the database was of no use, as a log message says it."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {within:.3g} s"
+    return f"{type(error).__name__}: {error}"
 
 
 async def register(

@@ -57,6 +57,13 @@ class Slots:
         self._buffer.extend(attempts)
         self._start_tasks()
 
+    def add_or_release(self, attempts: list[RunningAttempt]) -> None:
+        """Run as many of these attempts as there are free slots, and release the others."""
+        free = 0 if self._stopping.is_set() else max(0, self._settings.concurrency - len(self))
+        self.add(attempts[:free])
+        for attempt in attempts[free:]:
+            self._recorder.put(attempt, attempt.lease)
+
     async def wait(self, timeout: float) -> None:
         """Wait until no attempt runs, for `timeout` seconds at most."""
         if self._tasks:

@@ -4,6 +4,7 @@ Submitters and workers:
 
     create_execution           absent → runnable
     claim                      runnable → active, the best of some lanes
+    read_claimed               what a claim got whose answer was lost
     claim_by_id                runnable → active, one by its id
     lock_for_claim             locks one for that, and says why a claim is refused
     renew                      a lease is extended

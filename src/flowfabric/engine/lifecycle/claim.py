@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Final, LiteralString
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -61,7 +61,12 @@ class Claimant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def claim(
-    conn: Connection, claimant: Claimant, *, ttl: float | timedelta, limit: int = 1
+    conn: Connection,
+    claimant: Claimant,
+    *,
+    ttl: float | timedelta,
+    limit: int = 1,
+    lease_id: UUID | None = None,
 ) -> list[Claimed]:
     """Lease at most `limit` executions: highest priority first, then the oldest.
 
@@ -69,11 +74,14 @@ async def claim(
     that the claimant cannot run (lane, kind, capabilities, namespace) neither hide nor slow those
     that it can. Executions for which another worker has a grant, and executions past their
     deadline, are passed over.
+
+    `lease_id` is made for this call unless given, and must be new. A caller that gets no answer
+    finds what the call leased by `read_claimed`.
     """
     check_limit(limit, at_most=MAX_BATCH)
     if milliseconds(ttl) < 1:
         raise invalid_input("ttl", ttl, "must be positive")
-    lease_id = uuid4()
+    lease_id = lease_id or uuid4()
     rows = await fetch_all(
         conn,
         CLAIM,
