@@ -1,6 +1,9 @@
 """Postgres: connections, transactions, typed rows, notifications and migrations.
 
 pool             how a connection is opened, and the pool of a process
+connect_gate     bounds the connection attempts of a pool while the database is away
+connection       the class of our connections
+kept_alive       a connection whose idle transaction is kept alive
 transaction      run a body in a transaction, with the only retry loop
 rows             run a statement and read its rows as structs
 faults           SQLSTATE to FlowFabric error
