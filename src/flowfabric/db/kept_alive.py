@@ -32,7 +32,7 @@ _OPERATIONS: Final = frozenset(
     }
 )
 """The methods of the driver's protocol that talk to the server."""
-_STATEMENT: Final = "-- db.kept_alive"
+_STATEMENT: Final = "-- db.kept_alive\nSELECT"
 _TIMEOUT: Final = 5.0
 
 
@@ -60,9 +60,11 @@ class _Guard:
 
         return operation
 
+    @property
+    def idle(self) -> bool:
+        return not self._running and self._alive is None
+
     async def keep_alive(self) -> None:
-        if self._running or self._alive is not None:
-            return
         self._alive = alive = asyncio.get_running_loop().create_future()
         try:
             await self._protocol.query(_STATEMENT, _TIMEOUT)
@@ -86,8 +88,15 @@ class KeptAliveConnection(BaseConnection):
         self._guard: _Guard | None = None if protocol is None else _Guard(protocol)
 
     @property
-    def guard(self) -> _Guard | None:
-        return self._guard
+    def idle_guard(self) -> _Guard | None:
+        """The guard, unless an operation is in progress or between two of its steps.
+
+        The driver prepares some statements without a name, and any other statement in between
+        would make the server forget those.
+        """
+        section: Any = self._stmt_exclusive_section
+        guard = self._guard
+        return guard if guard is not None and guard.idle and not section._acquired else None
 
 
 def is_lost(conn: Connection) -> bool:
@@ -103,7 +112,7 @@ async def keep_alive(conn: Connection) -> None:
 
     Does nothing on a connection that is lost: its user learns of that by itself.
     """
-    guard = None if is_lost(conn) else cast("KeptAliveConnection", conn).guard
+    guard = None if is_lost(conn) else cast("KeptAliveConnection", conn).idle_guard
     if guard is not None:
         with contextlib.suppress(*DRIVER_ERRORS):
             await guard.keep_alive()
