@@ -13,6 +13,7 @@ from flowfabric.errors import ConfigError
 from flowfabric.ids import NUM_FLOW_PARTITIONS
 
 DATABASE_URL: Final = "FF_DATABASE_URL"
+DIRECT_URL: Final = "FF_DIRECT_URL"
 SCHEMES: Final = ("postgresql", "postgres")
 
 _USERINFO: Final = re.compile(r"((?:^|//)[^/@:?#\s]*:)[^/?#\s]+@")
@@ -37,6 +38,8 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     dsn: str
     pool_size: int = 4
     pooler: bool = False
+    direct_dsn: str | None = None
+    """Leads to the same database past the pooler, for renewals and LISTEN; needs `pooler`."""
     listen: bool = True
     connect_timeout: float = 10.0
     statement_timeout: float = 30.0
@@ -44,6 +47,12 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     idle_transaction_timeout: float = 10.0
     """Postgres ends a transaction that is idle for longer, and so releases its locks."""
     partitions: PartitionConfig = PartitionConfig()
+
+    def direct(self) -> DatabaseConfig:
+        """This database past its pooler, if there is a DSN for that; else as it is."""
+        if not self.pooler or self.direct_dsn is None:
+            return self
+        return msgspec.structs.replace(self, dsn=self.direct_dsn, direct_dsn=None, pooler=False)
 
     def __repr__(self) -> str:
         return f"DatabaseConfig(dsn={redact(self.dsn)!r}, pool_size={self.pool_size})"
@@ -65,6 +74,12 @@ def require_database_url(given: str | None = None) -> str:
             "is not set; set it to a DSN such as postgresql://user@host/name",
         )
     return dsn
+
+
+def direct_database_url(given: str | None = None) -> str | None:
+    """The given DSN past the pooler, else `FF_DIRECT_URL`, else None; raises `ConfigError`."""
+    dsn = given or os.environ.get(DIRECT_URL) or None
+    return None if dsn is None else check_dsn(dsn)
 
 
 def check_dsn(dsn: str) -> str:

@@ -1,10 +1,11 @@
 """Tasks that run in processes of their own; imported there by this name."""
 
+import asyncio
 import os
 import time
 from typing import Any
 
-from flowfabric import App, Ctx, Fail, Retry, RetryLater
+from flowfabric import App, Client, Ctx, Fail, Retry, RetryLater
 
 app = App()
 
@@ -78,3 +79,18 @@ def waits(ctx: Ctx, path: str) -> None:
 @app.task("odd", executor="process")
 def odd(ctx: Ctx) -> Any:
     return object()
+
+
+@app.task("collects", executor="process", retry=Retry(max_retries=0))
+def collects(ctx: Ctx) -> dict[str, int]:
+    return ctx.sync.upstreams()
+
+
+@app.task("troubled", executor="process", retry=Retry(max_retries=0))
+def troubled(ctx: Ctx, path: str) -> str:
+    """The first time its own client finds no database."""
+    if not os.path.exists(path):
+        with open(path, "w"):
+            pass
+        asyncio.run(Client.connect("postgresql://nobody@127.0.0.1:9/none"))
+    return "done"

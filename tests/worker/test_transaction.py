@@ -1,6 +1,8 @@
 """What a handler writes in its transaction is committed with its result, or not at all."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncGenerator
 
 import asyncpg
@@ -16,6 +18,8 @@ from flowfabric.worker.renewer import Renewer
 from flowfabric.worker.running_attempt import RunningAttempt
 from flowfabric.worker.transaction import HandlerTransaction
 from tests import given
+from tests.stories.processes import workers
+from tests.worker import locking
 from tests.worker.facts import eventually
 from tests.worker.proxy import Proxy
 
@@ -277,6 +281,50 @@ async def test_the_statements_of_a_handler_are_planned_as_postgres_likes(
 
     async with app.worker(dsn=ff_dsn):
         assert await (await client.submit(job.call())).result(timeout=10) == "on"
+
+
+async def test_a_transaction_that_is_idle_for_longer_than_postgres_allows_completes_once(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app, starts = App(), []
+
+    @app.task("job", retry=Retry(max_retries=0))
+    async def job(ctx: Ctx) -> str:
+        starts.append(ctx.attempt_index)
+        tx = await ctx.transaction()
+        await tx.execute(WRITE, 1)
+        await asyncio.sleep(2.5)
+        return await tx.fetchval("SHOW idle_in_transaction_session_timeout")
+
+    async with app.worker(dsn=ff_dsn, lease_ttl=1):
+        handle = await client.submit(job.call())
+        assert await handle.result(timeout=20) == "1s"
+
+    assert starts == [0]
+    assert await written(db) == [1]
+    assert (await handle.describe()).infra_release_count == 0
+
+
+async def test_a_worker_that_freezes_in_a_transaction_keeps_its_rows_no_longer_than_its_lease(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    await db.execute(WRITE, 0)
+    async with workers(ff_dsn, "frozen", module="tests.worker.locking", lease_ttl=1) as [frozen]:
+        handle = await client.submit(locking.lock.call(0), deadline=60)
+
+        async def locked() -> bool:
+            free = await db.fetch("SELECT FROM ledger WHERE number = 0 FOR UPDATE SKIP LOCKED")
+            return not free
+
+        await eventually(locked, within=20)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        try:
+            await db.execute("SET lock_timeout = '10s'")
+            await db.execute("UPDATE ledger SET number = 100 WHERE number = 0")
+        finally:
+            await db.execute("RESET lock_timeout")
+            os.kill(frozen.pid, signal.SIGCONT)
+        assert await handle.result(timeout=30) == "not there any more"
 
 
 async def test_a_worker_without_room_for_a_transaction_is_refused(ff_dsn: str) -> None:

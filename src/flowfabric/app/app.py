@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, over
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Environment, Middleware, Task, task_policy
-from flowfabric.config import DatabaseConfig, require_database_url
+from flowfabric.config import DatabaseConfig, direct_database_url, require_database_url
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_text
 from flowfabric.policy import Retry, check_capabilities, milliseconds
@@ -112,6 +112,7 @@ class App:
         self,
         *,
         dsn: str | None = None,
+        direct_dsn: str | None = None,
         lanes: Iterable[str] | None = None,
         capabilities: Iterable[str] = (),
         concurrency: int = 64,
@@ -129,8 +130,8 @@ class App:
     ) -> Worker:
         """A worker for this app's tasks, on the lanes they name unless `lanes` says otherwise.
 
-        The database is `dsn`, else `FF_DATABASE_URL`. Raises `ConfigError` for a setting that is
-        not valid.
+        The database is `dsn`, else `FF_DATABASE_URL`. With `pooler`, `direct_dsn` or
+        `FF_DIRECT_URL` leads past the pooler. Raises `ConfigError` for a setting that is not valid.
         """
         settings = WorkerSettings(
             lanes=self.lanes if lanes is None else tuple(lanes),
@@ -151,7 +152,11 @@ class App:
         return Worker(
             {kind: task.handler(environment) for kind, task in self.tasks.items()},
             database=DatabaseConfig(
-                dsn=require_database_url(dsn), pool_size=6, pooler=pooler, listen=listen
+                dsn=require_database_url(dsn),
+                direct_dsn=direct_database_url(direct_dsn),
+                pool_size=6,
+                pooler=pooler,
+                listen=listen,
             ),
             settings=settings,
             state=self.state,

@@ -2,6 +2,8 @@
 
 pool             how a connection is opened, and the pool of a process
 connect_limit    one attempt to connect at a time, with pauses after failures
+connection       the class of our connections
+kept_alive       a connection whose idle transaction is kept alive
 transaction      run a body in a transaction, with the only retry loop
 rows             run a statement and read its rows as structs
 faults           SQLSTATE to FlowFabric error

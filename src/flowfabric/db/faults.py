@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import asyncpg
 
@@ -14,6 +14,7 @@ from flowfabric.errors import (
     LaneNotAccepting,
     OperationTimeout,
     ResourceExhausted,
+    RetryExhausted,
     TransportError,
     Unavailable,
     ValidationError,
@@ -30,13 +31,16 @@ DRIVER_ERRORS: Final = (
 
 RETRY: Final = frozenset({"40001", "40P01", "55P03"})
 _LOCK_TIMEOUT: Final = "55P03"
-_RECONNECT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
+_RECONNECT: Final = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04"})
 _EXHAUSTED: Final = {
     "53100": "disk",
     "53200": "memory",
     "53300": "connections",
     "53400": "configuration limit",
 }
+# Without 55P03 and 57014: waiting too long for a lock, and running too long, are mostly faults of
+# the statement.
+_TROUBLE: Final = _RECONNECT | {"40001", "40P01"}
 _LANE_CLOSED: Final = "FF001"
 _INVALID_TEXT: Final = frozenset({"22021", "22P05"})
 _UNDEFINED: Final = frozenset({"3F000", "42P01", "42883", "42703"})
@@ -51,6 +55,17 @@ class SerializationConflict(FlowFabricError):
 
 class LockTimeout(SerializationConflict):
     """A lock was not given in time; the transaction can run again, or pass over what is locked."""
+
+
+_TROUBLE_ERRORS: Final = (
+    TransportError,
+    ResourceExhausted,
+    OperationTimeout,
+    Unavailable,
+    RetryExhausted,
+    SerializationConflict,
+)
+_WHEN_LOST: Final = (OSError, TimeoutError, asyncpg.InterfaceError)
 
 
 @contextmanager
@@ -106,3 +121,46 @@ def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return TransportError(message)
     return InternalError(f"{message} (SQLSTATE {state or 'none'})")
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Is this trouble with the database, its connections or its limits, not with a statement?
+
+    True of the errors of FlowFabric's own calls and of raw errors of the driver. A raw `OSError` or
+    `TimeoutError` is not told from one that has nothing to do with the database: False.
+    """
+    if isinstance(error, FlowFabricError):
+        return isinstance(error, _TROUBLE_ERRORS)
+    if isinstance(error, asyncpg.PostgresError):
+        state = str(error.sqlstate or "")
+        return state in _TROUBLE or state.startswith(("08", "53"))
+    if isinstance(error, asyncpg.InterfaceError):  # most are mistakes in the use of the driver
+        return "connection is closed" in str(error)
+    return isinstance(error, asyncpg.InternalClientError)
+
+
+def find_trouble(error: BaseException, *, connection_lost: bool = False) -> BaseException | None:
+    """The trouble that an exception of a handler is about; None if it is the handler's own failure.
+
+    The causes of an exception count, because handlers wrap errors. Of a group all exceptions must
+    be trouble. With `connection_lost` the connection of the handler's transaction is closed; then
+    errors of the operating system, timeouts and misuse of the connection are its consequences.
+    """
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        if isinstance(link, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", link)
+            return _trouble_of_group(group, connection_lost=connection_lost)
+        if is_trouble(link) or (connection_lost and isinstance(link, _WHEN_LOST)):
+            return link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return None
+
+
+def _trouble_of_group(
+    group: BaseExceptionGroup[BaseException], *, connection_lost: bool
+) -> BaseException | None:
+    found = [find_trouble(each, connection_lost=connection_lost) for each in group.exceptions]
+    return found[0] if all(found) else None

@@ -33,7 +33,7 @@ class Listener:
 
     def start(self) -> None:
         """Start listening, unless the configuration disables it; a second call has no effect."""
-        if self._config.listen and not self._config.pooler and self._task is None:
+        if self._config.listen and not self._config.direct().pooler and self._task is None:
             self._task = asyncio.create_task(self._listen(), name="flowfabric listener")
 
     async def close(self) -> None:

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 
 from flowfabric.config import DATABASE_URL, DatabaseConfig, redact
 from flowfabric.db.connect_limit import connect_limit
+from flowfabric.db.connection import BaseConnection
 from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error, described
+from flowfabric.db.kept_alive import KeptAliveConnection
 from flowfabric.db.rows import Connection
 from flowfabric.errors import (
     ConfigError,
@@ -36,33 +38,23 @@ PLANNER_SETTINGS: Final = {
     "enable_mergejoin": "off",
 }
 
-if TYPE_CHECKING:
-    _Base = asyncpg.Connection[asyncpg.Record]
-else:
-    _Base = asyncpg.Connection
-
-
-class _Connection(_Base):
-    """A connection without a reset query: our statements leave no session state."""
-
-    def get_reset_query(self) -> str:
-        return ""
-
 
 async def connect(
     config: DatabaseConfig, *, role: str, limited: bool = True
 ) -> asyncpg.Connection[Any]:
     """Open a connection outside the pool, for long use: the lease renewer, a listener.
 
-    Raises `ConfigError`, `Unavailable` or `TransportError`. `limited=False` is for a caller that
+    It leads past the pooler if the configuration has a DSN for that. Raises `ConfigError`,
+    `Unavailable`, `ResourceExhausted` or `TransportError`. `limited=False` is for a caller that
     spaces its attempts itself; the others wait for their turn at the process's `ConnectLimit`.
     """
+    config = config.direct()
     open_one = _connect_in_turn if limited else asyncpg.connect
     try:
         return await open_one(
             config.dsn,
             timeout=config.connect_timeout,
-            connection_class=_Connection,
+            connection_class=BaseConnection,
             **_settings(config, role),
         )
     except _CONNECT_ERRORS as error:
@@ -85,11 +77,12 @@ class Pool:
 
     @classmethod
     async def open(
-        cls, config: DatabaseConfig, *, role: str = "client", planner_settings: bool = True
+        cls, config: DatabaseConfig, *, role: str = "client", for_handlers: bool = False
     ) -> Pool:
         """Open the pool and check that the database answers.
 
-        `planner_settings=False` is for connections that run statements of users.
+        With `for_handlers` its connections run statements of users: with the planner settings of
+        the server, and kept alive. The database is not asked for an answer then.
         """
         try:
             pool = await asyncpg.create_pool(
@@ -98,13 +91,14 @@ class Pool:
                 max_size=config.pool_size,
                 max_inactive_connection_lifetime=0,
                 timeout=config.connect_timeout,
-                connection_class=_Connection,
+                connection_class=KeptAliveConnection if for_handlers else BaseConnection,
                 **_IN_TURN,
-                **_settings(config, role, planner_settings=planner_settings),
+                **_settings(config, role, planner_settings=not for_handlers),
             )
             assert pool is not None
-            async with pool.acquire():
-                pass
+            if not for_handlers:
+                async with pool.acquire():
+                    pass
         except _CONNECT_ERRORS as error:
             raise _unreachable(config, error) from error
         return cls(config, pool)

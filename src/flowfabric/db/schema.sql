@@ -205,6 +205,7 @@ CREATE TABLE ff.exec_core (
     retry_count integer DEFAULT 0 NOT NULL,
     replay_count integer DEFAULT 0 NOT NULL,
     lease_reclaim_count integer DEFAULT 0 NOT NULL,
+    infra_release_count integer DEFAULT 0 NOT NULL,
     progress_pct smallint,
     resume_pending boolean DEFAULT false NOT NULL,
     lease_lost boolean DEFAULT false NOT NULL,
@@ -295,6 +296,7 @@ COMMENT ON TABLE ff.exec_core IS 'One row per execution: the columns that change
 COMMENT ON COLUMN ff.exec_core.attempt_index IS 'Number of the running attempt, or of the attempt that the next claim starts.';
 COMMENT ON COLUMN ff.exec_core.lease_epoch IS 'Grows with every claim and whenever a lease expires or is revoked; a call with an older epoch is refused.';
 COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
+COMMENT ON COLUMN ff.exec_core.infra_release_count IS 'How often in a row the attempt was released because of trouble with the database.';
 COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and can continue. Not used yet.';
 COMMENT ON COLUMN ff.exec_core.lease_lost IS 'The last lease expired or was revoked; the next claim counts as a reclaim.';
 COMMENT ON COLUMN ff.exec_core.flow_cancelled IS 'The flow of the execution was cancelled while the execution ran: instead of being queued again, the execution is ended.';

@@ -93,6 +93,7 @@ from flowfabric.engine.lifecycle import (
     progress,
     read_claimed,
     release,
+    release_after_trouble,
     renew,
     wait_children,
 )
@@ -171,6 +172,7 @@ class Engine:
     delay = statement(delay.delay)
     wait_children = statement(wait_children.wait_children)
     release = statement(release.release)
+    release_after_trouble = statement(release_after_trouble.release_after_trouble)
     cancel = statement(cancel.cancel)
     mark_lease_expired_if_due = statement(mark_lease_expired_if_due.mark_lease_expired_if_due)
 

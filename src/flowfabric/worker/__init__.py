@@ -6,10 +6,12 @@ slots             runs claimed attempts, at most `concurrency` at a time
 settings          the settings of one worker process
 signals           SIGTERM and SIGINT stop the worker
 run_attempt       runs one attempt to its outcome
+repeat_while_leased  repeats a handler's call over trouble with the database
 running_attempt   `RunningAttempt`, and `HeldLeases`: the attempts of this process
 renewer           renews held leases and sends heartbeats, in a thread
 outcome_recorder  writes outcomes to the database in batches
 transaction       the transaction that a handler may have, committed with its result
+transaction_pool  the connections for such transactions
 claimed_task      `ClaimedTask`: a claimed execution that the caller runs
 handler           `Handler`: how executions of one kind are run; exceptions become failures
 run_task          runs a task's function: dependencies, middleware, threads

@@ -9,14 +9,26 @@ import signal
 import sys
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ConfigError, Fail
 from flowfabric.worker.children import Children
 from flowfabric.worker.context import Ctx, SyncCtx
 from flowfabric.worker.environment import Environment
-from flowfabric.worker.frames import HEADER, Done, Failed, Progressed, Reply, Run, framed, read_run
-from flowfabric.worker.handler import failure_of
+from flowfabric.worker.frames import (
+    Done,
+    Failed,
+    Progressed,
+    Reply,
+    Run,
+    Troubled,
+    Upstreams,
+    UpstreamsWanted,
+    framed,
+    read_request,
+)
+from flowfabric.worker.handler import outcome_of
 from flowfabric.worker.run_task import RunnableTask
 from flowfabric.worker.running_attempt import RunningAttempt
 
@@ -27,9 +39,14 @@ if TYPE_CHECKING:
 
 
 class _Pipe:
-    """Frames to the worker, on a copy of stdout; what the task prints goes to stderr instead."""
+    """Frames from and to the worker: on stdin, and on a copy of stdout.
+
+    What the task prints goes to stderr instead.
+    """
 
     def __init__(self) -> None:
+        self._in: BinaryIO = sys.stdin.buffer
+        self.asking = asyncio.Lock()
         self._out = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
 
@@ -37,9 +54,13 @@ class _Pipe:
         self._out.write(framed(reply))
         self._out.flush()
 
+    def read(self) -> Run | Upstreams | None:
+        """The next frame from the worker; None once it has closed the pipe."""
+        return read_request(self._in)
+
 
 class _ChildCtx(Ctx):
-    """The context in a child process: progress is sent to the worker, which holds the lease."""
+    """The context in a child process: its calls are made by the worker, which holds the lease."""
 
     __slots__ = ("_pipe",)
 
@@ -49,6 +70,13 @@ class _ChildCtx(Ctx):
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._pipe.write(Progressed(percent, message))
+
+    async def upstreams(self) -> dict[str, Any]:
+        async with self._pipe.asking:
+            self._pipe.write(UpstreamsWanted())
+            answer = await asyncio.to_thread(self._pipe.read)
+        assert isinstance(answer, Upstreams), answer
+        return answer.results
 
     async def transaction(self) -> Connection:
         raise Fail("a task with executor='process' cannot have a transaction", retryable=False)
@@ -79,7 +107,8 @@ async def _reply(request: Run, pipe: _Pipe, environment: Environment) -> Reply:
         result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
         return Done(result.data, result.encoding)
     except BaseException as error:
-        return Failed(failure_of(error, claimed.lease, handler))
+        outcome = outcome_of(error, claimed.lease, handler)
+        return Troubled(outcome) if isinstance(outcome, Trouble) else Failed(outcome)
 
 
 def find_task(module: str, kind: str) -> RunnableTask:
@@ -95,11 +124,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe, environment = _Pipe(), Environment()
-    requests: BinaryIO = sys.stdin.buffer
     with asyncio.Runner() as loop:
-        while len(header := requests.read(HEADER.size)) == HEADER.size:
-            (length,) = HEADER.unpack(header)
-            request = read_run(requests.read(length))
+        while isinstance(request := pipe.read(), Run):
             pipe.write(loop.run(_reply(request, pipe, environment)))
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from flowfabric.db.transaction import repeated
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
 from flowfabric.errors import (
@@ -24,6 +23,7 @@ from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.joins import AllOf, AnyOf, Disposition, JoinPolicy, Quorum
 from flowfabric.states import GroupState, PublicState
 from flowfabric.worker.child_batch import Child, ChildBatch, ChildCall, child_failed
+from flowfabric.worker.repeat_while_leased import repeat_while_leased
 
 if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
@@ -189,9 +189,12 @@ class Children:
         """The answer of an operation that needs the lease; raises `LeaseLost`."""
         self._check()
         try:
-            return await repeated(operation)
+            return await self._repeated(operation)
         except (NotFound, ExecutionNotActive, StaleLease, LeaseExpired) as refusal:
             self._lease_lost(refusal)
+
+    async def _repeated(self, operation: Callable[[], Awaitable[T]]) -> T:
+        return await repeat_while_leased(self._attempt, operation)
 
     async def _decided(self, batch: ChildBatch[R], policy: JoinPolicy) -> Join:
         """The join of the batch, decided; while it is pending the attempt is suspended."""
@@ -199,7 +202,7 @@ class Children:
         while join is None or join.group_state is GroupState.PENDING:
             async with self._lock:
                 await self._suspend(batch.group)
-            join = await repeated(lambda: self._engine.read_join(batch.group))
+            join = await self._repeated(lambda: self._engine.read_join(batch.group))
         return join
 
     async def _outcomes(self, children: Iterable[ExecutionId]) -> list[ExecutionOutcome]:
@@ -208,7 +211,7 @@ class Children:
         If one of them runs again, because it was replayed, the attempt is delayed for a moment.
         """
         wanted = list(children)
-        found = await repeated(lambda: self._engine.read_outcomes(wanted))
+        found = await self._repeated(lambda: self._engine.read_outcomes(wanted))
         if len(found) < len(wanted):
             async with self._lock:
                 await self._delay()
@@ -219,7 +222,7 @@ class Children:
         return await self._failure_of(next(each for each in batch.calls if each in join.lost))
 
     async def _failure_of(self, child: ExecutionId) -> ChildFailed:
-        outcome = (await repeated(lambda: self._engine.read_outcomes([child]))).get(child)
+        outcome = (await self._repeated(lambda: self._engine.read_outcomes([child]))).get(child)
         if outcome is None or outcome.public_state is PublicState.COMPLETED:
             return ChildFailed(child, "failed", "the child was replayed since it failed")
         return child_failed(outcome)
@@ -231,7 +234,7 @@ class Children:
         """
         self._check()
         request = ChildWait(lease=self._lease, groups=groups)
-        [answer] = await repeated(lambda: self._engine.wait_children([request]))
+        [answer] = await self._repeated(lambda: self._engine.wait_children([request]))
         match answer:
             case NothingToWaitFor():
                 return
@@ -244,7 +247,7 @@ class Children:
         """Suspend the attempt for a moment; raises `AttemptSuspended`, or `LeaseLost`."""
         self._check()
         request = DelayRequest(lease=self._lease, delay=_REPLAYED_CHILD_DELAY)
-        [answer] = await repeated(lambda: self._engine.delay([request]))
+        [answer] = await self._repeated(lambda: self._engine.delay([request]))
         if isinstance(answer, Delayed):
             self._suspended()
         self._lease_lost(answer)

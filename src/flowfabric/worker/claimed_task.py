@@ -19,6 +19,7 @@ from flowfabric.errors import LeaseLost, TaskConsumed
 from flowfabric.ids import ExecutionId
 from flowfabric.states import FailureClass
 from flowfabric.worker.outcome_recorder import Outcome, OutcomeRecorder
+from flowfabric.worker.repeat_while_leased import repeat_while_leased
 from flowfabric.worker.running_attempt import RunningAttempt
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -88,7 +89,11 @@ class ClaimedTask:
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         """Store how far the attempt has come; raises `LeaseLost` when the lease is not held."""
-        refusal = await self._engine.progress(self._lease(), percent=percent, message=message)
+        lease = self._lease()
+        refusal = await repeat_while_leased(
+            self._attempt,
+            lambda: self._engine.progress(lease, percent=percent, message=message),
+        )
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
 

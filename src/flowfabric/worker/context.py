@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from uuid import UUID
@@ -17,6 +17,7 @@ from flowfabric.states import AttemptType, PublicState
 from flowfabric.wire import read_untyped
 from flowfabric.worker.child_batch import Child, ChildCall
 from flowfabric.worker.children import Children
+from flowfabric.worker.repeat_while_leased import repeat_while_leased
 
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
@@ -55,15 +56,15 @@ class LeaseHealth:
     @property
     def lost(self) -> asyncio.Event:
         """Set when the lease is lost."""
-        if self._attempt.on_lost is None:
-            self._attempt.on_lost = asyncio.Event()
-            if self._attempt.lost:
-                self._attempt.on_lost.set()
-        return self._attempt.on_lost
+        return self._attempt.lost_event
 
 
 class Ctx:
-    """The context of a running attempt: its execution, progress, children and lease."""
+    """The context of a running attempt: its execution, progress, children and lease.
+
+    Its calls are repeated while the database is in trouble, until the lease is lost; then they
+    raise `LeaseLost`.
+    """
 
     __slots__ = ("_attempt", "_children", "_engine", "_loop", "_transaction", "state")
 
@@ -139,8 +140,10 @@ class Ctx:
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         """Store how far the attempt has come; raises `LeaseLost` when the lease is not held."""
-        self.check()
-        refusal = await self._engine.progress(self._attempt.lease, percent=percent, message=message)
+        lease = self._attempt.lease
+        refusal = await self._repeated(
+            lambda: self._engine.progress(lease, percent=percent, message=message)
+        )
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
 
@@ -151,7 +154,7 @@ class Ctx:
         """
         if self._attempt.claimed.flow_id is None:
             return {}
-        found = await self._engine.read_upstream_results(self.execution_id)
+        found = await self._repeated(lambda: self._engine.read_upstream_results(self.execution_id))
         return {
             each.name or str(each.execution_id): read_untyped(each.result, each.result_encoding)
             for each in found
@@ -166,12 +169,14 @@ class Ctx:
         attempt is suspended to wait for children. The handler must not commit it, and should keep
         it short.
         """
-        self.check()
-        return await self._transaction.begin()
+        return await self._repeated(self._transaction.begin)
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is lost."""
         self._attempt.check_lease()
+
+    async def _repeated(self, operation: Callable[[], Awaitable[T]]) -> T:
+        return await repeat_while_leased(self._attempt, operation)
 
     # Children. While a handler waits for children its attempt is suspended and holds no slot. Once
     # the join is decided the handler runs again, from the top, and each call finds its children by

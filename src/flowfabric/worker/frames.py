@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
 from flowfabric.engine.lifecycle.fail import Failure
+from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 
 HEADER: Final = struct.Struct("<I")
@@ -34,6 +35,22 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     failure: Failure
 
 
+class Troubled(msgspec.Struct, frozen=True, tag="troubled"):
+    """From the child process: trouble with a database stopped the task."""
+
+    trouble: Trouble
+
+
+class UpstreamsWanted(msgspec.Struct, frozen=True, tag="upstreams_wanted"):
+    """From the child process: the task asks for the results of its upstreams."""
+
+
+class Upstreams(msgspec.Struct, frozen=True, tag="upstreams"):
+    """To the child process: the results that the task asked for, by member name."""
+
+    results: dict[str, Any]
+
+
 class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     """From the child process: how far the task has come."""
 
@@ -41,14 +58,14 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     message: str | None
 
 
-Reply = Done | Failed | Progressed
+Reply = Done | Failed | Troubled | UpstreamsWanted | Progressed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _replies: Final = msgspec.msgpack.Decoder(Reply)
-_runs: Final = msgspec.msgpack.Decoder(Run)
+_requests: Final = msgspec.msgpack.Decoder(Run | Upstreams)
 
 
-def framed(message: Run | Reply) -> bytes:
+def framed(message: Run | Upstreams | Reply) -> bytes:
     body = _encoder.encode(message)
     return HEADER.pack(len(body)) + body
 
@@ -57,5 +74,10 @@ def read_reply(body: bytes) -> Reply:
     return _replies.decode(body)
 
 
-def read_run(body: bytes) -> Run:
-    return _runs.decode(body)
+def read_request(stream: BinaryIO) -> Run | Upstreams | None:
+    """The next message to the child process; None once the worker has closed the pipe."""
+    header = stream.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    (length,) = HEADER.unpack(header)
+    return _requests.decode(stream.read(length))

@@ -8,8 +8,10 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.db.faults import find_trouble
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import (
     HANDLER_ERROR,
     HANDLER_PANIC,
@@ -45,17 +47,31 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reported(FlowFabricError):
-    """The failure of a task that ran in a child process."""
+    """How a task that ran in a child process failed, or which trouble stopped it."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
+    def __init__(self, outcome: Failure | Trouble) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+def outcome_of(
+    error: BaseException, lease: Lease, handler: Handler | None, *, connection_lost: bool = False
+) -> Failure | Trouble:
+    """What to record for an exception of a handler: trouble with the database is no failure.
+
+    With `connection_lost` the connection of the handler's transaction is closed.
+    """
+    if isinstance(error, Reported):
+        return error.outcome
+    if not isinstance(error, Fail | RetryLater):  # these are the handler's own decision
+        trouble = find_trouble(error, connection_lost=connection_lost)
+        if trouble is not None:
+            return Trouble(lease=lease, reason=_text(trouble) or type(trouble).__name__)
+    return failure_of(error, lease, handler)
 
 
 def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> Failure:
     """The failure to record for an exception of a handler."""
-    if isinstance(error, Reported):
-        return error.failure
     if isinstance(error, Fail):
         return Failure(
             lease=lease,

@@ -31,7 +31,7 @@ from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_ca
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
-from flowfabric.worker.transaction import TransactionPool
+from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -72,10 +72,10 @@ class Worker:
         self._database = msgspec.structs.replace(database, idle_transaction_timeout=idle_timeout)
         self._on_close = on_close
         self._claimant = settings.claimant(kinds=tuple(self.handlers), instance=self.instance)
-        self._transactions = TransactionPool(
-            self._database, size=settings.transactions, role=f"handlers of {self.instance}"[:60]
-        )
         self._held_leases = HeldLeases()
+        self._transactions = TransactionPool(
+            self._database, settings, self._held_leases, role=f"handlers of {self.instance}"[:60]
+        )
         self._unanswered = UnansweredClaims(
             self.instance,
             self._held_leases,

@@ -15,13 +15,14 @@ from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
+from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, OperationTimeout
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 
 log: Final = logging.getLogger("flowfabric.worker")
 BATCH: Final = 500
 
-Outcome: TypeAlias = Completion | Failure | DelayRequest | Cancellation | Lease
+Outcome: TypeAlias = Completion | Failure | Trouble | DelayRequest | Cancellation | Lease
 """How an attempt ends; a bare lease is released."""
 
 _Operation: TypeAlias = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
@@ -36,6 +37,7 @@ class OutcomeRecorder:
         self._operations: dict[type, _Operation] = {
             Completion: engine.complete,
             Failure: engine.fail,
+            Trouble: engine.release_after_trouble,
             DelayRequest: engine.delay,
             Cancellation: engine.cancel,
             Lease: engine.release,

@@ -17,6 +17,9 @@ from flowfabric.worker.frames import (
     Progressed,
     Reply,
     Run,
+    Troubled,
+    Upstreams,
+    UpstreamsWanted,
     framed,
     read_reply,
 )
@@ -87,6 +90,10 @@ class _Child:
                         return EncodedResult(result, encoding)
                     case Failed(failure):
                         raise Reported(failure)
+                    case Troubled(trouble):
+                        raise Reported(trouble)
+                    case UpstreamsWanted():
+                        stdin.write(framed(Upstreams(await ctx.upstreams())))
                     case Progressed(percent, message):
                         with contextlib.suppress(LeaseLost):
                             await ctx.progress(percent, message)

@@ -14,13 +14,14 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.fail import Failure
-from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import FlowFabricError, LeaseLost
 from flowfabric.worker.children import AttemptSuspended
 from flowfabric.worker.context import Ctx
-from flowfabric.worker.handler import Handler, failure_of
+from flowfabric.worker.handler import Handler, failure_of, outcome_of
 from flowfabric.worker.running_attempt import RunningAttempt
-from flowfabric.worker.transaction import CommitUncertain, HandlerTransaction, TransactionPool
+from flowfabric.worker.transaction import CommitUncertain, HandlerTransaction
+from flowfabric.worker.transaction_pool import TransactionPool
 
 log: Final = logging.getLogger("flowfabric.worker")
 
@@ -29,8 +30,8 @@ class Recorded(msgspec.Struct, frozen=True):
     """The outcome is in the database already: the handler's own transaction committed it."""
 
 
-HandlerOutcome: TypeAlias = Completion | Failure | Lease | Recorded | None
-"""How an attempt ends: a bare lease is released; for None there is nothing to record."""
+HandlerOutcome: TypeAlias = Completion | Failure | Trouble | Recorded | None
+"""How an attempt ends; for None there is nothing to record."""
 
 
 async def run_attempt(
@@ -41,7 +42,7 @@ async def run_attempt(
     transactions: TransactionPool,
 ) -> HandlerOutcome:
     """Run the handler to its outcome; an attempt that was suspended to wait has none."""
-    transaction = HandlerTransaction(transactions)
+    transaction = HandlerTransaction(transactions, attempt)
     ctx = Ctx(attempt, engine, state, transaction)
     try:
         outcome = await _outcome(attempt, handler, ctx, transaction, engine)
@@ -74,8 +75,8 @@ async def _outcome(
         return Recorded()
     except CommitUncertain as error:
         # If the commit did happen, this release is refused: a success is never handed back.
-        log.warning("releasing %s: its commit got no answer: %s", attempt, error)
-        return lease
+        reason = f"its commit got no answer: {error}"
+        return _released(attempt, Trouble(lease=lease, reason=reason))
     except asyncio.CancelledError as error:
         if attempt.lost or attempt.finished:
             return None
@@ -94,11 +95,26 @@ async def _outcome(
         if limit is not None and limit.expired():
             await _expire(attempt, engine)
             return None
-        return failure_of(error, lease, handler)
+        return _raised(error, attempt, handler, transaction)
     except BaseException as error:
-        if not isinstance(error, FlowFabricError):
-            log.debug("%s failed", attempt, exc_info=True)
-        return failure_of(error, lease, handler)
+        return _raised(error, attempt, handler, transaction)
+
+
+def _raised(
+    error: BaseException, attempt: RunningAttempt, handler: Handler, transaction: HandlerTransaction
+) -> Failure | Trouble:
+    """The outcome of a handler that raised: trouble with the database is no failure of it."""
+    outcome = outcome_of(error, attempt.lease, handler, connection_lost=transaction.lost)
+    if isinstance(outcome, Trouble):
+        return _released(attempt, outcome)
+    if not isinstance(error, FlowFabricError):
+        log.debug("%s failed", attempt, exc_info=True)
+    return outcome
+
+
+def _released(attempt: RunningAttempt, trouble: Trouble) -> Trouble:
+    log.warning("releasing %s because of database trouble: %s", attempt, trouble.reason)
+    return trouble
 
 
 async def _expire(attempt: RunningAttempt, engine: Engine) -> None:

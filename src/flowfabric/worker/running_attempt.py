@@ -73,6 +73,15 @@ class RunningAttempt:
         """Is the lease held, with fewer than three failed renewals in a row?"""
         return not self.lost and self.failures < 3
 
+    @property
+    def lost_event(self) -> asyncio.Event:
+        """Set when the lease is lost; only for the event loop that runs the handler."""
+        if self.on_lost is None:
+            self.on_lost = asyncio.Event()
+            if self.lost:
+                self.on_lost.set()
+        return self.on_lost
+
     def check_lease(self) -> None:
         """Raise `LeaseLost` if the lease is lost."""
         if self.lost:

@@ -6,21 +6,16 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final, LiteralString
 
-import msgspec
-
-from flowfabric.config import DatabaseConfig
-from flowfabric.db.faults import DRIVER_ERRORS, translated
-from flowfabric.db.pool import Pool
+from flowfabric.db.faults import translated
+from flowfabric.db.kept_alive import is_lost, keep_alive
 from flowfabric.db.rows import Connection, execute
-from flowfabric.db.transaction import repeated
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.errors import LeaseLost, OperationTimeout, Refusal, TransportError
+from flowfabric.worker.running_attempt import RunningAttempt
+from flowfabric.worker.transaction_pool import TransactionPool, rolled_back
 
 if TYPE_CHECKING:
     from asyncpg.transaction import Transaction
-
-HANDLER_IDLE_TIMEOUT: Final = 60.0
-"""For how many seconds a handler's transaction may be idle between two statements."""
 
 # The handler's statements run with Postgres' default planner settings; the engine's need these.
 # The engine's statements lock the execution, so from here on a worker that freezes must not keep
@@ -33,65 +28,54 @@ SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 
 """
 
 
-class TransactionPool:
-    """The connections of a worker for handlers' transactions; opened when first needed."""
-
-    def __init__(self, database: DatabaseConfig, *, size: int, role: str) -> None:
-        self._database = msgspec.structs.replace(
-            database, pool_size=size, idle_transaction_timeout=HANDLER_IDLE_TIMEOUT
-        )
-        self.idle_timeout_ms = round(database.idle_transaction_timeout * 1000)
-        """The idle timeout while the engine's statements run."""
-        self._role = role
-        self._opening = asyncio.Lock()
-        self._pool: Pool | None = None
-
-    async def pool(self) -> Pool:
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await Pool.open(
-                    self._database, role=self._role, planner_settings=False
-                )
-        return self._pool
-
-    async def close(self) -> None:
-        if self._pool is not None:
-            await self._pool.close()
-
-
 class CommitUncertain(Exception):
     """The connection was lost before the commit was answered: it may have happened or not."""
 
 
 class HandlerTransaction:
-    """The transaction of one attempt: begun when the handler asks, ended with the attempt."""
+    """The transaction of one attempt: begun when the handler asks, ended with the attempt.
 
-    def __init__(self, transactions: TransactionPool) -> None:
-        self._transactions = transactions
+    While the lease is held its session is kept alive, however long the handler does something else.
+    """
+
+    def __init__(self, transactions: TransactionPool, attempt: RunningAttempt) -> None:
+        self._transactions, self._attempt = transactions, attempt
         self._conn: Connection | None = None
         self._transaction: Transaction | None = None
         self._stack = contextlib.AsyncExitStack()
+        self._beginning = asyncio.Lock()
+        self._closing = asyncio.Event()
+        self._keeping_alive: asyncio.Task[None] | None = None
 
     async def begin(self) -> Connection:
         """The connection, in a transaction; waits while the pool has no free connection."""
-        if self._conn is None:
-            self._conn = await repeated(self._open)  # an idle connection may be broken by now
+        async with self._beginning:
+            if self._conn is None:
+                async with contextlib.AsyncExitStack() as opening:
+                    conn, self._transaction = await self._transactions.begin(opening)
+                    self._stack = opening.pop_all()
+                self._conn = conn
+                self._keeping_alive = asyncio.create_task(self._keep_alive(conn))
         return self._conn
 
-    async def _open(self) -> Connection:
-        pool = await self._transactions.pool()
-        async with contextlib.AsyncExitStack() as opening:
-            conn = await opening.enter_async_context(pool.connection())
-            transaction = conn.transaction()
-            with translated("-- worker.transaction: begin\n"):
-                await transaction.start()
-            self._transaction, self._stack = transaction, opening.pop_all()
-        return conn
+    async def _keep_alive(self, conn: Connection) -> None:
+        while not self._attempt.lost:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._transactions.keep_alive_every):
+                    await self._closing.wait()
+            if self._closing.is_set() or is_lost(conn):
+                return
+            await keep_alive(conn)
 
     @property
     def begun(self) -> bool:
         """Has the handler asked for the transaction?"""
         return self._conn is not None
+
+    @property
+    def lost(self) -> bool:
+        """Is the connection of the transaction closed, and with it everything it did?"""
+        return self._conn is not None and is_lost(self._conn)
 
     async def complete(self, completion: Completion) -> None:
         """Commit the handler's statements together with its result.
@@ -102,7 +86,7 @@ class HandlerTransaction:
         assert self._conn is not None
         assert self._transaction is not None
         try:
-            idle_timeout_ms = f"{self._transactions.idle_timeout_ms}"
+            idle_timeout_ms = f"{self._transactions.engine_idle_timeout_ms}"
             await execute(self._conn, ENGINE_SETTINGS, idle_timeout_ms=idle_timeout_ms)
             [answer] = await complete(self._conn, [completion])
             if isinstance(answer, Refusal):
@@ -115,9 +99,11 @@ class HandlerTransaction:
 
     async def close(self) -> None:
         """Roll back what was not committed, and return the connection to the pool."""
-        if self._transaction is not None:
-            with contextlib.suppress(*DRIVER_ERRORS):
-                await self._transaction.rollback()
+        self._closing.set()
+        if self._keeping_alive is not None:
+            await asyncio.wait((self._keeping_alive,))
+        if self._conn is not None and self._transaction is not None:
+            await rolled_back(self._conn, self._transaction)
         self._transaction = None
         await self._stack.aclose()
         self._conn = None

@@ -81,6 +81,7 @@ CREATE TABLE ff.exec_core (
     retry_count                    integer NOT NULL DEFAULT 0,
     replay_count                   integer NOT NULL DEFAULT 0,
     lease_reclaim_count            integer NOT NULL DEFAULT 0,
+    infra_release_count            integer NOT NULL DEFAULT 0,
     progress_pct                   smallint,
     resume_pending                 boolean NOT NULL DEFAULT false,
     lease_lost                     boolean NOT NULL DEFAULT false,
@@ -206,6 +207,8 @@ COMMENT ON COLUMN ff.exec_core.attempt_index IS
 COMMENT ON COLUMN ff.exec_core.lease_epoch IS
     'Grows with every claim and whenever a lease expires or is revoked; a call with an older epoch is refused.';
 COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
+COMMENT ON COLUMN ff.exec_core.infra_release_count IS
+    'How often in a row the attempt was released because of trouble with the database.';
 COMMENT ON COLUMN ff.exec_core.resume_pending IS
     'The execution was suspended and can continue. Not used yet.';
 COMMENT ON COLUMN ff.exec_core.lease_lost IS

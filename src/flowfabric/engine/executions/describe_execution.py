@@ -55,6 +55,7 @@ class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     total_attempt_count: int
     retry_count: int
     lease_reclaim_count: int
+    infra_release_count: int
     created_at: datetime
     started_at: datetime | None
     terminal_at: datetime | None
@@ -97,6 +98,7 @@ async def describe_execution(
         total_attempt_count=row.total_attempt_count,
         retry_count=row.retry_count,
         lease_reclaim_count=row.lease_reclaim_count,
+        infra_release_count=row.infra_release_count,
         created_at=instant(row.created_at_ms),
         started_at=instant(row.started_at_ms),
         terminal_at=instant(row.terminal_at_ms),

@@ -47,7 +47,8 @@ WITH core AS (
 )
 SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibility_state,
        core.blocking_reason, core.blocking_detail, core.attempt_state, core.attempt_index,
-       core.total_attempt_count, core.retry_count, core.replay_count, core.priority,
+       core.total_attempt_count, core.retry_count, core.infra_release_count,
+       core.replay_count, core.priority,
        core.created_at_ms, core.last_mutation_at_ms, core.delay_until_ms, core.deadline_at_ms,
        core.terminal_at_ms, core.attempt_started_at_ms, core.attempt_timeout_at_ms,
        core.lease_expires_at_ms, core.worker_instance_id, core.failure_reason,

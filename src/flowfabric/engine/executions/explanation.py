@@ -78,6 +78,7 @@ class Facts(msgspec.Struct, frozen=True):
     attempt_index: int
     total_attempt_count: int
     retry_count: int
+    infra_release_count: int
     replay_count: int
     priority: int
     created_at_ms: int

@@ -15,8 +15,9 @@ READ_EXECUTION: Final[LiteralString] = """
 SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilities, e.priority,
        e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.blocking_reason,
        e.terminal_outcome, e.attempt_state, e.public_state, e.blocking_detail, e.attempt_index,
-       e.total_attempt_count, e.retry_count, e.lease_reclaim_count, e.replay_count, e.lease_epoch,
-       e.lease_id, e.worker_id, e.worker_instance_id, e.lease_expires_at_ms, e.created_at_ms,
+       e.total_attempt_count, e.retry_count, e.lease_reclaim_count,
+       e.infra_release_count, e.replay_count, e.lease_epoch, e.lease_id, e.worker_id,
+       e.worker_instance_id, e.lease_expires_at_ms, e.created_at_ms,
        e.started_at_ms, e.terminal_at_ms, e.delay_until_ms, e.deadline_at_ms,
        e.last_mutation_at_ms, e.progress_pct, e.progress_message, e.failure_reason,
        e.failure_category, e.cancellation_reason, e.cancelled_by, e.tags, b.idempotency_key,
@@ -49,6 +50,7 @@ class ExecutionRow(msgspec.Struct, frozen=True):
     total_attempt_count: int
     retry_count: int
     lease_reclaim_count: int
+    infra_release_count: int
     replay_count: int
     lease_epoch: int
     lease_id: UUID | None

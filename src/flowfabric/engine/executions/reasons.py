@@ -151,7 +151,9 @@ def _waits_for_upstreams(facts: Facts) -> ExplanationReason:
 def _not_due(facts: Facts) -> ExplanationReason:
     due = facts.delay_until_ms or facts.seen_at_ms
     why = {
-        BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index - 1} failed "
+        BlockingReason.WAITING_FOR_RETRY_BACKOFF: _released(facts)
+        if facts.infra_release_count
+        else f"attempt {facts.attempt_index - 1} failed "
         f"({facts.failure_category}: {facts.failure_reason}); retry {facts.retry_count} waits",
         BlockingReason.WAITING_FOR_RESUME_DELAY: "it was resumed with a delay and waits",
     }.get(BlockingReason(facts.blocking_reason), "it is delayed")
@@ -166,6 +168,15 @@ def _not_due(facts: Facts) -> ExplanationReason:
         message=f"{why} until {_at(due)}",
         remedy=f"it becomes claimable by itself in {_span(due - facts.seen_at_ms)}",
         clears_at=instant(due),
+    )
+
+
+def _released(facts: Facts) -> str:
+    count = facts.infra_release_count
+    times = "once" if count == 1 else f"{count} times"
+    return (
+        f"released {times} because of database trouble ({facts.failure_reason}); "
+        f"its next start waits"
     )
 
 

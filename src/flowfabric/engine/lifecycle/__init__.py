@@ -14,6 +14,7 @@ Submitters and workers:
     cancel                     active → cancelled, by the holder
     delay                      active → delayed
     release                    active → runnable
+    release_after_trouble      active → delayed, or failed when it happened too often
     wait_children              active → waiting for children
     lease                      a lease and its opaque handle
 

@@ -29,6 +29,7 @@ DELAY: Final[LiteralString] = (
         until_ms="coalesce(given_ms, ff.now_ms() + wait_ms)",
         waiting_for="'waiting_for_delay'",
         attempt_outcome="'interrupted'",
+        infra_releases="0",
         bumps_epoch="false",
         lease_reason="'delay'",
     )

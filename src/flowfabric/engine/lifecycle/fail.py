@@ -62,6 +62,7 @@ FAIL: Final[LiteralString] = (
         attempt_outcome="'retry'",
         next_attempt_state="'pending_retry_attempt'",
         counts_as_retry="true",
+        infra_releases="0",
         bumps_epoch="false",
         failure_reason="reason",
         failure_category="category",

@@ -46,6 +46,7 @@ WITH asked AS (       -- the leases that the callers pass
         where="holds AND group_state = 'pending'",
         waiting_for="'waiting_for_children'",
         attempt_outcome="'waiting_children'",
+        infra_releases="0",
         bumps_epoch="false",
         lease_reason="'waiting_children'",
     )

@@ -23,8 +23,8 @@ LOCKED_COLUMNS: Final[LiteralString] = """
            e.partition_key, e.execution_id, e.route_id, e.flow_id, e.tags, e.lifecycle_phase,
            e.terminal_outcome, e.attempt_state, e.attempt_index, e.attempt_type,
            e.attempt_started_at_ms, e.total_attempt_count, e.retry_count, e.lease_reclaim_count,
-           e.lease_epoch, e.lease_id, e.worker_id, e.worker_instance_id, e.delay_until_ms,
-           e.lifecycle_phase = 'active' AS leased"""
+           e.infra_release_count, e.lease_epoch, e.lease_id, e.worker_id, e.worker_instance_id,
+           e.delay_until_ms, e.lifecycle_phase = 'active' AS leased"""
 """What `end` and `requeue` need of a locked row of `ff.exec_core e`."""
 
 SEEN: Final[LiteralString] = f""", seen AS (           -- each row, locked in one order

@@ -26,6 +26,7 @@ REQUEUED: Final[LiteralString] = (
            attempt_state = requeuing.next_attempt_state,
            attempt_index = e.attempt_index + requeuing.counts_as_retry::integer,
            retry_count = e.retry_count + requeuing.counts_as_retry::integer,
+           infra_release_count = requeuing.infra_releases,
            lease_epoch = e.lease_epoch + requeuing.bumps_epoch::integer,
            lease_lost = requeuing.counts_as_lost,
            lease_expires_at_ms = NULL, worker_id = NULL, worker_instance_id = NULL,
@@ -62,6 +63,7 @@ def requeue(
     next_attempt_state: LiteralString = "'attempt_interrupted'",
     counts_as_retry: LiteralString = "false",
     counts_as_lost: LiteralString = "false",
+    infra_releases: LiteralString = "infra_release_count",
     bumps_epoch: LiteralString = "true",
     failure_reason: LiteralString = "NULL::text",
     failure_category: LiteralString = "NULL::text",
@@ -74,14 +76,16 @@ def requeue(
     `source` has the columns of `fence.LOCKED_COLUMNS`, and the rows are locked and leased.
     Afterwards the execution waits for `waiting_for` until `until_ms`, or is claimable where that is
     null; its attempt is in the ledger, and one lease event is written. `counts_as_retry` begins the
-    next attempt, `counts_as_lost` adds to the lost leases with the next claim. A holder that gives
-    up its own lease may keep the epoch, so that its repeated call is recognised.
+    next attempt, `counts_as_lost` adds to the lost leases with the next claim, and
+    `infra_releases` is the new count of releases because of trouble with the database. A holder
+    that gives up its own lease may keep the epoch, so that its repeated call is recognised.
     """
     return (
         f""", requeuing AS (
     SELECT {source}.*, {until_ms} AS until_ms, {waiting_for} AS waiting_for,
            {attempt_outcome} AS attempt_outcome, {next_attempt_state} AS next_attempt_state,
            {counts_as_retry} AS counts_as_retry, {counts_as_lost} AS counts_as_lost,
+           {infra_releases} AS infra_releases,
            {bumps_epoch} AS bumps_epoch, {failure_reason} AS failure_reason,
            {failure_category} AS failure_category, {failure_detail} AS failure_detail,
            {lease_event} AS lease_event, {lease_reason} AS lease_reason
