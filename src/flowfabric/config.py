@@ -13,10 +13,25 @@ from flowfabric.errors import ConfigError
 from flowfabric.ids import NUM_FLOW_PARTITIONS
 
 DATABASE_URL: Final = "FF_DATABASE_URL"
+DATABASE_POOLER: Final = "FF_DATABASE_POOLER"
 SCHEMES: Final = ("postgresql", "postgres")
 
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("", "0", "false", "no", "off")
 _USERINFO: Final = re.compile(r"((?:^|//)[^/@:?#\s]*:)[^/?#\s]+@")
 _PASSWORD: Final = re.compile(r"(?<=password=)('[^']*'|[^&\s]*)", re.IGNORECASE)
+
+
+def behind_pooler(given: bool | None = None) -> bool:
+    """The given answer, else that of `FF_DATABASE_POOLER`, else no; raises `ConfigError`."""
+    if given is not None:
+        return given
+    said = os.environ.get(DATABASE_POOLER, "").strip().lower()
+    if said in _YES:
+        return True
+    if said in _NO:
+        return False
+    raise ConfigError("database", DATABASE_POOLER, f"{said!r} is neither 1 nor 0")
 
 
 class PartitionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,12 +46,13 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One database and the limits of every connection to it.
 
     `pooler=True` is for a pooler in transaction mode: statements are not prepared, session settings
-    are not sent, and waiters poll, because LISTEN does not work there. Timeouts are in seconds.
+    are not sent, and waiters poll, because LISTEN does not work there. Its default is what
+    `FF_DATABASE_POOLER` says. Timeouts are in seconds.
     """
 
     dsn: str
     pool_size: int = 4
-    pooler: bool = False
+    pooler: bool = msgspec.field(default_factory=behind_pooler)
     listen: bool = True
     connect_timeout: float = 10.0
     statement_timeout: float = 30.0

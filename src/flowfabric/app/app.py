@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, over
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Environment, Middleware, Task, task_policy
-from flowfabric.config import DatabaseConfig, require_database_url
+from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_text
 from flowfabric.policy import Retry, check_capabilities, milliseconds
@@ -124,12 +124,13 @@ class App:
         on_lease_lost: Literal["cancel", "ignore"] = "cancel",
         lease_history: Literal["brief", "full"] = "brief",
         reconcile: bool = True,
-        pooler: bool = False,
+        pooler: bool | None = None,
         listen: bool = True,
     ) -> Worker:
         """A worker for this app's tasks, on the lanes they name unless `lanes` says otherwise.
 
-        The database is `dsn`, else `FF_DATABASE_URL`. Raises `ConfigError` for a setting that is
+        The database is `dsn`, else `FF_DATABASE_URL`; is it behind a pooler in transaction mode?
+        `pooler` says so, else `FF_DATABASE_POOLER`. Raises `ConfigError` for a setting that is
         not valid.
         """
         settings = WorkerSettings(
@@ -151,7 +152,10 @@ class App:
         return Worker(
             {kind: task.handler(environment) for kind, task in self.tasks.items()},
             database=DatabaseConfig(
-                dsn=require_database_url(dsn), pool_size=6, pooler=pooler, listen=listen
+                dsn=require_database_url(dsn),
+                pool_size=6,
+                pooler=behind_pooler(pooler),
+                listen=listen,
             ),
             settings=settings,
             state=self.state,
