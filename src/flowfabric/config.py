@@ -14,10 +14,25 @@ from flowfabric.ids import NUM_FLOW_PARTITIONS
 
 DATABASE_URL: Final = "FF_DATABASE_URL"
 DIRECT_URL: Final = "FF_DIRECT_URL"
+DATABASE_POOLER: Final = "FF_DATABASE_POOLER"
 SCHEMES: Final = ("postgresql", "postgres")
 
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("", "0", "false", "no", "off")
 _USERINFO: Final = re.compile(r"((?:^|//)[^/@:?#\s]*:)[^/?#\s]+@")
 _PASSWORD: Final = re.compile(r"(?<=password=)('[^']*'|[^&\s]*)", re.IGNORECASE)
+
+
+def behind_pooler(given: bool | None = None) -> bool:
+    """The given answer, else that of `FF_DATABASE_POOLER`, else no; raises `ConfigError`."""
+    if given is not None:
+        return given
+    said = os.environ.get(DATABASE_POOLER, "").strip().lower()
+    if said in _YES:
+        return True
+    if said in _NO:
+        return False
+    raise ConfigError("database", DATABASE_POOLER, f"{said!r} is neither 1 nor 0")
 
 
 class PartitionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +47,13 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One database and the limits of every connection to it.
 
     `pooler=True` is for a pooler in transaction mode: statements are not prepared, session settings
-    are not sent, and waiters poll, because LISTEN does not work there. Timeouts are in seconds.
+    are not sent, and waiters poll, because LISTEN does not work there. Its default is what
+    `FF_DATABASE_POOLER` says. Timeouts are in seconds.
     """
 
     dsn: str
     pool_size: int = 4
-    pooler: bool = False
+    pooler: bool = msgspec.field(default_factory=behind_pooler)
     direct_dsn: str | None = None
     """Leads to the same database past the pooler, for renewals and LISTEN; needs `pooler`."""
     listen: bool = True
@@ -79,10 +95,10 @@ def require_database_url(given: str | None = None) -> str:
 def direct_database_url(given: str | None = None) -> str | None:
     """The given DSN past the pooler, else `FF_DIRECT_URL`, else None; raises `ConfigError`."""
     dsn = given or os.environ.get(DIRECT_URL) or None
-    return None if dsn is None else check_dsn(dsn)
+    return None if dsn is None else check_dsn(dsn, variable=DIRECT_URL)
 
 
-def check_dsn(dsn: str) -> str:
+def check_dsn(dsn: str, *, variable: str = DATABASE_URL) -> str:
     """The DSN, if it is a Postgres URL; else raises `ConfigError`.
 
     The error does not quote the DSN, which may contain a password.
@@ -90,10 +106,10 @@ def check_dsn(dsn: str) -> str:
     try:
         scheme = urlsplit(dsn).scheme
     except ValueError as error:
-        raise ConfigError("database", DATABASE_URL, f"is not a URL: {error}") from None
+        raise ConfigError("database", variable, f"is not a URL: {error}") from None
     if scheme not in SCHEMES:
         shown = f"{scheme}://…" if "://" in dsn else "the value"
-        raise ConfigError("database", DATABASE_URL, f"{shown} is not a postgresql:// URL")
+        raise ConfigError("database", variable, f"{shown} is not a postgresql:// URL")
     return dsn
 
 

@@ -10,7 +10,12 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, over
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Environment, Middleware, Task, task_policy
-from flowfabric.config import DatabaseConfig, direct_database_url, require_database_url
+from flowfabric.config import (
+    DatabaseConfig,
+    behind_pooler,
+    direct_database_url,
+    require_database_url,
+)
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_text
 from flowfabric.policy import Retry, check_capabilities, milliseconds
@@ -125,13 +130,14 @@ class App:
         on_lease_lost: Literal["cancel", "ignore"] = "cancel",
         lease_history: Literal["brief", "full"] = "brief",
         reconcile: bool = True,
-        pooler: bool = False,
+        pooler: bool | None = None,
         listen: bool = True,
     ) -> Worker:
         """A worker for this app's tasks, on the lanes they name unless `lanes` says otherwise.
 
-        The database is `dsn`, else `FF_DATABASE_URL`. With `pooler`, `direct_dsn` or
-        `FF_DIRECT_URL` leads past the pooler. Raises `ConfigError` for a setting that is not valid.
+        The database is `dsn`, else `FF_DATABASE_URL`. `pooler`, else `FF_DATABASE_POOLER`, says
+        whether it is behind a pooler in transaction mode; then `direct_dsn`, else `FF_DIRECT_URL`,
+        leads past the pooler. Raises `ConfigError` for a setting that is not valid.
         """
         settings = WorkerSettings(
             lanes=self.lanes if lanes is None else tuple(lanes),
@@ -155,7 +161,7 @@ class App:
                 dsn=require_database_url(dsn),
                 direct_dsn=direct_database_url(direct_dsn),
                 pool_size=6,
-                pooler=pooler,
+                pooler=behind_pooler(pooler),
                 listen=listen,
             ),
             settings=settings,

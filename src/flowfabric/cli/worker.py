@@ -36,7 +36,13 @@ def worker(
     drain: Annotated[float, typer.Option(help="Seconds that handlers get after SIGTERM.")] = 30.0,
     processes: Annotated[int, typer.Option(help="How many worker processes.")] = 1,
     worker_id: Annotated[str | None, typer.Option(help="Name of the worker pool.")] = None,
-    pooler: Annotated[bool, typer.Option(help="The URL is a pooler in transaction mode.")] = False,
+    pooler: Annotated[
+        bool | None,
+        typer.Option(
+            help="The URL is a pooler in transaction mode. Default: FF_DATABASE_POOLER, else no.",
+            show_default=False,
+        ),
+    ] = None,
     until_idle: Annotated[bool, typer.Option(help="Stop when no work is left.")] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:

@@ -19,7 +19,7 @@ from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.outcome_waiter import OutcomeWaiter
-from flowfabric.config import DatabaseConfig, require_database_url
+from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.db.transaction import repeated
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
@@ -83,17 +83,21 @@ class Client:
         *,
         namespace: str = "default",
         pool_size: int = 4,
-        pooler: bool = False,
+        pooler: bool | None = None,
         listen: bool = True,
     ) -> Self:
         """Connect to `dsn`, else to `FF_DATABASE_URL`.
 
-        `pooler=True` is for a pooler in transaction mode. Raises `ConfigError` without a DSN,
+        `pooler=True` is for a pooler in transaction mode; None means what `FF_DATABASE_POOLER`
+        says. Raises `ConfigError` without a DSN,
         `TransportError` when the server does not answer, `Unavailable` when the schema is missing
         or of another version.
         """
         config = DatabaseConfig(
-            dsn=require_database_url(dsn), pool_size=pool_size, pooler=pooler, listen=listen
+            dsn=require_database_url(dsn),
+            pool_size=pool_size,
+            pooler=behind_pooler(pooler),
+            listen=listen,
         )
         return cls(await Engine.connect(config), namespace=namespace)
 

@@ -216,3 +216,18 @@ async def test_the_same_one_twice_at_once_is_added_once(
         adding = await given.blocked(db, second, add_second())
 
     assert await adding == AlreadyMember(execution_id=execution_id, node_count=1)
+
+
+async def test_an_execution_of_another_namespace_is_as_unknown_as_one_that_never_was(
+    db: Connection, ff_engine: Engine
+) -> None:
+    flow = await empty(ff_engine)
+    foreign = await given.created(db, execution_id=minted(flow.flow_id), namespace="another")
+    unknown = minted(flow.flow_id)
+
+    answers = [
+        str(await refused(db, ff_engine, flow.flow_id, each)).replace(str(each), "it")
+        for each in (foreign, unknown)
+    ]
+
+    assert answers[0] == answers[1]

@@ -15,9 +15,10 @@ from flowfabric.ids import ExecutionId, check_text, uuid_partition
 
 MEMBERSHIP: Final[LiteralString] = """
 -- flows.add_execution_to_flow
-SELECT flow_id FROM ff.exec_core
- WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
-   FOR NO KEY UPDATE
+SELECT e.flow_id FROM ff.exec_core e JOIN ff.route r USING (route_id)
+ WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+   AND r.namespace = %(namespace)s
+   FOR NO KEY UPDATE OF e
 """
 
 
@@ -49,8 +50,9 @@ async def add_execution_to_flow(
 ) -> MemberAdded | AlreadyMember:
     """The execution is a member of the flow; needs a transaction.
 
-    Raises `ValidationError(partition_mismatch)`, `NotFound` (flow, execution),
-    `FlowAlreadyTerminal`, and `ExecutionAlreadyInFlow` for a member of another flow.
+    Raises `ValidationError(partition_mismatch)`, `NotFound` (flow, execution; an execution of
+    another namespace is not found), `FlowAlreadyTerminal`, and `ExecutionAlreadyInFlow` for a
+    member of another flow.
     """
     home = uuid_partition(flow_id, partitions)
     if execution_id.partition_key != home:
@@ -66,6 +68,7 @@ async def add_execution_to_flow(
         _Membership,
         partition_key=home,
         execution_id=execution_id.uuid,
+        namespace=flow.namespace,
     )
     if membership is None:
         raise NotFound("execution", execution_id)
