@@ -46,8 +46,8 @@ timing: $(READY) ## the tests that bound a time, one at a time
 prove: $(READY) ## the proofs in full, under half an hour (SEED=7, ONLY="plans zombie", QUICK=1)
 	$(BIN)/python -m tests.proofs $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
-mutants: $(READY) ## plant faults one at a time; the tests must find each (SEED=7, ONLY='"name"')
-	$(BIN)/python -m tests.proofs.mutants $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+mutants: $(READY) ## plant faults one at a time; the proofs must find each (SEED=7, ONLY='"name"', ALL=1)
+	$(BIN)/python -m tests.proofs.mutants $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(ALL),--all)
 
 bench: $(READY) ## measure against the peers (QUICK=1: under two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)

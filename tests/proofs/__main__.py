@@ -7,12 +7,15 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
 
 from flowfabric.testing import TestServer
 from tests.proofs.arena import Arena
 from tests.proofs.catalogue import PROOFS
-from tests.proofs.figures import Figure, Row, show
-from tests.proofs.proof import Proof
+from tests.proofs.figures import Row, show
+from tests.proofs.proof import Proof, verdict
 
 
 def main() -> int:
@@ -20,7 +23,8 @@ def main() -> int:
     options = _options()
     chosen = [proof for proof in PROOFS if not options.only or proof.name in options.only]
     if options.list:
-        print("\n".join(proof.name for proof in PROOFS))  # noqa: T201
+        for proof in PROOFS:
+            print(f"{proof.name:<15} {', '.join(proof.claims)}")  # noqa: T201
         return 0
     server = TestServer.start()
     try:
@@ -33,17 +37,15 @@ def main() -> int:
         asyncio.run(server.drop_template())
         server.stop()
     show(rows)
+    if options.report is not None:
+        options.report.write_bytes(msgspec.json.encode(rows))
     return 0 if all(row.figure.held for row in rows) else 1
 
 
 def _run(proof: Proof, arena: Arena, *, quick: bool) -> Sequence[Row]:
     arena.say(f"{proof.name} (seed {arena.seed}) ...")
     begun = time.monotonic()
-    try:
-        figures = (proof.quick if quick else proof.full)(arena)
-    except Exception as error:
-        arena.say(f"{proof.name}: {error!r}; again with --only {proof.name} --seed {arena.seed}")
-        figures = [Figure("", "ran to its end", repr(error)[:200], "yes", held=False)]
+    figures = verdict(proof, arena, quick=quick)
     seconds = time.monotonic() - begun
     arena.say(f"{proof.name} took {seconds:.1f} s")
     return [Row(proof.name, figure, seconds) for figure in figures]
@@ -58,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--replay", type=int, metavar="SEED", dest="seed", help="repeat the run of this seed"
     )
+    parser.add_argument("--report", type=Path, help="write the rows of the table here, as JSON")
     parser.add_argument("--list", action="store_true", help="name the proofs and end")
     return parser.parse_args()
 

@@ -88,4 +88,4 @@ def full(arena: Arena) -> list[Figure]:
         return asyncio.run(_block(dsn, ttl=2, tasks=100, processes=10))
 
 
-BLOCKED_LOOP: Final = Proof("blocked_loop", quick, full)
+BLOCKED_LOOP: Final = Proof("blocked_loop", quick, full, claims=("G17",), timed=True)

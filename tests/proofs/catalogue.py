@@ -16,6 +16,8 @@ from tests.proofs.notify import NOTIFY
 from tests.proofs.plans import PLANS
 from tests.proofs.poison import POISON
 from tests.proofs.proof import Proof
+from tests.proofs.renewal import RENEWAL
+from tests.proofs.retention import RETAINED
 from tests.proofs.skew import SKEW
 from tests.proofs.storm.pool import POOLED
 from tests.proofs.storm.proof import STORM
@@ -28,10 +30,12 @@ PROOFS: Final[tuple[Proof, ...]] = (
     POOLED,
     PLANS,
     CASCADE_CRASH,
+    RETAINED,
     NOTIFY,
     CHAOS_CRASH,
     HISTORY,
     ZOMBIE,
+    RENEWAL,
     POISON,
     LOST_ACK,
     SKEW,

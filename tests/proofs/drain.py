@@ -24,7 +24,11 @@ from tests.worker.facts import count, eventually, lease_expired_events, told_twi
 VISIBLE_WITHIN: Final = 1.0
 SLOTS: Final = 25
 NAP: Final = 0.2
-DRAINS: Final = (0.0, 10.0, 0.1)
+LONG_NAPS: Final = 4
+"""Each of a TTL and what a sweep needs to find a lease that ran out, and to spare."""
+TO_SPARE: Final = 2.0
+PATIENT: Final = 10.0
+DRAINS: Final = (0.0, PATIENT, 0.1)
 """By turns: hand back at once, wait for what runs, wait too short a time."""
 
 HELD = """
@@ -46,11 +50,11 @@ class Restart(msgspec.Struct, frozen=True):
     """Seconds from the order to stop, or from the end of the drain, until a row was free."""
 
 
-async def _roll(dsn: str, *, executions: int, restarts: int) -> list[Figure]:
+async def _roll(dsn: str, *, executions: int, restarts: int, ttl: float) -> list[Figure]:
     db = await connect(DatabaseConfig(dsn=dsn), role="tests")
     client = await Client.connect(dsn)
     try:
-        went = await _restarts(dsn, db, client, executions, restarts)
+        went = await _restarts(dsn, db, client, executions, restarts, ttl)
         return await _figures(db, executions, went)
     finally:
         await client.close()
@@ -58,14 +62,17 @@ async def _roll(dsn: str, *, executions: int, restarts: int) -> list[Figure]:
 
 
 async def _restarts(
-    dsn: str, db: Connection, client: Client, executions: int, restarts: int
+    dsn: str, db: Connection, client: Client, executions: int, restarts: int, ttl: float
 ) -> list[Restart]:
-    """A worker comes, some work comes, and the worker that has been there longest goes."""
+    """A worker comes, some work comes, and the worker that has been there longest goes.
+
+    One that waits for what runs is given some that takes longer than its leases last.
+    """
     went: list[Restart] = []
     async with workers(dsn) as running:
 
         async def hire() -> None:
-            settings = {"concurrency": SLOTS, "lease_ttl": 30, "drain": _drain(len(running))}
+            settings = {"concurrency": SLOTS, "lease_ttl": ttl, "drain": _drain(len(running))}
             settings["quiet"] = True
             name = f"worker-{len(running)}"
             running.append(await WorkerProcess.start(dsn, name, **settings))
@@ -73,13 +80,26 @@ async def _restarts(
 
         await hire()
         for number in range(restarts):
+            retiring, left = running[number].instance, executions // restarts
+            if _drain(number) == PATIENT:
+                left -= LONG_NAPS
+                await client.submit_many([nap.call(ttl + TO_SPARE) for _ in range(LONG_NAPS)])
+                await _holds(db, retiring, LONG_NAPS)
             await hire()
-            await client.submit_many([nap.call(NAP) for _ in range(executions // restarts)])
-            retiring = running[number].instance
-            await eventually(lambda name=retiring: db.fetch(HELD, name), within=30)
+            await client.submit_many([nap.call(NAP) for _ in range(left)])
+            await _holds(db, retiring, 1)
             went.append(await _retire(db, running[number], _drain(number)))
         await eventually(lambda: all_completed(db), within=120)
     return went
+
+
+async def _holds(db: Connection, instance: str, number: int) -> None:
+    """Wait until the worker holds so many."""
+
+    async def held() -> bool:
+        return len(await db.fetch(HELD, instance)) >= number
+
+    await eventually(held, within=30)
 
 
 def _drain(number: int) -> float:
@@ -145,12 +165,12 @@ async def _figures(db: Connection, executions: int, went: list[Restart]) -> list
 
 def quick(arena: Arena) -> list[Figure]:
     with arena.database() as dsn:
-        return asyncio.run(_roll(dsn, executions=120, restarts=3))
+        return asyncio.run(_roll(dsn, executions=120, restarts=3, ttl=1))
 
 
 def full(arena: Arena) -> list[Figure]:
     with arena.database() as dsn:
-        return asyncio.run(_roll(dsn, executions=5_000, restarts=20))
+        return asyncio.run(_roll(dsn, executions=5_000, restarts=20, ttl=2))
 
 
-DRAIN: Final = Proof("drain", quick, full)
+DRAIN: Final = Proof("drain", quick, full, claims=("G18",), timed=True)

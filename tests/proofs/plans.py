@@ -220,4 +220,4 @@ async def _behind(db: Connection, other: Connection, locked: int) -> Figure:
     )
 
 
-PLANS: Final = Proof("plans", quick=quick, full=full)
+PLANS: Final = Proof("plans", quick=quick, full=full, claims=("G20",))

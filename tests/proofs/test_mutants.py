@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,17 @@ FENCE = Edit(
 )
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_applies_and_compiles(mutant: Mutant) -> None:
+@pytest.fixture(scope="module")
+def tree() -> Generator[Path]:
     with copied() as tree:
-        changed = {path for edit in mutant.edits for path in edit.planted(tree)}
-        before = {path: path.read_text(encoding="utf-8") for path in changed}
+        yield tree
 
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_applies_and_compiles(mutant: Mutant, tree: Path) -> None:
+    changed = {path for edit in mutant.edits for path in edit.planted(tree)}
+    before = {path: path.read_text(encoding="utf-8") for path in changed}
+    try:
         mutant.plant(tree)
 
         for path in changed:
@@ -46,14 +52,37 @@ def test_a_mutant_applies_and_compiles(mutant: Mutant) -> None:
             assert text != before[path]
             if path.suffix == ".py":
                 compile(text, path, "exec")
+    finally:
+        for path, text in before.items():
+            path.write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_whoever_is_to_catch_a_mutant_is_there(mutant: Mutant) -> None:
-    catcher = mutant.caught_by
-    assert bool(catcher.tests) != bool(catcher.proof)
-    assert all((TREE / each.partition("::")[0]).is_file() for each in catcher.tests)
-    assert not catcher.proof or catcher.proof in {proof.name for proof in PROOFS}
+    claims = {proof.name: set(proof.claims) for proof in PROOFS}
+
+    assert all((TREE / "tests" / each.partition("::")[0]).is_file() for each in mutant.tests)
+    assert all(claims[proof] & set(mutant.breaks) for proof in mutant.proofs)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_where_a_proof_claims_the_promise_a_proof_must_notice_the_fault(mutant: Mutant) -> None:
+    claimed = {each for proof in PROOFS for each in proof.claims}
+
+    assert mutant.proofs or mutant.tests
+    assert mutant.proofs or not claimed & set(mutant.breaks)
+
+
+def test_there_is_a_fault_against_every_promise_that_a_proof_claims() -> None:
+    claimed = {each for proof in PROOFS for each in proof.claims}
+
+    assert claimed <= {promise for mutant in MUTANTS for promise in mutant.breaks}
+
+
+def test_every_proof_has_a_fault_that_it_must_notice() -> None:
+    assert {proof.name for proof in PROOFS} == {
+        proof for mutant in MUTANTS for proof in mutant.proofs
+    }
 
 
 def test_names_are_given_once() -> None:

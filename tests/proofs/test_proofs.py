@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
 from flowfabric.testing import TestServer
 from tests.proofs.arena import Arena
 from tests.proofs.catalogue import PROOFS
-from tests.proofs.proof import Proof
+from tests.proofs.figures import Figure
+from tests.proofs.proof import TO_ITS_END, Proof, verdict
 
 SEED = int(os.environ.get("FF_PROOF_SEED", "1"))
-TIMED = {"chaos_crash", "skew", "blocked_loop", "drain"}
-"""Those with a figure in seconds."""
-
+PROMISE = re.compile(r"[A-Z]\d+")
 
 EACH = [
-    pytest.param(proof, id=proof.name, marks=[pytest.mark.timing] if proof.name in TIMED else [])
+    pytest.param(proof, id=proof.name, marks=[pytest.mark.timing] if proof.timed else [])
     for proof in PROOFS
 ]
 
 
 @pytest.mark.parametrize("proof", EACH)
 def test_what_is_promised_holds(proof: Proof, ff_server: TestServer) -> None:
-    figures = proof.quick(Arena(ff_server, SEED, quiet=True))
+    figures = verdict(proof, Arena(ff_server, SEED, quiet=True), quick=True)
 
     short = [figure for figure in figures if not figure.held]
     assert figures
     assert not short, f"again with FF_PROOF_SEED={SEED}, or --replay {SEED}: {short}"
+    spoken_of = {each for figure in figures for each in PROMISE.findall(figure.promise)}
+    assert spoken_of == set(proof.claims)
+
+
+def test_an_error_that_a_proof_does_not_expect_is_a_verdict(ff_server: TestServer) -> None:
+    def breaks(_: Arena) -> list[Figure]:
+        raise RuntimeError("stuck")
+
+    arena = Arena(ff_server, SEED, quiet=True)
+
+    [figure] = verdict(Proof("breaks", breaks, breaks, claims=("G1", "G2")), arena, quick=True)
+
+    assert (figure.promise, figure.what, figure.held) == ("G1, G2", TO_ITS_END, False)
+    assert figure.reached == "RuntimeError: stuck"

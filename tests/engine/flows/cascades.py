@@ -1,23 +1,30 @@
 """Graphs whose dispatcher dies at any statement, any number of times, and what is left of them.
 
 Half of the runs go without any order between workers and dispatchers, where the outcome does not
-depend on it: nobody is cancelled for others. The other half, with races that cancel their losers,
-goes in turns.
+depend on it: nobody is cancelled for others. Some of their members wait for children of their own
+while the rest of their upstreams end. The other half, with races that cancel their losers, goes in
+turns.
+
+Here the dispatcher is a connection that raises; in `make prove` it is a process that is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowfabric.db.faults import statement_name
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.cancel_siblings import cancel_siblings
-from flowfabric.engine.joins.dispatch_completions import Dispatched, dispatch_batch
+from flowfabric.engine.joins.dispatch_completions import dispatch_batch
+from flowfabric.engine.joins.spawn_children import spawn_children
 from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
+from flowfabric.ids import ExecutionId, child_id, children_group_id
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
 from tests import given
 from tests.engine.flows.graphs import LETTERS, Graph, end_all, end_leases, submitted
@@ -25,6 +32,16 @@ from tests.engine.flows.model import Dag, final_letters, letters_in_turns
 
 T = TypeVar("T")
 STATES = {"S": "ok", "F": "f", "C": "c", "K": "k"}
+STEPS: Mapping[str, Callable[[Connection, int], Awaitable[Any]]] = {
+    "dispatch": dispatch_batch,
+    "cancel_siblings": cancel_siblings,
+}
+"""What a dispatcher does, each in a transaction of its own."""
+
+WAITING = """
+SELECT g.waiter_eid FROM ff.edge_group g
+ WHERE g.waits_as = 'children' AND g.group_state = 'pending' AND g.waiter_eid = ANY ($1::uuid[])
+"""
 
 LEFT = """
 SELECT (SELECT count(*) FROM ff.completion_event WHERE dispatched_at_ms IS NULL) AS undispatched,
@@ -32,6 +49,11 @@ SELECT (SELECT count(*) FROM ff.completion_event WHERE dispatched_at_ms IS NULL)
        (SELECT count(*) FROM ff.edge WHERE resolution = 'unresolved') AS unresolved,
        (SELECT count(*) FROM ff.pending_cancel_groups) AS listed
 """
+
+
+def moved(answer: Any) -> int:
+    """How much a step did."""
+    return getattr(answer, "completions", answer)
 
 
 class Crash(Exception):
@@ -92,15 +114,29 @@ class Run:
     def __init__(self, db: Connection, flow: Graph, dag: Dag, chance: random.Random) -> None:
         self.db, self.flow, self.dag, self.chance = db, flow, dag, chance
         self.names = {each: name for name, each in flow.ids.items()}
+        self.children: set[ExecutionId] = set()
         self.crashes: list[str] = []
         self.ran: set[str] = set()
+        self.early: list[str] = []
+        """Who was handed out although children of its own were still awaited."""
 
-    async def work(self, limit: int) -> int:
-        """Workers take what they get and end it as it is to end; how many."""
+    # Workers.
+
+    async def work(self, limit: int, *, children: bool = False) -> int:
+        """Workers take what they get and end it as it is to end; how many.
+
+        With `children`, some wait for children first when they are taken up for the first time.
+        """
         tasks = await claim(self.db, given.WORKER, ttl=600, limit=limit)
-        ends = {
-            task.lease: self.dag.outcomes[self.names[task.lease.execution_id]] for task in tasks
-        }
+        await self._note_early([task.lease.execution_id for task in tasks])
+        ends: dict[Lease, str] = {}
+        for task in tasks:
+            lease = task.lease
+            first = lease.lease_epoch == 1 and lease.execution_id in self.names
+            if children and first and self.chance.random() < 0.15:
+                await self._wait_for_children(lease)
+            else:
+                ends[lease] = self._letter(lease.execution_id)
         cancelled = [lease.execution_id for lease, letter in ends.items() if letter == "C"]
         await end_all(self.db, cancelled, "C")
         await end_leases(
@@ -108,70 +144,100 @@ class Run:
         )
         return len(tasks)
 
-    async def mortal(self, step: Callable[[Connection], Awaitable[T]]) -> T:
-        """The step in a transaction, on a connection that dies."""
+    def _letter(self, execution_id: ExecutionId) -> str:
+        return "S" if execution_id in self.children else self.dag.outcomes[self.names[execution_id]]
+
+    async def _wait_for_children(self, lease: Lease) -> None:
+        parent = lease.execution_id
+        group = children_group_id(parent, 0)
+        children = [
+            given.new(execution_id=child_id(parent, 0, number, kind="job")) for number in range(2)
+        ]
+        async with self.db.transaction():
+            await spawn_children(self.db, lease, children, group=group)
+            await wait_children(self.db, [ChildWait(lease=lease, groups=(group,))])
+        self.children |= {each.execution_id for each in children}
+
+    async def _note_early(self, taken: Sequence[ExecutionId]) -> None:
+        rows = await self.db.fetch(WAITING, [each.uuid for each in taken])
+        waiting = {row["waiter_eid"] for row in rows}
+        self.early += [self.names[each] for each in taken if each.uuid in waiting]
+
+    # The dispatcher.
+
+    async def mortal(self, name: str, limit: int) -> int:
+        """The step in a transaction, on a connection that dies.
+
+        How much it moved; raises `Crash`.
+        """
         conn = Mortal(self.db, self.chance)
         try:
             async with self.db.transaction():
-                return await step(conn)  # type: ignore[arg-type]
+                return moved(await STEPS[name](conn, limit))  # type: ignore[arg-type]
         except Crash:
             self.crashes.append(conn.died_at)
             raise
         finally:
             self.ran.update(conn.ran)
 
-    async def tried(self, step: Callable[[Connection], Awaitable[object]]) -> None:
+    async def tried(self, name: str, limit: int) -> None:
         with contextlib.suppress(Crash):
-            await self.mortal(step)
+            await self.mortal(name, limit)
 
-    async def surely(self, step: Callable[[Connection], Awaitable[T]]) -> T:
+    async def surely(self, name: str) -> int:
         """Tried until it survives."""
         while True:
             try:
-                return await self.mortal(step)
+                return await self.mortal(name, 256)
             except Crash:
                 continue
 
-    async def plainly(self, step: Callable[[Connection], Awaitable[T]]) -> T:
+    async def plainly(self, name: str) -> int:
         async with self.db.transaction():
-            return await step(self.db)
+            return moved(await STEPS[name](self.db, 256))
 
     async def unordered(self) -> None:
         """Workers and dispatchers, anybody at any time; then without crashes to the end."""
-
-        async def dispatch_some(conn: Connection) -> Dispatched:
-            return await dispatch_batch(conn, self.chance.choice((1, 3, 256)))
-
         for _ in range(40):
             if self.chance.random() < 0.4:
-                await self.work(self.chance.randint(1, 20))
+                await self.work(self.chance.randint(1, 20), children=True)
             else:
-                await self.tried(dispatch_some)
-        while await self.work(200) or (await self.plainly(dispatch_batch)).completions:
+                await self.tried("dispatch", self.chance.choice((1, 3, 256)))
+        while await self.work(200) or await self.plainly("dispatch"):
             pass
 
     async def in_turns(self) -> None:
-        """All that may run ends, then all ends are carried, and so on."""
+        """All that may run ends, then all ends are carried, and so on.
+
+        One that died may have committed: nobody knows what it left, so siblings are always tried.
+        """
         while await self.work(200):
-            while (done := await self.surely(dispatch_batch)).completions:
-                while done.siblings and await self.surely(cancel_siblings):
-                    pass
+            going = True
+            while going:
+                going = await self.surely("dispatch") > 0
+                while await self.surely("cancel_siblings"):
+                    going = True
+
+    # What is left.
 
     async def ended(self) -> dict[str, str]:
         rows = await self.flow.fetch("SELECT execution_id, public_state FROM ff.exec_core")
         by_uuid = {each.uuid: name for each, name in self.names.items()}
+        by_uuid |= {each.uuid: f"child {each.uuid}" for each in self.children}
         return {by_uuid[row["execution_id"]]: LETTERS[row["public_state"]] for row in rows}
 
     async def faults(self, expected: dict[str, str]) -> list[str]:
         """Whatever is not as it is to be once all has ended, in an otherwise empty database."""
         ended = await self.ended()
-        found = [
+        expected = expected | {f"child {each.uuid}": "S" for each in self.children}
+        found = [f"{name} was handed out while its children were awaited" for name in self.early]
+        found += [
             f"{name} is {ended.get(name)}, not {STATES[letter]}"
             for name, letter in expected.items()
             if ended.get(name) != STATES[letter]
         ]
         [left] = await self.flow.fetch(LEFT)
-        clean = {"undispatched": 0, "told": len(self.dag.upstreams), "unresolved": 0, "listed": 0}
+        clean = {"undispatched": 0, "told": len(expected), "unresolved": 0, "listed": 0}
         if dict(left) != clean:
             found.append(f"left over: {dict(left)}")
         if (derived := await self.flow.derived()) not in ("completed", "failed"):
@@ -180,11 +246,17 @@ class Run:
 
 
 async def crashing_cascade(
-    db: Connection, engine: Engine, chance: random.Random, *, nodes: int, in_turns: bool
+    db: Connection,
+    engine: Engine,
+    chance: random.Random,
+    *,
+    nodes: int,
+    in_turns: bool,
+    run_of: Callable[[Connection, Graph, Dag, random.Random], Run] = Run,
 ) -> tuple[Run, list[str]]:
     """A graph, run to its end with a dispatcher that dies again and again; what is wrong then."""
     dag = grown(chance, nodes, cancelling=in_turns)
     flow = await submitted(engine, dag.arrows, policies=dag.policies)
-    run = Run(db, flow, dag, chance)
+    run = run_of(db, flow, dag, chance)
     await (run.in_turns() if in_turns else run.unordered())
     return run, await run.faults(letters_in_turns(dag) if in_turns else final_letters(dag))

@@ -224,8 +224,8 @@ async def _sound(db: asyncpg.Connection[Any], size: Size) -> list[Figure]:
     undone = await db.fetchval(_UNCARRIED)
     return [
         Figure(
-            "I1-I10",
-            "invariants of executions that are broken",
+            "G2, G3",
+            "invariants I1-I10 of executions that are broken",
             ", ".join(f"{claim}: {number}" for claim, number in executions.items()) or "0",
             "0",
             held=not executions,

@@ -52,5 +52,9 @@ async def _run(arena: Arena, server: Server, size: Size) -> list[Figure]:
 
 
 CHAOS_CRASH: Final = Proof(
-    "chaos_crash", quick=lambda arena: run(arena, QUICK), full=lambda arena: run(arena, FULL)
+    "chaos_crash",
+    quick=lambda arena: run(arena, QUICK),
+    full=lambda arena: run(arena, FULL),
+    claims=("G1", "G2", "G3", "G4", "G5", "G8", "G19"),
+    timed=True,
 )

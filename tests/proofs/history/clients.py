@@ -6,6 +6,9 @@ import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.engine.engine import Engine
@@ -42,6 +45,9 @@ POLICY: Final = ExecutionPolicy(
     retry_policy=RetryPolicy(max_retries=MAX_RETRIES, backoff=FixedBackoff(delay=0)),
     max_replay_count=MAX_REPLAYS,
 )
+GARBLED: Final = 0.15
+"""The share of calls with a handle that was never given out."""
+NO_CLAIM: Final = -1
 WEIGHTS: Final = {
     "create": 5,
     "claim": 20,
@@ -117,6 +123,8 @@ class Actor:
                 name = "create" if self._chance.random() < 0.3 else "claim"
             else:
                 held, lease = self._chance.choice(subject.leases[-3:])
+                if self._chance.random() < GARBLED:
+                    held, lease = self._garbled(held, lease)
         if trapped:
             statement = self._chance.choice(STATEMENTS[name])
             when = self._chance.choice(("before", "after", "after"))
@@ -133,6 +141,19 @@ class Actor:
         else:
             self._log.told(op, answer)
         self._proxy.clear_traps()
+
+    def _garbled(self, held: Held, lease: Lease) -> tuple[Held, Lease]:
+        """The handle with one part that is wrong: nobody holds such a lease."""
+        replace = msgspec.structs.replace
+        match self._chance.randrange(3):
+            case 0:
+                epoch = max(0, held.epoch + self._chance.choice((-1, 1)))
+                return replace(held, epoch=epoch), replace(lease, lease_epoch=epoch)
+            case 1:
+                attempt = max(0, held.attempt + self._chance.choice((-1, 1)))
+                return replace(held, attempt=attempt), replace(lease, attempt_index=attempt)
+            case _:
+                return replace(held, claim=NO_CLAIM), replace(lease, lease_id=uuid4())
 
     async def _call(self, name: str, subject: Subject, lease: Lease | None, op: Op) -> Answer:
         if name == "claim":

@@ -104,6 +104,8 @@ def _left_by(state: State, held: Held) -> bool:
 def _refusal(state: State, held: Held) -> Outcome:
     if state.phase != "active":
         return ("not_active", state.phase, state.outcome, state.epoch), state
+    if held.attempt > state.attempt:  # there is no such attempt
+        return ("absent",), state
     return ("stale", state.epoch), state
 
 

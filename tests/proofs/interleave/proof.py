@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from uuid import UUID
 
 import msgspec
 
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure
 from tests.proofs.interleave.explore import Case, Found, explore
+from tests.proofs.interleave.flow_operations import EVERYBODY
+from tests.proofs.interleave.lock_order import Batch, Crossed, meet
 from tests.proofs.interleave.programme import (
     PARTS,
     Meeting,
@@ -54,6 +57,7 @@ class Theatre:
         self._arena, self._size = arena, size
         self._chance = arena.chance("interleave: what is played")
         self.found, self.threes = Found(), Found()
+        self.crossed = Crossed()
         self.pairs = 0
 
     async def run(self, dsns: Sequence[str]) -> None:
@@ -67,12 +71,12 @@ class Theatre:
                 )
             )
             ahead = self._chosen([meeting for some in met for meeting in some])
-            await asyncio.gather(
-                *(
-                    self._play(stage, scenes, ahead)
-                    for stage, scenes in zip(stages, sets, strict=True)
-                )
-            )
+            batches = self._batches({key: rows for s in stages for key, rows in s.locks.items()})
+            for play in (
+                lambda stage, scenes: self._play(stage, scenes, ahead),
+                lambda stage, scenes: self._cross(stage, scenes, batches),
+            ):
+                await asyncio.gather(*map(play, stages, sets))
         finally:
             for stage in stages:
                 await stage.close()
@@ -103,6 +107,25 @@ class Theatre:
         chosen = choose(met, self._chance)
         return [*chosen, *(triples() if self._size.triples else ())]
 
+    def _batches(self, locks: dict[tuple[str, str], tuple[UUID, ...]]) -> list[Batch]:
+        """Whoever locks several, wherever it does or in one situation."""
+        by_name = {one.name: one for part in PARTS for one in part.operations}
+        found: dict[str, list[Batch]] = {}
+        for (situation, name), rows in sorted(locks.items()):
+            if len(rows) > 1 and name != EVERYBODY.name:
+                found.setdefault(name, []).append(Batch(situation, by_name[name], rows))
+        if self._size.everywhere:
+            return [batch for batches in found.values() for batch in batches]
+        return [self._chance.choice(batches) for batches in found.values()]
+
+    async def _cross(self, stage: Stage, scenes: dict[str, Scene], batches: list[Batch]) -> None:
+        while batches:
+            batch = batches.pop()
+            before = len(self.crossed.faults)
+            await meet(stage, scenes[batch.situation], batch, EVERYBODY, self.crossed)
+            for fault in self.crossed.faults[before:]:
+                self._arena.say(f"{fault}\n  seed {self._arena.seed}")
+
     async def _play(self, stage: Stage, scenes: dict[str, Scene], ahead: list[Meeting]) -> None:
         while ahead:
             meeting = ahead.pop()
@@ -128,7 +151,7 @@ def figures(theatre: Theatre) -> list[Figure]:
     faults = "".join(f"; {fault.splitlines()[0]}" for fault in both.faults[:SHOWN])
     told = [
         Figure(
-            "P2",
+            "G2, G8",
             "orders of two operations' steps that equal a serial order",
             f"{pairs.equal} of {pairs.plays - pairs.only_promises}"
             f" ({theatre.pairs} pairs, {pairs.cases} cases, {pairs.exhausted} of them in every"
@@ -158,11 +181,23 @@ def figures(theatre: Theatre) -> list[Figure]:
             held=both.plays > 0 and not both.deadlocks and not both.raw,
         ),
     ]
+    crossed = theatre.crossed
+    told.append(
+        Figure(
+            "G21",
+            f"operations that lock several executions: {len(crossed.operations)}; those that"
+            " deadlock with a batch in the order of ids",
+            f"{len(crossed.faults)} of {crossed.meetings} meetings at a row that is in use,"
+            f" {crossed.waited} of them a wait" + "".join(f"; {e}" for e in crossed.faults[:SHOWN]),
+            "0",
+            held=crossed.waited > 0 and not crossed.faults,
+        )
+    )
     if threes.plays:
         told.insert(
             1,
             Figure(
-                "P2",
+                "G2, G8",
                 "orders of three operations' steps that equal a serial order",
                 f"{threes.equal} of {threes.plays} ({threes.cases} cases)",
                 "all",
@@ -181,5 +216,8 @@ def proven(arena: Arena, size: Size) -> list[Figure]:
 
 
 INTERLEAVE = Proof(
-    "interleave", lambda arena: proven(arena, QUICK), lambda arena: proven(arena, FULL)
+    "interleave",
+    lambda arena: proven(arena, QUICK),
+    lambda arena: proven(arena, FULL),
+    claims=("G2", "G8", "G9", "G21"),
 )

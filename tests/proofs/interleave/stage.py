@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import Pool, connect
 from flowfabric.db.rows import Connection
+from flowfabric.db.steps import COMMIT
 from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
 from flowfabric.testing import Clock
@@ -41,6 +43,10 @@ SUCCESSES = """
 SELECT count(*) FROM ff.completion_event
  WHERE outcome = 'success' AND execution_id = ANY ($1::uuid[])
 """
+
+
+FREE = "SELECT execution_id FROM ff.exec_core FOR NO KEY UPDATE SKIP LOCKED"
+ALL = "SELECT execution_id FROM ff.exec_core ORDER BY partition_key, execution_id"
 
 
 class Stepped(Engine):
@@ -86,6 +92,8 @@ class Stage:
         self.db, self.engines = db, engines
         self.clock = Clock(db)
         self.plays = 0
+        self.locks: dict[tuple[str, str], tuple[UUID, ...]] = {}
+        """What an operation that was played alone had locked before it committed, by id."""
 
     @classmethod
     async def open(cls, dsn: str, actors: int) -> Stage:
@@ -145,15 +153,17 @@ class Stage:
         options: list[tuple[int, ...]] = []
         script: list[str] = []
         acks: dict[int, int] = {}
-        deadlocks = await self._settle(actors)
+        deadlocks = await self.settle(actors)
         while ready := tuple(n for n, actor in enumerate(actors) if actor.ready):
             wanted = schedule[len(trace) : len(trace) + 1] + trace[-1:] + ranks
             chosen = next(n for n in wanted if n in ready)
             trace.append(chosen)
             options.append(ready)
             script.append(f"{chosen}: {actors[chosen].steps[-1]}")
+            if len(operations) == 1 and actors[0].steps[-1] == COMMIT:
+                await self._note_locks(scene, operations[0])
             actors[chosen].go()
-            deadlocks += await self._settle(actors)
+            deadlocks += await self.settle(actors)
             for n, actor in enumerate(actors):
                 if actor.done and n not in acks and operations[n].acked(actor.answer):
                     acks[n] = await self._successes(scene, operations[n].ends)
@@ -175,7 +185,7 @@ class Stage:
             ),
         )
 
-    async def _settle(self, actors: Sequence[Actor]) -> int:
+    async def settle(self, actors: Sequence[Actor]) -> int:
         """Wait until each is held, done, or waits for a lock of another; how many deadlocks."""
         deadlocks = 0
         while under_way := [actor for actor in actors if actor.under_way]:
@@ -199,6 +209,13 @@ class Stage:
                 deadlocks += 1
                 await self._broken(under_way)
         return deadlocks
+
+    async def _note_locks(self, scene: Scene, operation: Operation) -> None:
+        free = {row["execution_id"] for row in await self.db.fetch(FREE)}
+        rows = [row["execution_id"] for row in await self.db.fetch(ALL)]
+        locked = tuple(each for each in rows if each not in free)
+        key = (scene.name, operation.name)
+        self.locks[key] = max(locked, self.locks.get(key, ()), key=len)
 
     async def _broken(self, actors: Sequence[Actor]) -> None:
         """Wait until the server has chosen a victim."""

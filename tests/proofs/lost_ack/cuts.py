@@ -61,8 +61,11 @@ async def _tried(
     outcome = Outcome(number)
     subjects = await operation.begin(good, number)
     await _cut_all(operation, good.pool.config.dsn, subjects, outcome, chance)
-    outcome.effects = await db.fetchval(operation.effects) // operation.each
-    if not operation.repeats:
+    done = await db.fetchval(operation.effects)
+    outcome.effects = done // operation.each
+    if operation.repeats:
+        outcome.duplicates = max(0, done - operation.each * number) + await told_twice(db)
+    else:
         await _repeat_all(operation, good, db, subjects, outcome)
     return outcome
 
@@ -235,4 +238,4 @@ def full(arena: Arena) -> list[Figure]:
     return _prove(arena, 1_000)
 
 
-LOST_ACK: Final = Proof("lost_ack", quick, full)
+LOST_ACK: Final = Proof("lost_ack", quick, full, claims=("G7",))

@@ -54,6 +54,21 @@ async def _submit(engine: Engine, number: int) -> Any:
     return await Client(engine).submit(job.call(), idempotency_key=f"key {number}")
 
 
+async def _submit_keyless(engine: Engine, _: int) -> Any:
+    return await Client(engine).submit(job.call())
+
+
+async def _submit_many(engine: Engine, _: int) -> Any:
+    return await Client(engine).submit_many([job.call(), job.call(), job.call()])
+
+
+async def _start(engine: Engine, _: int) -> Any:
+    flow = app.flow("pair")
+    flow.add(job.call())
+    flow.add(job.call())
+    return await Client(engine).start(flow)
+
+
 async def _recorded(engine: Engine, claimed: Claimed, outcome: DelayRequest | Lease) -> Any:
     """Record the outcome as a worker does, which repeats the call until it is answered."""
     recorder = OutcomeRecorder(engine, HeldLeases())
@@ -87,6 +102,31 @@ OF_EXECUTIONS: Final = (
         call=_submit,
         right=lambda handle, _: handle.created,
         effects=executions("waiting"),
+        repeats=True,
+    ),
+    Operation(
+        name="client.submit without a key",
+        begin=subjects.numbers,
+        call=_submit_keyless,
+        right=lambda handle, _: handle.created,
+        effects=executions("waiting"),
+        repeats=True,
+    ),
+    Operation(
+        name="client.submit_many",
+        begin=subjects.numbers,
+        call=_submit_many,
+        right=lambda handles, _: all(handle.created for handle in handles),
+        effects=executions("waiting"),
+        each=3,
+        repeats=True,
+    ),
+    Operation(
+        name="client.start",
+        begin=subjects.numbers,
+        call=_start,
+        right=lambda handle, _: not isinstance(handle, Exception),
+        effects=rows("flow_core"),
         repeats=True,
     ),
     Operation(  # what the lost answer took comes back when its lease runs out

@@ -12,7 +12,7 @@ from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
-from tests.proofs.model import flows
+from tests.proofs.model import controls, flows
 from tests.proofs.model.common import JOINS, LANES, POLICIES, Common, move, some, which
 
 REFS = (None, None, "data")
@@ -190,6 +190,45 @@ class FlowRules(Common):
         if isinstance(told, FlowSubmitted) and not told.repeated:
             self.flow_ids.append(flow_id)
             self.ids += named
+
+    @move(lane=st.sampled_from(LANES))
+    def lose_a_race(self, lane: str) -> None:
+        """Three of four are needed and two are lost; one more ends before its cancel comes.
+
+        Who is listed for that cancel was decided once and for all.
+        """
+        flow_id = self.uuid()
+        members = [self.new(uuid_partition(flow_id), lane_id=lane) for _ in range(5)]
+        *upstreams, last = [each.execution_id for each in members]
+        new = NewFlow(
+            flow_id=flow_id,
+            flow_kind="proof",
+            members=members,
+            edges=[NewEdge(upstream=each, downstream=last) for each in upstreams],
+            policies={last: Quorum(3)},
+        )
+        told = self.both(
+            "submit_flow",
+            lambda engine: engine.submit_flow(new),
+            lambda _: flows.submit_flow(self.world, new),
+        )
+        if isinstance(told, FlowFabricError):
+            return
+        self.flow_ids.append(flow_id)
+        self.ids += [*upstreams, last]
+        for lost in (upstreams[:2], upstreams[2:3]):
+            for each in lost:
+                self._cancel_member(each)
+            self.sweep_once("dispatch_completions")
+
+    def _cancel_member(self, member: ExecutionId) -> None:
+        how = {"reason": "no", "source": "operator_override", "lease_epoch": None}
+        self.both(
+            "cancel_execution",
+            lambda engine: engine.cancel_execution(member, **how),
+            lambda _: controls.cancel_execution(self.world, member, **how),
+            only=member,
+        )
 
     @move(
         number=which,

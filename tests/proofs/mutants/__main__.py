@@ -1,87 +1,111 @@
-"""`make mutants`: plant one fault after the other and see that each is found."""
+"""`make mutants`: plant one fault after the other, and see which proofs notice each."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from typing import Final, TypeVar
 
 from flowfabric.testing import TestServer
-from tests.proofs.mutants.mutant import Catcher, Mutant
-from tests.proofs.mutants.nursery import Verdict, tried
+from tests.proofs.catalogue import PROOFS
+from tests.proofs.mutants.matrix import Cell, Matrix, named
+from tests.proofs.mutants.mutant import Mutant
+from tests.proofs.mutants.nursery import Catcher, Verdict, tried
 from tests.proofs.mutants.planted import MUTANTS
 
-AT_ONCE = 2
+AT_ONCE: Final = 2
+TIMED: Final = frozenset(proof.name for proof in PROOFS if proof.timed)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 if a mutant lives or a run is worth nothing."""
+    """Run what the command line asks for; 1 if a fault lives or a run is worth nothing."""
     options = _options()
     if options.list:
-        print("\n".join(mutant.name for mutant in MUTANTS))  # noqa: T201
+        for mutant in MUTANTS:
+            catchers = ", ".join([*mutant.proofs, *mutant.tests])
+            print(f"{mutant.name}: breaks {', '.join(mutant.breaks)}; {catchers}")  # noqa: T201
         return 0
     chosen = [mutant for mutant in MUTANTS if not options.only or mutant.name in options.only]
-    catchers = list(dict.fromkeys(mutant.caught_by for mutant in chosen))
+    cells = [cell for mutant in chosen for cell in _cells(mutant, options)]
+    begun = time.monotonic()
     server = TestServer.start()
     try:
-        dsn = server.dsn_of("postgres")
-        with ThreadPoolExecutor(AT_ONCE) as hands:
-            controls = list(hands.map(lambda each: _control(each, dsn, options.seed), catchers))
-            verdicts = list(hands.map(lambda each: _planted(each, dsn, options.seed), chosen))
+        nursery = _Nursery(server.dsn_of("postgres"), options.seed, len(cells))
+        catchers = [] if options.bare else list(dict.fromkeys(cell.catcher for cell in cells))
+        controls = nursery.all(catchers, nursery.control)
+        verdicts = nursery.all(cells, nursery.planted)
     finally:
         asyncio.run(server.drop_template())
         server.stop()
-    sound = dict(zip(catchers, controls, strict=True))
-    _show(chosen, verdicts, sound, options.seed)
-    caught = sum(bool(verdict.failed) for verdict in verdicts)
-    healthy = all(not each.failed and not each.broken for each in controls)
-    return 0 if healthy and caught == len(chosen) else 1
+    matrix = Matrix(chosen, PROOFS, dict(zip(cells, verdicts, strict=True)))
+    matrix.show()
+    faults = [f"without any fault, {each} falls short" for each in controls if each]
+    faults += matrix.missed() if not options.proofs else []
+    if not (options.only or options.proofs):
+        faults += [f"{each}: no proof that claims it noticed a fault" for each in matrix.unproven()]
+        faults += [f"{each}: noticed no fault" for each in matrix.idle()]
+    for fault in faults:
+        _say(fault)
+    _say(f"{len(cells)} runs in {(time.monotonic() - begun) / 60:.1f} minutes, seed {options.seed}")
+    return 1 if faults else 0
 
 
-def _control(catcher: Catcher, dsn: str, seed: int) -> Verdict:
-    """Without a fault it must be content, or its complaints mean nothing."""
-    verdict = tried(None, catcher, dsn=dsn, seed=seed)
-    if wrong := verdict.failed or verdict.broken:
-        _say(f"without any fault, {catcher} fails: {wrong}")
-    return verdict
+def _cells(mutant: Mutant, options: argparse.Namespace) -> list[Cell]:
+    """What is run against it: what must notice it, every proof, or those of the command line."""
+    if options.proofs:
+        return [Cell(mutant, Catcher(name)) for name in options.proofs]
+    if options.all:
+        rest = [Cell(mutant, Catcher(proof.name)) for proof in PROOFS]
+        return list(dict.fromkeys([*named(mutant), *rest]))
+    return named(mutant)
 
 
-def _planted(mutant: Mutant, dsn: str, seed: int) -> Verdict:
-    verdict = tried(mutant, mutant.caught_by, dsn=dsn, seed=seed)
-    again = f"python -m tests.proofs.mutants --seed {seed} --only {mutant.name!r}"
-    if verdict.failed:
-        _say(f"{mutant.name}: caught by {verdict.failed} (seed {seed}); again with {again}")
-    else:
-        _say(f"{mutant.name}: NOT CAUGHT; {verdict.broken or mutant.caught_by}; again with {again}")
-    return verdict
+class _Nursery:
+    """Runs two at once, and those that bound a time one after the other."""
 
+    def __init__(self, dsn: str, seed: int, total: int) -> None:
+        self._dsn, self._seed, self._total = dsn, seed, total
+        self._number: Iterator[int] = itertools.count(1)
 
-def _show(
-    mutants: Sequence[Mutant], verdicts: Sequence[Verdict], sound: dict[Catcher, Verdict], seed: int
-) -> None:
-    caught = sum(bool(verdict.failed) for verdict in verdicts)
-    drawn = Table(title=f"{caught} of {len(mutants)} planted faults caught", title_justify="left")
-    for heading in ("mutant", "caught by", "seed"):
-        drawn.add_column(heading)
-    drawn.add_column("seconds", justify="right")
-    for mutant, verdict in zip(mutants, verdicts, strict=True):
-        control = sound[mutant.caught_by]
-        unsound = control.failed or control.broken
-        drawn.add_row(
-            mutant.name,
-            escape(verdict.failed) or "NOT CAUGHT" + (" (the run broke)" if verdict.broken else ""),
-            str(seed),
-            f"{verdict.seconds:.0f}",
-            style="bold red" if unsound or not verdict.failed else None,
+    def all(self, work: Sequence[T], run: Callable[[T], R]) -> list[R]:
+        together = [each for each in work if not _is_timed(each)]
+        alone = [each for each in work if _is_timed(each)]
+        with ThreadPoolExecutor(AT_ONCE) as hands:
+            found = dict(zip(together, hands.map(run, together), strict=True))
+        found |= {each: run(each) for each in alone}
+        return [found[each] for each in work]
+
+    def control(self, catcher: Catcher) -> str:
+        """Its name if it complains without a fault: then its complaints mean nothing."""
+        verdict = tried(None, catcher, dsn=self._dsn, seed=self._seed)
+        wrong = verdict.failed or verdict.broken
+        _say(f"without a fault, {catcher}: {wrong or 'content'} ({verdict.seconds:.0f} s)")
+        return str(catcher) if wrong else ""
+
+    def planted(self, cell: Cell) -> Verdict:
+        mutant, catcher = cell.mutant, cell.catcher
+        verdict = tried(mutant, catcher, dsn=self._dsn, seed=self._seed)
+        again = f"--only {mutant.name!r} --seed {self._seed}"
+        how = "noticed" if verdict.caught(mutant) else "NOT NOTICED"
+        _say(
+            f"{next(self._number)}/{self._total} {mutant.name}: {how} by {catcher}"
+            f" ({verdict.seconds:.0f} s): {verdict.failed or verdict.broken or 'content'};"
+            f" again with python -m tests.proofs.mutants {again}"
         )
-    console = Console()
-    Console(width=None if console.is_terminal else 180).print(drawn)
+        return verdict
+
+
+def _is_timed(work: object) -> bool:
+    catcher = work.catcher if isinstance(work, Cell) else work
+    return isinstance(catcher, Catcher) and catcher.proof in TIMED
 
 
 def _say(line: str) -> None:
@@ -90,10 +114,14 @@ def _say(line: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.proofs.mutants", description=__doc__)
-    names = [mutant.name for mutant in MUTANTS]
-    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="just these")
+    faults = [mutant.name for mutant in MUTANTS]
+    proofs = [proof.name for proof in PROOFS]
+    parser.add_argument("--only", nargs="+", choices=faults, metavar="FAULT", help="just these")
+    parser.add_argument("--proofs", nargs="+", choices=proofs, metavar="PROOF", help="by these")
+    parser.add_argument("--all", action="store_true", help="every fault by every proof; hours")
+    parser.add_argument("--bare", action="store_true", help="skip the runs without a fault")
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (default 1)")
-    parser.add_argument("--list", action="store_true", help="name the mutants and end")
+    parser.add_argument("--list", action="store_true", help="name the faults and end")
     return parser.parse_args()
 
 

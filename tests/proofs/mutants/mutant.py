@@ -1,4 +1,4 @@
-"""What a mutant is: a place in the package, the fault planted there, and what must notice it."""
+"""What a mutant is: a place in the package, the fault planted there, the promise that it breaks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from tests.proofs.mutants.place import PACKAGE, Match, Place, Span, filled, matches
 
-__all__ = ["PACKAGE", "Catcher", "DoesNotApply", "Edit", "Mutant"]
+__all__ = ["PACKAGE", "DoesNotApply", "Edit", "Mutant"]
 
 
 class DoesNotApply(Exception):
@@ -46,33 +46,20 @@ class Edit(msgspec.Struct, frozen=True):
         ]
 
 
-class Catcher(msgspec.Struct, frozen=True):
-    """What is run against a mutant: tests by their node ids, or one proof at its quick size."""
-
-    tests: tuple[str, ...] = ()
-    proof: str = ""
-
-    def __str__(self) -> str:
-        return f"proof {self.proof}" if self.proof else " ".join(self.tests)
-
-
 class Mutant(msgspec.Struct, frozen=True):
     """One fault. It may take several edits to be one that runs."""
 
     name: str
+    breaks: tuple[str, ...]
+    """The promises that do not hold with it."""
     edits: tuple[Edit, ...]
-    caught_by: Catcher
+    proofs: tuple[str, ...] = ()
+    """Proofs that claim one of these promises; each must notice the fault."""
+    tests: tuple[str, ...] = ()
+    """Files or node ids under `tests`; one of them must notice it too."""
 
     def plant(self, tree: Path) -> None:
         """The fault is in this copy of the tree."""
         for edit in self.edits:
             for path, text in edit.planted(tree).items():
                 path.write_text(text, encoding="utf-8")
-
-
-def tests(*node_ids: str) -> Catcher:
-    return Catcher(tests=tuple(f"tests/{each}" for each in node_ids))
-
-
-def proof(name: str) -> Catcher:
-    return Catcher(proof=name)

@@ -1,4 +1,4 @@
-"""The faults that the suite must notice: those of guarantees.md section 6, and some of flows.
+"""The faults that the proofs must notice, one at least against every promise that a proof claims.
 
 What is replaced is named by the columns and parameters of the specs. Names that are ours alone, of
 CTEs, aliases and helpers, are variables (`$seen`), so that renaming them costs no mutant.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.proofs.mutants.mutant import Edit, Mutant, proof, tests
+from tests.proofs.mutants.mutant import Edit, Mutant
+from tests.proofs.mutants.of_processes import OF_PROCESSES
 from tests.proofs.mutants.place import Place
 
 _LIFECYCLE = "engine/lifecycle"
@@ -24,6 +25,7 @@ _LEASE = Place(folder="engine/lifecycle/sql")
 OF_LEASES: Final = (
     Mutant(
         "no epoch in the fence",
+        ("G3",),
         (
             Edit(
                 _FENCE,
@@ -31,10 +33,12 @@ OF_LEASES: Final = (
                 put="($e.attempt_index, $e.lease_id) = ($held.$attempt, $held.$lease)",
             ),
         ),
-        tests(f"{_LIFECYCLE}/test_fence_parts.py"),
+        proofs=("zombie", "history", "model_stateful"),
+        tests=(f"{_LIFECYCLE}/test_fence_parts.py",),
     ),
     Mutant(
         "lease_id is not compared",
+        ("G3", "S5"),
         (
             Edit(
                 _FENCE,
@@ -42,10 +46,12 @@ OF_LEASES: Final = (
                 put="($e.attempt_index, $e.lease_epoch) = ($held.$attempt, $held.$epoch)",
             ),
         ),
-        tests(f"{_LIFECYCLE}/test_fence_parts.py"),
+        proofs=("zombie", "history"),
+        tests=(f"{_LIFECYCLE}/test_fence_parts.py",),
     ),
     Mutant(
         "a lease that ran out still holds",
+        ("G3",),
         (
             Edit(
                 _FENCE,
@@ -53,20 +59,24 @@ OF_LEASES: Final = (
                 put="$e.lifecycle_phase = 'active' AND ($e.attempt_index,",
             ),
         ),
-        tests(
-            f"{_LIFECYCLE}/test_fence.py::test_5_a_lease_that_ran_out_is_expired_before_any_sweep"
+        proofs=("zombie", "model_stateful"),
+        tests=(
+            f"{_LIFECYCLE}/test_fence.py::test_5_a_lease_that_ran_out_is_expired_before_any_sweep",
         ),
     ),
     Mutant(
         "no terminal check",
+        ("G2",),
         (
             Edit(Place(statement="terminalize"), find="lifecycle_phase <> 'terminal'", put="true"),
             Edit(_END, find="AND $e.lifecycle_phase <> 'terminal'", put=""),
         ),
-        tests(f"{_LIFECYCLE}/test_terminalize.py"),
+        proofs=("interleave",),
+        tests=(f"{_LIFECYCLE}/test_terminalize.py",),
     ),
     Mutant(
         "the clock of the process in a lease",
+        ("G15",),
         (
             Edit(
                 _LEASE,
@@ -84,15 +94,21 @@ OF_LEASES: Final = (
                 put='ttl_ms=__import__("time").time_ns() // 1_000_000 + $request.ttl_ms, lease_id',
             ),
         ),
-        tests(f"{_LIFECYCLE}/test_claim.py", f"{_LIFECYCLE}/test_expire_leases.py"),
+        proofs=("skew",),
+        tests=(
+            f"{_LIFECYCLE}/test_claim.py",
+            f"{_LIFECYCLE}/test_expire_leases.py",
+        ),
     ),
     Mutant(
         "renewal on the event loop",
+        ("G17",),
         (
             Edit(
                 Place(function="Renewer.start"),
                 find="self.$thread.start()",
-                put="self._task = self._home.create_task(self._renew_until_stopped())",
+                put="self._task = asyncio.get_running_loop()"
+                ".create_task(self._renew_until_stopped())",
             ),
             Edit(
                 Place(function="Renewer.stop"),
@@ -100,10 +116,12 @@ OF_LEASES: Final = (
                 put="self._task",
             ),
         ),
-        tests("stories/test_blocked_loop.py"),
+        proofs=("blocked_loop",),
+        tests=("stories/test_blocked_loop.py",),
     ),
     Mutant(
         "attempts are counted when they fail, not when they are claimed",
+        ("G6",),
         (
             Edit(
                 _LEASE,
@@ -117,10 +135,15 @@ OF_LEASES: Final = (
                 put="$found.reclaims::integer",
             ),
         ),
-        tests(f"{_LIFECYCLE}/test_claim.py", f"{_LIFECYCLE}/test_expire_leases.py"),
+        proofs=("poison",),
+        tests=(
+            f"{_LIFECYCLE}/test_claim.py",
+            f"{_LIFECYCLE}/test_expire_leases.py",
+        ),
     ),
     Mutant(
         "opposite lock order in one operation",
+        ("G21",),
         (
             Edit(
                 Place(statement="terminalize"),
@@ -128,10 +151,12 @@ OF_LEASES: Final = (
                 put="ORDER BY $e.partition_key DESC, $e.execution_id DESC FOR",
             ),
         ),
-        tests(f"{_LIFECYCLE}/test_lock_order.py"),
+        proofs=("interleave",),
+        tests=(f"{_LIFECYCLE}/test_lock_order.py",),
     ),
     Mutant(
         "a serialization failure is reported as a lost lease",
+        ("G21",),
         (
             Edit(
                 Place(folder="db/faults.py"),
@@ -140,10 +165,12 @@ OF_LEASES: Final = (
                 "$message, held=0, current=0)",
             ),
         ),
-        tests("db/test_faults.py::test_a_serialization_failure_is_a_conflict"),
+        proofs=("storm",),
+        tests=("db/test_faults.py::test_a_serialization_failure_is_a_conflict",),
     ),
     Mutant(
         "a repeated completion is refused",
+        ("G7",),
         (
             Edit(
                 Place(folder="engine/lifecycle/complete.py"),
@@ -151,10 +178,12 @@ OF_LEASES: Final = (
                 put='$seen.terminal_outcome != "success" or $seen.$ended(',
             ),
         ),
-        tests(f"{_LIFECYCLE}/test_repeated_calls.py"),
+        proofs=("lost_ack", "history", "model_stateful"),
+        tests=(f"{_LIFECYCLE}/test_repeated_calls.py",),
     ),
     Mutant(
         "a claim looks into every namespace",
+        ("S3",),
         (
             Edit(
                 Place(folder="db"),
@@ -163,10 +192,11 @@ OF_LEASES: Final = (
                 every=True,
             ),
         ),
-        tests(f"{_LIFECYCLE}/test_claim_order.py::test_namespaces_are_separate"),
+        tests=(f"{_LIFECYCLE}/test_claim_order.py::test_namespaces_are_separate",),
     ),
     Mutant(
         "the end of a key's grace is ignored",
+        ("S4",),
         (
             Edit(
                 Place(statement="verifying_key"),
@@ -174,13 +204,14 @@ OF_LEASES: Final = (
                 put="",
             ),
         ),
-        tests("engine/grants/test_verify_grant.py"),
+        tests=("engine/grants/test_verify_grant.py",),
     ),
 )
 
 OF_EVENTS: Final = (
     Mutant(
         "a reader that asks for id > last",
+        ("G11",),
         (
             Edit(
                 Place(folder="engine/events"),
@@ -188,10 +219,11 @@ OF_EVENTS: Final = (
                 put="$found[$whole].event_id > self.$horizon:",
             ),
         ),
-        tests("engine/events/test_gaps.py"),
+        tests=("engine/events/test_gaps.py",),
     ),
     Mutant(
         "ends are marked as dispatched before they are",
+        ("G8",),
         (
             Edit(
                 Place(function="dispatch_batch"),
@@ -202,13 +234,14 @@ OF_EVENTS: Final = (
                 " $siblings = await $apply(conn, await $resolve(conn, $ends))",
             ),
         ),
-        proof("cascade_crash"),
+        proofs=("cascade_crash",),
     ),
 )
 
 OF_FLOWS: Final = (
     Mutant(
         "a group that was decided fires again",
+        ("G8",),
         (
             Edit(
                 Place(statement="resolve_edges"),
@@ -217,10 +250,12 @@ OF_FLOWS: Final = (
                 put="WHERE $decided.new_state <> 'pending' OR $fed.sources IS NOT NULL",
             ),
         ),
-        tests(f"{_JOINS}/test_late_ends.py"),
+        proofs=("cascade_crash", "model_stateful"),
+        tests=(f"{_JOINS}/test_late_ends.py",),
     ),
     Mutant(
         "an end is counted twice",
+        ("G8",),
         (
             Edit(
                 Place(statement="resolve_edges"),
@@ -228,10 +263,11 @@ OF_FLOWS: Final = (
                 put="(count(*) FILTER (WHERE outcome = 'success'))::integer * 2",
             ),
         ),
-        proof("cascade_crash"),
+        proofs=("cascade_crash", "model_stateful"),
     ),
     Mutant(
         "siblings are struck off the list and run on",
+        ("G8",),
         (
             Edit(
                 Place(function="cancel_siblings"),
@@ -239,10 +275,12 @@ OF_FLOWS: Final = (
                 put="if $members and not conn: await terminalize(",
             ),
         ),
-        tests(f"{_JOINS}/test_queue_siblings.py"),
+        proofs=("cascade_crash", "model_stateful"),
+        tests=(f"{_JOINS}/test_queue_siblings.py",),
     ),
     Mutant(
         "a skip does not go on",
+        ("G8",),
         (
             Edit(
                 Place(function="apply_decisions"),
@@ -250,10 +288,11 @@ OF_FLOWS: Final = (
                 put="for $each in $lost if $each in $listed]",
             ),
         ),
-        proof("cascade_crash"),
+        proofs=("cascade_crash", "model_stateful"),
     ),
     Mutant(
         "a cancelled flow does not mark what runs",
+        ("G9",),
         (
             Edit(
                 Place(statement="park_members"),
@@ -261,10 +300,15 @@ OF_FLOWS: Final = (
                 put="AND false",
             ),
         ),
-        tests(f"{_FLOWS}/test_cancel_flow_header.py", "engine/operators/test_cancel_flow.py"),
+        proofs=("model_stateful",),
+        tests=(
+            f"{_FLOWS}/test_cancel_flow_header.py",
+            "engine/operators/test_cancel_flow.py",
+        ),
     ),
     Mutant(
         "a cancelled flow parks nobody",
+        ("G9",),
         (
             Edit(
                 Place(statement="park_members"),
@@ -272,11 +316,12 @@ OF_FLOWS: Final = (
                 put="AND false",
             ),
         ),
-        tests(
+        proofs=("model_stateful",),
+        tests=(
             "engine/operators/test_cancel_flow_races.py"
-            "::test_a_claim_that_comes_while_it_is_parked_gets_nothing"
+            "::test_a_claim_that_comes_while_it_is_parked_gets_nothing",
         ),
     ),
 )
 
-MUTANTS: Final = (*OF_LEASES, *OF_EVENTS, *OF_FLOWS)
+MUTANTS: Final = (*OF_LEASES, *OF_EVENTS, *OF_FLOWS, *OF_PROCESSES)

@@ -27,13 +27,13 @@ WEIGHTS = {
     "complete": 8,
     "fail": 2,
     "release": 1,
-    "renew": 2,
+    "renew": 4,
     "dispatch": 6,
     "cancel": 2,
     "change_priority": 3,
     "replay": 3,
     "cancel_some": 1,
-    "change_priorities": 1,
+    "change_priorities": 4,
     "replay_some": 2,
     "tag": 1,
     "summarise": 1,
@@ -167,7 +167,7 @@ class Guest:
         await self._engine.replay_execution(self._member())
 
     def _some(self) -> list[ExecutionId]:
-        return self._chance.choices(self._board.members, k=5)
+        return self._chance.choices(self._board.members, k=8)
 
     async def _cancel_some(self) -> None:
         await self._engine.cancel_executions(self._some(), reason="not wanted")

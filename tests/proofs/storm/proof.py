@@ -20,6 +20,7 @@ from tests.engine.joins.invariants import broken_invariants
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure
 from tests.proofs.proof import Proof
+from tests.proofs.storm.conflicts import Refused, refused
 from tests.proofs.storm.guest import Board, Guest
 
 CLIENTS = 64
@@ -59,6 +60,7 @@ class Storm(msgspec.Struct, frozen=True):
     conflicts: Conflicts
     deadlocks: int
     broken: dict[str, list[str]]
+    refused: Refused
 
 
 async def stormed(arena: Arena, dsn: str, each: int) -> Storm:
@@ -79,12 +81,14 @@ async def stormed(arena: Arena, dsn: str, each: int) -> Storm:
             await asyncio.gather(*(guest.act(each) for guest in guests))
         while await engines[0].dispatch():
             pass
+        conflicted = await refused(engines[0])
     finally:
         await asyncio.gather(*(engine.close() for engine in engines))
     db = await connect(config, role="tests")
     try:
         # Those who left have told the statistics by then.
-        return Storm(board, conflicts, await db.fetchval(DEADLOCKS), await broken_invariants(db))
+        deadlocks = await db.fetchval(DEADLOCKS)
+        return Storm(board, conflicts, deadlocks, await broken_invariants(db), conflicted)
     finally:
         await db.close()
 
@@ -123,6 +127,16 @@ def proven(arena: Arena, each: int) -> list[Figure]:
             held=not storm.deadlocks and not conflicts.states[DEADLOCK],
         ),
         Figure(
+            "G21",
+            "controls that the server refused to commit, once, twice and three times:"
+            " not run again, or not given up as RetryExhausted",
+            "; ".join(
+                [f"{len(storm.refused.wrong)} of {storm.refused.calls}", *storm.refused.wrong[:2]]
+            ),
+            "0",
+            held=storm.refused.calls > 0 and not storm.refused.wrong,
+        ),
+        Figure(
             "G8",
             "flow invariants broken after it",
             ", ".join(storm.broken) or "none",
@@ -132,4 +146,9 @@ def proven(arena: Arena, each: int) -> list[Figure]:
     ]
 
 
-STORM = Proof("storm", lambda arena: proven(arena, 6), lambda arena: proven(arena, 60))
+STORM = Proof(
+    "storm",
+    lambda arena: proven(arena, 6),
+    lambda arena: proven(arena, 60),
+    claims=("G8", "G21"),
+)

@@ -1,0 +1,222 @@
+"""Faults of workers, clients, connections and sweeps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.proofs.mutants.mutant import Edit, Mutant
+from tests.proofs.mutants.place import Place
+
+OF_WORKERS: Final = (
+    Mutant(
+        "a renewal counts from its answer, not from its sending",
+        ("G3",),
+        (
+            Edit(
+                Place(function="Renewer._renew"),
+                find="$attempt.renewed_at, $attempt.failures = $sent_at, 0",
+                put="$attempt.renewed_at, $attempt.failures = time.monotonic(), 0",
+            ),
+        ),
+        proofs=("renewal",),
+    ),
+    Mutant(
+        "a claim counts from its answer, not from its sending",
+        ("G3",),
+        (
+            Edit(
+                Place(folder="worker"),
+                find="RunningAttempt($each, $sent_at)",
+                put="RunningAttempt($each, time.monotonic())",
+            ),
+        ),
+        proofs=("renewal",),
+    ),
+    Mutant(
+        "a drain without renewal",
+        ("G18",),
+        (
+            Edit(
+                Place(folder="worker/loop.py"),
+                find="$renewer.start() $stack.push_async_callback($renewer.stop)",
+                put="$renewer.start(); self._renewer = $renewer;"
+                " $stack.push_async_callback($renewer.stop)",
+            ),
+            Edit(
+                Place(function="Worker._drain"),
+                find="self._stopping.set()",
+                put="self._stopping.set(); self._renewer._stopping.set()",
+            ),
+        ),
+        proofs=("drain",),
+    ),
+    Mutant(
+        "a handler's statements commit apart from its completion",
+        ("G4",),
+        (
+            Edit(
+                Place(function="HandlerTransaction.complete"),
+                find="[$answer] = await complete(self.$conn, [$completion])",
+                put='await self.$conn.execute("COMMIT"); await self.$conn.execute("BEGIN");'
+                " [$answer] = await complete(self.$conn, [$completion])",
+            ),
+        ),
+        proofs=("chaos_crash",),
+        tests=("worker/test_transaction.py",),
+    ),
+    Mutant(
+        "a worker pauses for minutes when the database was away",
+        ("G19",),
+        (
+            Edit(
+                Place(folder="worker/loop.py"),
+                find="asyncio.timeout(random.uniform(0, $pause))",
+                put="asyncio.timeout(40.0)",
+            ),
+        ),
+        proofs=("chaos_crash",),
+    ),
+)
+
+OF_CLIENTS: Final = (
+    Mutant(
+        "a client mints new ids when it repeats a submit without a key",
+        ("G7",),
+        (
+            Edit(
+                Place(function="Batcher._send_batch"),
+                find="repeated(lambda: self._send($requests))",
+                put="repeated(lambda tried=[]: self._send($requests if not tried and"
+                " not tried.append(1) else [__import__('msgspec').structs.replace(each,"
+                " execution_id=type(each.execution_id).mint())"
+                " if getattr(each, 'execution_id', None) and each.idempotency_key is None"
+                " else each for each in $requests]))",
+            ),
+        ),
+        proofs=("lost_ack",),
+    ),
+    Mutant(
+        "a client mints new ids when it repeats a batch",
+        ("G7",),
+        (
+            Edit(
+                Place(folder="client/client.py"),
+                find="repeated(lambda: self.engine.create_execution($everything))",
+                put="repeated(lambda: self.engine.create_execution("
+                "[self.execution_of(call, options) for call in calls]))",
+            ),
+        ),
+        proofs=("lost_ack",),
+    ),
+)
+
+OF_THE_DATABASE: Final = (
+    Mutant(
+        "commits are acknowledged before they are kept",
+        ("G1",),
+        (
+            Edit(
+                Place(folder="db/pool.py"),
+                find='"jit": "off",',
+                put='"jit": "off", "synchronous_commit": "off",',
+            ),
+        ),
+        proofs=("chaos_crash",),
+    ),
+    Mutant(
+        "an operation takes a second connection while it holds one",
+        ("G22",),
+        (
+            Edit(
+                Place(function="transact"),
+                find="async with pool.connection() as $conn:",
+                put="async with pool.connection(), pool.connection() as $conn:",
+            ),
+        ),
+        proofs=("pool",),
+    ),
+    Mutant(
+        "who does not listen does not poll",
+        ("G16",),
+        (
+            Edit(
+                Place(function="Waiter.pause"),
+                find="self._pause * random.uniform(0.5, 1.0)",
+                put="3600.0",
+            ),
+        ),
+        proofs=("notify",),
+    ),
+)
+
+OF_SWEEPS: Final = (
+    Mutant(
+        "retention deletes rows of neighbours",
+        ("G1",),
+        (
+            Edit(
+                Place(folder="db"),
+                find="DELETE FROM ff.attempt $t USING unnest(old_partitions, old_ids)"
+                " AS $old (partition_key, execution_id) WHERE ($t.partition_key, $t.execution_id)"
+                " = ($old.partition_key, $old.execution_id)",
+                put="DELETE FROM ff.attempt $t USING unnest(old_partitions, old_ids)"
+                " AS $old (partition_key, execution_id) WHERE $t.partition_key"
+                " = $old.partition_key",
+                every=True,
+            ),
+        ),
+        proofs=("retention",),
+    ),
+    Mutant(
+        "retention deletes members of flows that go on",
+        ("G1",),
+        (
+            Edit(
+                Place(statement="delete_finished"),
+                find="$e.flow_id IS NULL OR EXISTS",
+                put="true OR EXISTS",
+            ),
+        ),
+        proofs=("retention",),
+        tests=("engine/flows/test_flow_retention.py",),
+    ),
+    Mutant(
+        "leases that ran out are looked for too rarely",
+        ("G5",),
+        (
+            Edit(
+                Place(folder="reconcile/sweeps.py"),
+                find="Sweep(expire_leases, every=1.0)",
+                put="Sweep(expire_leases, every=9.0)",
+            ),
+        ),
+        proofs=("chaos_crash",),
+    ),
+    Mutant(
+        "a claim sorts the whole queue",
+        ("G20",),
+        (
+            Edit(
+                Place(folder="db"),
+                find="ORDER BY $e.priority DESC, $e.created_at_ms, $e.execution_id LIMIT",
+                put="ORDER BY $e.priority + 0 DESC, $e.created_at_ms, $e.execution_id LIMIT",
+                every=True,
+            ),
+        ),
+        proofs=("plans",),
+    ),
+    Mutant(
+        "operators lock their batches in the opposite order",
+        ("G21",),
+        (
+            Edit(
+                Place(statement="lock_and_read"),
+                find="ORDER BY $e.partition_key, $e.execution_id FOR",
+                put="ORDER BY $e.partition_key DESC, $e.execution_id DESC FOR",
+            ),
+        ),
+        proofs=("storm",),
+    ),
+)
+
+OF_PROCESSES: Final = (*OF_WORKERS, *OF_CLIENTS, *OF_THE_DATABASE, *OF_SWEEPS)
