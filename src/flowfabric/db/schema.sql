@@ -453,6 +453,7 @@ CREATE TABLE ff.operator_event (
     execution_id uuid,
     flow_id uuid,
     route_id bigint,
+    lease_epoch bigint,
     occurred_at_ms bigint NOT NULL,
     partition_key smallint NOT NULL,
     event_type text NOT NULL,
@@ -466,6 +467,7 @@ CREATE TABLE ff.operator_event (
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id) WHERE (execution_id IS NOT NULL);
 COMMENT ON TABLE ff.operator_event IS 'Outbox and audit trail of operator actions. An action on a lane, a flow or a key has no execution.';
+COMMENT ON COLUMN ff.operator_event.lease_epoch IS 'Of the execution after the action: its place among the lease events.';
 COMMENT ON COLUMN ff.operator_event.partition_key IS 'Of the execution or flow, else 0.';
 COMMENT ON COLUMN ff.operator_event.details IS 'The values before and after.';
 
@@ -988,10 +990,10 @@ BEGIN
     -- Readers of the outbox rely on this: a transaction has its transaction id before it has an event id.
     PERFORM pg_current_xact_id();
     INSERT INTO ff.operator_event (
-           execution_id, flow_id, route_id, occurred_at_ms, partition_key, event_type, actor, reason,
-           details, tags)
-    SELECT p_execution_id, p_flow_id, e.route_id, ff.now_ms(), p_partition_key, p_event_type, p_actor,
-           p_reason, p_details, nullif(e.tags, '{}')
+           execution_id, flow_id, route_id, lease_epoch, occurred_at_ms, partition_key, event_type, actor,
+           reason, details, tags)
+    SELECT p_execution_id, p_flow_id, e.route_id, e.lease_epoch, ff.now_ms(), p_partition_key,
+           p_event_type, p_actor, p_reason, p_details, nullif(e.tags, '{}')
       FROM (SELECT) AS one_row
       LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (p_partition_key, p_execution_id);
     PERFORM ff.wake('operator');

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
+
+import pytest
 
 from flowfabric.db.rows import Connection, positional
 from flowfabric.engine.events.read_history import READ_HISTORY, read_history
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.change_priority import change_priority
+from flowfabric.engine.operators.replay_execution import replay_execution
+from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.events.facts import completed, emitted
 
 
-async def test_everything_that_happened_is_told_in_order_of_time(
-    db: Connection, clock: Clock
-) -> None:
+async def test_everything_that_happened_is_told_in_order(db: Connection, clock: Clock) -> None:
     await completed(db)  # somebody else
     lease = await given.claimed(db)
     began = await clock.now()
@@ -78,3 +84,51 @@ async def test_a_story_is_found_by_indexes(db: Connection) -> None:
     for outbox in ("lease_event", "completion_event", "operator_event"):
         assert f"{outbox}_execution" in lines
     assert "Seq Scan" not in lines
+
+
+WHOLE_LIFE = [
+    "acquired",
+    "revoked",
+    "failed",
+    "replayed",
+    "priority_changed",
+    "cancelled",
+    "cancelled",  # the completion, and what the operator did
+    "replayed",
+    "acquired",
+    "revoked",
+    "lease_revoked",
+    "acquired",
+    "revoked",
+    "success",
+]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1], ids=["stands", "goes back", "goes on"])
+async def test_events_come_in_the_order_in_which_they_were_written_whatever_the_clock_does(
+    db: Connection, clock: Clock, seconds: int
+) -> None:
+    lease = await given.claimed(db, ttl=60)
+    execution = lease.execution_id
+    await clock.advance(seconds)
+    await fail(db, [Failure(lease=lease, reason="boom")])
+    controls: list[Callable[[], Awaitable[object]]] = [
+        lambda: replay_execution(db, execution),
+        lambda: change_priority(db, execution, 7),
+        lambda: cancel_execution(db, execution, reason="no"),
+        lambda: replay_execution(db, execution),
+        lambda: claim(db, given.WORKER, ttl=60),
+        lambda: revoke_lease(db, execution, reason="stuck"),
+    ]
+    for control in controls:
+        await clock.advance(seconds)
+        async with db.transaction():
+            await control()
+    await clock.advance(seconds)
+    [task] = await claim(db, given.OTHER, ttl=60)
+    await clock.advance(seconds)
+    await complete(db, [Completion(task.lease)])
+
+    story = await read_history(db, execution)
+
+    assert [event.what for event in story] == WHOLE_LIFE

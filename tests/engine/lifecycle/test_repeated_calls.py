@@ -9,10 +9,12 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.cancel import Cancellation, Cancelled, cancel
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
+from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed, fail
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.lifecycle.release import Released, release
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ExecutionNotActive, StaleLease
 from flowfabric.policy import ExecutionPolicy, FixedBackoff
@@ -235,3 +237,90 @@ async def test_one_lease_twice_in_a_batch_is_written_once(db: Connection, name: 
     assert len(await given.attempts(db, lease.execution_id)) == 1
     stored = await given.row(db, lease.execution_id)
     assert stored["retry_count"] == (name == "fail_retry")
+
+
+FOR_GOOD = {"reason": "for good", "category": "permanent"}
+ONCE_MORE = {"reason": "once more", "category": "flaky"}
+
+
+@pytest.mark.parametrize("first", [FOR_GOOD, ONCE_MORE], ids=["for good", "once more"])
+async def test_the_first_of_two_failures_of_one_lease_in_a_batch_decides_for_both(
+    db: Connection, first: dict[str, str]
+) -> None:
+    lease = await given.claimed(db, policy=given.retrying())
+    second = ONCE_MORE if first is FOR_GOOD else FOR_GOOD
+
+    one, other = await fail(db, [Failure(lease=lease, **first), Failure(lease=lease, **second)])
+
+    assert type(one) is (TerminalFailed if first is FOR_GOOD else RetryScheduled)
+    assert other == one
+    [attempt] = await given.attempts(db, lease.execution_id)
+    assert attempt["failure_reason"] == first["reason"]
+    assert len(await given.lease_events(db, lease.execution_id)) == 2
+    assert len(await given.completion_events(db, lease.execution_id)) == (first is FOR_GOOD)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_the_first_of_two_results_of_one_lease_in_a_batch_is_the_result(
+    db: Connection, order: tuple[int, int]
+) -> None:
+    lease = await given.claimed(db)
+    results = [b"one", b"other"]
+
+    answers = await complete(db, [Completion(lease, results[n]) for n in order])
+
+    assert answers == [Completed(execution_id=lease.execution_id)] * 2
+    [attempt] = await given.attempts(db, lease.execution_id)
+    assert attempt["result"] == results[order[0]]
+
+
+async def test_the_first_of_two_reasons_to_cancel_one_lease_is_the_reason(db: Connection) -> None:
+    lease = await given.claimed(db)
+
+    one, other = await cancel(db, [Cancellation(lease, "one"), Cancellation(lease, "other")])
+
+    assert one == Cancelled(execution_id=lease.execution_id)
+    assert other == one
+    assert (await given.row(db, lease.execution_id))["cancellation_reason"] == "one"
+
+
+async def test_the_first_of_two_delays_of_one_lease_is_the_delay(
+    db: Connection, clock: Clock
+) -> None:
+    lease = await given.claimed(db)
+
+    one, other = await delay(
+        db, [DelayRequest(lease=lease, delay=10), DelayRequest(lease=lease, delay=20)]
+    )
+
+    assert one == other == Delayed(execution_id=lease.execution_id)
+    stored = await given.row(db, lease.execution_id)
+    assert stored["delay_until_ms"] == await clock.now_ms() + 10_000
+
+
+async def test_one_lease_released_twice_in_a_batch_is_released_once(db: Connection) -> None:
+    lease = await given.claimed(db)
+
+    answers = await release(db, [lease, lease])
+
+    assert answers == [Released(execution_id=lease.execution_id)] * 2
+    assert await given.lease_events(db, lease.execution_id) == [
+        ("acquired", None),
+        ("revoked", "released"),
+    ]
+
+
+async def test_a_lease_between_two_calls_of_another_is_answered_in_its_place(
+    db: Connection,
+) -> None:
+    twice, once = await given.claimed(db), await given.claimed(db)
+
+    answers = await complete(
+        db, [Completion(twice, b"1"), Completion(once, b"2"), Completion(twice, b"3")]
+    )
+
+    assert [answer.execution_id for answer in answers] == [  # type: ignore[union-attr]
+        twice.execution_id,
+        once.execution_id,
+        twice.execution_id,
+    ]

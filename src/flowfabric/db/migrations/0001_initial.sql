@@ -379,6 +379,7 @@ CREATE TABLE ff.operator_event (
     execution_id   uuid,
     flow_id        uuid,
     route_id       bigint,
+    lease_epoch    bigint,
     occurred_at_ms bigint NOT NULL,
     partition_key  smallint NOT NULL,
     event_type     text NOT NULL,
@@ -396,6 +397,8 @@ CREATE INDEX operator_event_execution ON ff.operator_event (execution_id) WHERE 
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
 COMMENT ON TABLE ff.operator_event IS
     'Outbox and audit trail of operator actions. An action on a lane, a flow or a key has no execution.';
+COMMENT ON COLUMN ff.operator_event.lease_epoch IS
+    'Of the execution after the action: its place among the lease events.';
 COMMENT ON COLUMN ff.operator_event.partition_key IS 'Of the execution or flow, else 0.';
 COMMENT ON COLUMN ff.operator_event.details IS 'The values before and after.';
 

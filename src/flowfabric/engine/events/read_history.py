@@ -1,7 +1,9 @@
-"""The history of one execution: its lease, completion and operator events, by time."""
+"""The history of one execution: its lease, completion and operator events, in order."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
 
@@ -11,23 +13,27 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.events.outbox import decoded_details
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
+from flowfabric.states import OperatorEventType
 
 READ_HISTORY: Final[LiteralString] = """
 -- events.read_history
 SELECT occurred_at_ms, 'lease' AS outbox, event_type AS what, reason, worker_instance_id AS by,
-       attempt_index, lease_epoch, NULL::jsonb AS details, 1 AS rank, event_id
+       attempt_index, lease_epoch, NULL::jsonb AS details, event_id
   FROM ff.lease_event
  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
  UNION ALL
-SELECT occurred_at_ms, 'completion', outcome, NULL, NULL, NULL, NULL, NULL, 2, event_id
+SELECT occurred_at_ms, 'completion', outcome, NULL, NULL, NULL, NULL, NULL, event_id
   FROM ff.completion_event
  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
  UNION ALL
-SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, NULL, details, 3, event_id
+SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, lease_epoch, details, event_id
   FROM ff.operator_event
  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
- ORDER BY occurred_at_ms, rank, event_id
+ ORDER BY event_id
 """
+
+ENDING: Final = frozenset({OperatorEventType.CANCELLED})
+"""What an operator does that ends the execution."""
 
 OutboxName: TypeAlias = Literal["lease", "completion", "operator"]
 
@@ -58,15 +64,13 @@ class _Row(msgspec.Struct, frozen=True):
     attempt_index: int | None
     lease_epoch: int | None
     details: str | None
-    rank: int
     event_id: int
 
 
 async def read_history(conn: Connection, execution_id: ExecutionId) -> list[HistoryEntry]:
-    """Every event of the execution, the oldest first; empty if there are none.
+    """Every event of the execution in the order in which it was written; empty if there are none.
 
-    Events of the same millisecond are in the order in which a transaction writes them: lease,
-    completion, operator.
+    The clock does not matter: it may have been set back in between.
     """
     rows = await fetch_all(
         conn,
@@ -83,8 +87,31 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Hist
             reason=row.reason,
             by=row.by,
             attempt_index=row.attempt_index,
-            lease_epoch=row.lease_epoch,
+            lease_epoch=row.lease_epoch if row.outbox == "lease" else None,
             details={} if row.details is None else decoded_details(row.details),
         )
-        for row in rows
+        for row in _in_order(rows)
     ]
+
+
+def _in_order(rows: Sequence[_Row]) -> Iterator[_Row]:
+    """Merge the outboxes, each in the order of its ids, by what can follow what.
+
+    An action of an operator follows the leases up to the epoch that it left behind. An execution
+    ends once, after its leases, and an action that ends it is recorded after its completion; only a
+    replay lets it go on.
+    """
+    leases = deque(row for row in rows if row.outbox == "lease")
+    completions = deque(row for row in rows if row.outbox == "completion")
+    has_ended = False
+    for action in (row for row in rows if row.outbox == "operator"):
+        while leases and (leases[0].lease_epoch or 0) <= (action.lease_epoch or 0):
+            yield leases.popleft()
+        replays = action.what == OperatorEventType.REPLAYED
+        if (replays or action.what in ENDING) and completions and not has_ended:
+            yield completions.popleft()
+            has_ended = True
+        has_ended = has_ended and not replays
+        yield action
+    yield from leases
+    yield from completions

@@ -54,8 +54,8 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
            e.deadline_at_ms, e.replay_count, seen.waits, seen.public_state AS old_public_state,
            seen.failure_reason, seen.cancellation_reason,
            seen.deadline_at_ms AS old_deadline_at_ms
-), reset AS (         -- the attempt that is made again; its outcome is kept in the event
-    DELETE FROM ff.attempt a USING restarted
+), reset AS (         -- without a result; the attempt that is made again will replace the row
+    UPDATE ff.attempt a SET result = NULL FROM restarted
      WHERE (a.partition_key, a.execution_id, a.attempt_index)
          = (restarted.partition_key, restarted.execution_id, restarted.attempt_index)
  RETURNING a.partition_key, a.execution_id, a.outcome, a.worker_instance_id

@@ -14,8 +14,8 @@ def save_attempt(
 ) -> LiteralString:
     """The attempt of each row of `source` is in the ledger, as it stopped; the body of a CTE.
 
-    An attempt that was interrupted before has a row already. Its start and type stay. Without
-    `with_result` a result in that row stays too.
+    An attempt that was interrupted before, or is replayed, has a row already, which is replaced.
+    Without `with_result` a result in that row stays.
     """
     also: LiteralString = ", result, result_encoding" if with_result else ""
     also_set: LiteralString = (
@@ -34,6 +34,7 @@ def save_attempt(
       FROM {source} WHERE {where}
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
        SET lease_id = EXCLUDED.lease_id, lease_epoch = EXCLUDED.lease_epoch,
+           started_at_ms = EXCLUDED.started_at_ms, attempt_type = EXCLUDED.attempt_type,
            ended_at_ms = EXCLUDED.ended_at_ms, outcome = EXCLUDED.outcome,
            worker_id = EXCLUDED.worker_id, worker_instance_id = EXCLUDED.worker_instance_id,
            failure_reason = EXCLUDED.failure_reason, failure_category = EXCLUDED.failure_category,
