@@ -37,7 +37,8 @@ class FlowHandle:
         """The results of the members, by name, once every member has ended.
 
         Members that were skipped or cancelled as not needed, or that failed without failing the
-        flow, are left out. Raises `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
+        flow, are left out, and so are the children that handlers of members started. Raises
+        `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         try:
@@ -69,7 +70,7 @@ class FlowHandle:
         return (await self.describe()).derived_state
 
     async def members(self) -> list[FlowMember]:
-        """Every member with its state."""
+        """Every member with its state, also the children that handlers started (`is_child`)."""
         return await list_all_members(self._client.engine, self.flow_id)
 
     async def member(self, name: str) -> Handle[Any]:
@@ -101,7 +102,11 @@ class FlowHandle:
             pause = min(pause * 1.5, _LAST_PAUSE)
 
     async def _results(self, members: list[FlowMember]) -> dict[str, Any]:
-        done = [each for each in members if each.public_state is PublicState.COMPLETED]
+        done = [
+            each
+            for each in members
+            if each.public_state is PublicState.COMPLETED and not (each.is_child and not each.name)
+        ]
         outcomes = await self._client.engine.read_outcomes([each.execution_id for each in done])
         return {
             each.name or str(each.execution_id): read_untyped(

@@ -351,3 +351,43 @@ async def test_an_upstream_that_ends_during_the_reset_is_not_missed(
     await flow.carry_all()
 
     assert await flow.states() == "a:ok d:w"
+
+
+# Several at once.
+
+
+async def skipped_twice(engine: Engine) -> Graph:
+    """`b` needs three successes and has two upstreams, so it is skipped whenever it is decided."""
+    flow = await empty(engine, "b", "c", "d", "u1", "u2")
+    await engine.set_edge_group_policy(flow.flow_id, flow["b"], Quorum(3, "let_run"))
+    await flow.link("u1>b", "u2>b", "b>c", "c>d")
+    await flow.complete("u1", "u2")
+    await flow.carry_all()
+    assert await flow.states() == "b:k c:k d:k u1:ok u2:ok"
+    return flow
+
+
+async def standing_after(flow: Graph) -> tuple[str, list[str]]:
+    """The members, and the joins below, once every completion is dispatched."""
+    await flow.engine.dispatch()
+    return await flow.states(), [await flow.group(name) for name in "bcd"]
+
+
+async def test_a_batch_leaves_what_replays_from_the_top_down_leave(ff_engine: Engine) -> None:
+    apart, together = await skipped_twice(ff_engine), await skipped_twice(ff_engine)
+    for name in "bcd":
+        await apart.replay(name)
+
+    await ff_engine.replay_executions([together[name] for name in "bcd"])
+
+    assert await standing_after(together) == await standing_after(apart)
+    assert await together.states() == "b:k c:wc d:wc u1:ok u2:ok"
+
+
+async def test_the_order_of_a_batch_does_not_matter(ff_engine: Engine) -> None:
+    down, up = await skipped_twice(ff_engine), await skipped_twice(ff_engine)
+
+    await ff_engine.replay_executions([down[name] for name in "bcd"])
+    await ff_engine.replay_executions([up[name] for name in "dcb"])
+
+    assert await standing_after(up) == await standing_after(down)

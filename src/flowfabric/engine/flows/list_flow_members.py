@@ -15,7 +15,12 @@ from flowfabric.states import PublicState
 LIST_FLOW_MEMBERS: Final[LiteralString] = """
 -- flows.list_flow_members
 SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane_id, b.member_name,
-       e.total_attempt_count, coalesce(e.failure_reason, e.cancellation_reason) AS reason
+       e.total_attempt_count, coalesce(e.failure_reason, e.cancellation_reason) AS reason,
+       EXISTS (SELECT FROM ff.edge edge
+                 JOIN ff.edge_group g
+                   ON (g.partition_key, g.group_id) = (edge.partition_key, edge.group_id)
+                WHERE (edge.partition_key, edge.upstream_eid) = (e.partition_key, e.execution_id)
+                  AND g.waits_as = 'children') AS is_child
   FROM ff.exec_core e
   JOIN ff.route r USING (route_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -35,6 +40,8 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     public_state: PublicState
     total_attempt_count: int
     reason: str | None
+    is_child: bool = False
+    """Did the handler of another member start it?"""
 
 
 class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +60,7 @@ class _Member(msgspec.Struct, frozen=True):
     member_name: str | None
     total_attempt_count: int
     reason: str | None
+    is_child: bool
 
 
 async def list_flow_members(
@@ -85,6 +93,7 @@ async def list_flow_members(
             public_state=PublicState(row.public_state),
             total_attempt_count=row.total_attempt_count,
             reason=row.reason,
+            is_child=row.is_child,
         )
         for row in rows[:size]
     ]

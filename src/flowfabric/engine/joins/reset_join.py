@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.db.rows import Connection, execute, fetch_all
 from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.evaluate_join import evaluate_joins
 from flowfabric.engine.lifecycle.lock_executions import id_columns
@@ -107,6 +107,22 @@ SELECT partition_key, waiter_eid, sources
   FROM recounted WHERE policy_kind = 'all_of' AND sources IS NOT NULL
 """
 
+# As if the downstreams had been reset after the upstreams were decided.
+RESET_BELOW: Final[LiteralString] = """
+-- joins.reset_joins: an upstream that was skipped again at once does not count for the others
+UPDATE ff.edge e
+   SET min_event_id = (SELECT max(c.event_id) FROM ff.completion_event c
+                        WHERE c.execution_id = e.upstream_eid
+                          AND c.partition_key = e.partition_key)
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+       AS member (partition_key, execution_id)
+  JOIN ff.edge_group g
+    ON (g.partition_key, g.waiter_eid) = (member.partition_key, member.execution_id)
+   AND g.waits_as = 'member'
+ WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+   AND e.resolution = 'unresolved' AND e.upstream_eid = ANY (%(skipped)s::uuid[])
+"""
+
 
 class LockedJoins(msgspec.Struct, frozen=True):
     """The joins of some members, locked; `skipped` are the members whose joins can be reset."""
@@ -158,8 +174,10 @@ async def reset_joins(
 ) -> dict[ExecutionId, GroupState]:
     """The members wait for their upstreams again; those whose join was decided at once, and how.
 
-    An upstream that has succeeded since counts at once. The caller holds the locks of `lock_joins`
-    and of its upstreams: one that ends meanwhile waits, and its completion finds the edge open.
+    An upstream that has succeeded since counts at once. A member that is skipped again at once does
+    not count for the other members: they wait for it to run, as they do if they are reset after it.
+    The caller holds the locks of `lock_joins` and of its upstreams: one that ends meanwhile waits,
+    and its completion finds the edge open.
     """
     passing = await fetch_all(conn, RESET_JOINS, _Passing, **id_columns(members))
     if passing:
@@ -174,4 +192,7 @@ async def reset_joins(
         await pass_results(conn, pairs)
     decisions = await evaluate_joins(conn, [member_group_id(each) for each in members])
     await apply_decisions(conn, decisions)
+    skipped = [each.waiter_eid for each in decisions if not each.lets_waiter_run]
+    if skipped and len(members) > 1:
+        await execute(conn, RESET_BELOW, skipped=skipped, **id_columns(members))
     return {each.waiter: GroupState(each.decision) for each in decisions}
