@@ -16,6 +16,7 @@ from tests.proofs.notify import NOTIFY
 from tests.proofs.plans import PLANS
 from tests.proofs.poison import POISON
 from tests.proofs.proof import Proof
+from tests.proofs.restart import RESTART
 from tests.proofs.skew import SKEW
 from tests.proofs.storm.pool import POOLED
 from tests.proofs.storm.proof import STORM
@@ -30,6 +31,7 @@ PROOFS: Final[tuple[Proof, ...]] = (
     CASCADE_CRASH,
     NOTIFY,
     CHAOS_CRASH,
+    RESTART,
     HISTORY,
     ZOMBIE,
     POISON,

@@ -12,7 +12,7 @@ from tests.proofs.catalogue import PROOFS
 from tests.proofs.proof import Proof
 
 SEED = int(os.environ.get("FF_PROOF_SEED", "1"))
-TIMED = {"chaos_crash", "skew", "blocked_loop", "drain"}
+TIMED = {"chaos_crash", "restart", "skew", "blocked_loop", "drain"}
 """Those with a figure in seconds."""
 
 
