@@ -17,6 +17,7 @@ from tests.proofs.plans import PLANS
 from tests.proofs.poison import POISON
 from tests.proofs.proof import Proof
 from tests.proofs.renewal import RENEWAL
+from tests.proofs.restart import RESTART
 from tests.proofs.retention import RETAINED
 from tests.proofs.skew import SKEW
 from tests.proofs.storm.pool import POOLED
@@ -33,6 +34,7 @@ PROOFS: Final[tuple[Proof, ...]] = (
     RETAINED,
     NOTIFY,
     CHAOS_CRASH,
+    RESTART,
     HISTORY,
     ZOMBIE,
     RENEWAL,
