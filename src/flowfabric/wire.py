@@ -48,7 +48,7 @@ def read_untyped(result: bytes | None, encoding: str | None) -> Any:
     decode = msgspec.msgpack.decode if encoding == "msgpack" else msgspec.json.decode
     try:
         return decode(result)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return result
 
 
@@ -56,5 +56,5 @@ def _payload(data: bytes) -> Any:
     """The JSON value of a payload or result; base64 text if the bytes are not JSON."""
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return msgspec.to_builtins(data)

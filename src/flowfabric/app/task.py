@@ -162,7 +162,7 @@ class Task(Generic[P, R]):
     def _encode(self, value: object) -> bytes:
         try:
             return self._codec.encode(value)
-        except (NotImplementedError, TypeError, ValueError) as error:
+        except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
             raise self._invalid(f"cannot encode its arguments: {error}") from None
 
     # In the worker.
@@ -211,7 +211,7 @@ class Task(Generic[P, R]):
             )
         try:
             return self._codec_of(encoding).encode(result)
-        except (NotImplementedError, TypeError, ValueError) as error:
+        except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
             raise Fail(
                 f"result of {self.kind!r} cannot be encoded: {error}",
                 category=RESULT_ENCODE,
