@@ -210,6 +210,22 @@ class PartitionKey(msgspec.Struct, frozen=True):
         return cls(family, int(index))
 
 
+def check_partition(given: ExecutionId | GroupId, partitions: int) -> None:
+    """Raise `ValidationError(invalid_input)` for an id in a partition that does not exist."""
+    if not _is_index(given.partition_key, partitions):
+        raise invalid_input("execution_id", str(given), f"partition must be below {partitions}")
+
+
+def check_partition_key(given: PartitionKey, partitions: int) -> None:
+    """Raise `ValidationError(invalid_input)` for a partition of flows that does not exist."""
+    if given.family == "fp" and not _is_index(given.index, partitions):
+        raise invalid_input("partition_key", str(given), f"index must be below {partitions}")
+
+
+def _is_index(value: object, partitions: int) -> bool:
+    return type(value) is int and 0 <= value < partitions
+
+
 def check_lane(lane_id: str, *, field: str = "lane_id") -> str:
     """The lane, if it is 1 to 64 printable ASCII characters; else raises `ValidationError`."""
     if not check_is_text(lane_id, field=field):
@@ -247,6 +263,17 @@ def check_text(value: str, *, field: str, at_most: int = 256) -> str:
     storable_text(value, field=field)
     if len(value.encode()) > at_most:
         raise invalid_input(field, value[:40] + "…", f"must be at most {at_most} bytes")
+    return value
+
+
+def check_name(value: str, *, field: str) -> str:
+    """The name, if it has 1 to 256 bytes and only printable characters.
+
+    Raises `ValidationError(invalid_input)` otherwise.
+    """
+    check_text(value, field=field)
+    if not value.isprintable():
+        raise invalid_input(field, value, "must not contain control or invisible characters")
     return value
 
 

@@ -331,6 +331,9 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clamp_priority(priority: int) -> int:
+    """The priority, clamped to 0 … 9000; raises `ValidationError(invalid_input)` for no int."""
+    if type(priority) is not int:
+        raise invalid_input("priority", priority, "must be a whole number")
     return max(0, min(MAX_PRIORITY, priority))
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from flowfabric.errors import ValidationError
 from flowfabric.instants import LAST_MS
+from flowfabric.json_values import TOO_DEEP, check_finite
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 MAX_MS: Final = 100 * 365 * DAY_MS
@@ -92,6 +93,9 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
         }
         try:
             text = msgspec.json.encode(written)
+            check_finite(msgspec.to_builtins(written))
+        except RecursionError:
+            raise ValidationError("invalid_policy_json", f"cannot be stored: {TOO_DEEP}") from None
         except (TypeError, ValueError) as error:
             raise ValidationError("invalid_policy_json", f"cannot be stored: {error}") from None
         if b"\\u0000" in text:

@@ -55,5 +55,5 @@ def read_untyped(result: bytes | None, encoding: str | None) -> Any:
         return result
     try:
         return decode(result)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return result

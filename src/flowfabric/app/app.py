@@ -17,8 +17,8 @@ from flowfabric.config import (
     require_database_url,
 )
 from flowfabric.errors import ConfigError, ValidationError
-from flowfabric.ids import check_lane, check_text
-from flowfabric.policy import Retry, check_capabilities, milliseconds
+from flowfabric.ids import check_lane, check_name
+from flowfabric.policy import Retry, check_capabilities, clamp_priority, milliseconds
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.loop import Worker
 from flowfabric.worker.processes import ProcessPool
@@ -42,7 +42,7 @@ class App:
     """A set of tasks in one namespace."""
 
     def __init__(self, namespace: str = "default", *, codec: Codec = JSON) -> None:
-        self.namespace = check_text(namespace, field="namespace")
+        self.namespace = check_name(namespace, field="namespace")
         self.state = SimpleNamespace()
         """Values that handlers share; they read them as `ctx.state`."""
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -75,10 +75,11 @@ class App:
         a function that cannot be a task.
         """
         try:
-            check_text(kind, field="kind")
+            check_name(kind, field="kind")
             check_lane(lane, field="lane")
             check_capabilities(requires, side="required")
             policy = task_policy(retry, timeout, deadline, max_reclaims)
+            clamp_priority(priority)
         except ValidationError as error:
             raise ConfigError("task", kind or "kind", error.detail) from None
         if kind in self.tasks:

@@ -7,6 +7,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from flowfabric.json_values import TOO_DEEP, check_finite
+
 
 class Codec(Protocol):
     """Encodes arguments and results of a task; `name` is stored with the payload."""
@@ -28,7 +30,14 @@ class JsonCodec:
         self._encoder = msgspec.json.Encoder(enc_hook=_encode_foreign)
 
     def encode(self, value: object) -> bytes:
-        return self._encoder.encode(value)
+        """The value as JSON; raises `ValueError` for NaN, infinity and values nested too deeply."""
+        try:
+            encoded = self._encoder.encode(value)
+            if b"null" in encoded:  # what NaN and infinity are encoded as, too
+                check_finite(msgspec.to_builtins(value, enc_hook=_encode_foreign))
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
+        return encoded
 
     def decoder(self, wanted: Any) -> Callable[[bytes], Any]:
         return msgspec.json.Decoder(wanted, dec_hook=_decode_foreign).decode
@@ -43,7 +52,11 @@ class MsgpackCodec:
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_encode_foreign)
 
     def encode(self, value: object) -> bytes:
-        return self._encoder.encode(value)
+        """The value as MessagePack; raises `ValueError` for values that are nested too deeply."""
+        try:
+            return self._encoder.encode(value)
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
 
     def decoder(self, wanted: Any) -> Callable[[bytes], Any]:
         return msgspec.msgpack.Decoder(wanted, dec_hook=_decode_foreign).decode

@@ -12,7 +12,7 @@ from flowfabric.app.task import Call
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import invalid_input
-from flowfabric.ids import ExecutionId, check_text, uuid_partition
+from flowfabric.ids import ExecutionId, check_name, check_text, uuid_partition
 from flowfabric.joins import AllOf, JoinPolicy
 
 R = TypeVar("R")
@@ -55,7 +55,7 @@ class Flow:
     """A graph of calls. `client.start(flow)` starts it, once."""
 
     def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None) -> None:
-        self.kind = check_text(kind, field="kind")
+        self.kind = check_name(kind, field="kind")
         self.tags = dict(tags or {})
         self.members: dict[str, Member[Any]] = {}
         self.flow_id = uuid4()
@@ -66,7 +66,7 @@ class Flow:
         if name is not None and name in self.members:
             raise invalid_input("name", name, "is the name of another member")
         member = Member(self, call, name or self._free_name(call.task.kind), lane)
-        check_text(member.name, field="name")
+        check_name(member.name, field="name")
         self.members[member.name] = member
         return member
 

@@ -170,7 +170,7 @@ class Task(Generic[P, R]):
     def _encode(self, value: object) -> bytes:
         try:
             return self._codec.encode(value)
-        except (NotImplementedError, TypeError, ValueError) as error:
+        except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
             raise self._invalid(f"cannot encode its arguments: {error}") from None
 
     # In the worker.
@@ -224,7 +224,7 @@ class Task(Generic[P, R]):
             codec = self._codec_of(encoding)
             data = codec.encode(result)
             return EncodedResult(data, None if encoding == codec.name else codec.name)
-        except (NotImplementedError, TypeError, ValueError) as error:
+        except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
             raise Fail(
                 f"result of {self.kind!r} cannot be encoded: {error}",
                 category=RESULT_ENCODE,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flowfabric.cli.output import complain
+from flowfabric.cli.output import complain, visible
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -22,7 +22,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         complain(f"{question} Nothing was done: give --yes to do it without being asked.")
         raise typer.Exit(1)
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{visible(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         complain("nothing was done")

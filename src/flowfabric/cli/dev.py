@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import shutil
 import signal
@@ -14,13 +13,21 @@ from typing import Annotated, Any
 
 import typer
 from rich.live import Live
-from rich.markup import escape
 
 from flowfabric.app.app import App
 from flowfabric.cli import example
 from flowfabric.cli.connection import ADDRESS, HOME, run
 from flowfabric.cli.loading import load_app
-from flowfabric.cli.output import AsJson, DatabaseUrl, coloured, console, print_json, table
+from flowfabric.cli.output import (
+    AsJson,
+    DatabaseUrl,
+    coloured,
+    console,
+    escape,
+    log_to_terminal,
+    print_json,
+    table,
+)
 from flowfabric.client.client import Client
 from flowfabric.client.handle import Handle
 from flowfabric.config import database_url as configured
@@ -56,7 +63,7 @@ def dev(
 
     Without a database URL, Postgres is started in .flowfabric/ and stopped at the end.
     """
-    logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s %(message)s")
+    log_to_terminal("WARNING", "%(levelname)s %(name)s %(message)s")
     app = example.app if application is None else load_app(application)
     with _database(configured(database_url), quiet=as_json) as dsn:
         run(_dev(app, dsn, once=once, concurrency=concurrency, as_json=as_json))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from flowfabric.cli.connection import resolve, run
-from flowfabric.cli.output import AsJson, DatabaseUrl, console, print_json, table
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, escape, print_json, table
 from flowfabric.db.doctor import Finding, Verdict, examine
 
 _SIGNS = {Verdict.OK: "[green]ok[/]", Verdict.WARN: "[yellow]warn[/]", Verdict.FAIL: "[red]FAIL[/]"}
@@ -19,7 +19,8 @@ def doctor(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     else:
         shown = table("result", "check", "found", "advice")
         for finding in findings:
-            shown.add_row(_SIGNS[finding.verdict], finding.check, finding.found, finding.advice)
+            found, advice = escape(finding.found), escape(finding.advice)
+            shown.add_row(_SIGNS[finding.verdict], finding.check, found, advice)
         console.print(shown)
     if any(finding.verdict is Verdict.FAIL for finding in findings):
         raise typer.Exit(1)

@@ -8,12 +8,10 @@ import sys
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.markup import escape
 
 from flowfabric.cli.connection import ask
-from flowfabric.cli.output import AsJson, DatabaseUrl, console
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, escape, json_text
 from flowfabric.cli.submit import parse_tag
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
@@ -118,7 +116,7 @@ async def _subscribe(
 def _print(event: AnyEvent, as_json: bool) -> None:
     if as_json:
         fields = {**wire(event), "cursor": cursor_to_hex(event.cursor)}
-        sys.stdout.write(msgspec.json.encode(fields).decode() + "\n")
+        sys.stdout.write(json_text(fields) + "\n")
         sys.stdout.flush()
         return
     match event:

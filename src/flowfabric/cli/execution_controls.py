@@ -19,7 +19,7 @@ from flowfabric.cli.executions import (
     app,
     searched,
 )
-from flowfabric.cli.output import AsJson, DatabaseUrl, Id, console, counted, print_json
+from flowfabric.cli.output import AsJson, DatabaseUrl, Id, console, counted, print_json, visible
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.lifecycle.cancel import Cancelled
@@ -194,7 +194,7 @@ def _say(answer: object, said: str, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        console.print(said, soft_wrap=True, markup=False)
+        console.print(visible(said), soft_wrap=True, markup=False)
 
 
 def _each(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.explain import explain
@@ -18,6 +17,7 @@ from flowfabric.cli.output import (
     ago,
     coloured,
     console,
+    escape,
     print_json,
     table,
 )

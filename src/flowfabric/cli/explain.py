@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from rich.markup import escape
-
 from flowfabric.cli.connection import ask
-from flowfabric.cli.output import AsJson, DatabaseUrl, Id, ago, coloured, console, print_json
+from flowfabric.cli.output import (
+    AsJson,
+    DatabaseUrl,
+    Id,
+    ago,
+    coloured,
+    console,
+    escape,
+    print_json,
+)
 from flowfabric.ids import ExecutionId
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
 from rich.tree import Tree
 
 from flowfabric.cli.confirm import Yes, confirmed
@@ -25,6 +24,7 @@ from flowfabric.cli.output import (
     coloured,
     console,
     counted,
+    escape,
     print_json,
     table,
 )

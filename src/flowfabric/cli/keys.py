@@ -7,11 +7,10 @@ import secrets
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration
-from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
+from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, escape, print_json, table
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyUnchanged
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded

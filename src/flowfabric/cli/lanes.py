@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
@@ -15,6 +14,7 @@ from flowfabric.cli.output import (
     DatabaseUrl,
     ago,
     console,
+    escape,
     options_follow,
     print_json,
     table,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from flowfabric.cli.connection import ask
-from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, print_json, table
+from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, escape, print_json, table
 
 app = typer.Typer(help="Show expired leases.", no_args_is_help=True)
 

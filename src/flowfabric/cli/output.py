@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import msgspec
 import typer
+from rich import markup
 from rich.console import Console
 from rich.table import Table
 
@@ -44,6 +47,9 @@ _COLOURS: Final = {
 }
 
 
+_UNPRINTABLE: Final = re.compile("[\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
 def options_follow(context: typer.Context, *given: object) -> None:
     """Raise if options were given to a group before its command, where they have no effect."""
     from_environment = os.environ.get("FF_DATABASE_URL")
@@ -58,15 +64,53 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def visible(text: str) -> str:
+    """The text with `\\x1b` and the like for what would act on a terminal instead of showing.
+
+    Names, reasons and results come from whoever submitted them. Line breaks and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or letter in "\n\t"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def escape(text: str) -> str:
+    """The text as it is printed by the console: visible, and without the meaning of markup."""
+    return markup.escape(visible(text))
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """The value as JSON, in which everything that is not printable is escaped."""
+    encoded = msgspec.json.encode(wire(value))
+    text = (encoded if indent is None else msgspec.json.format(encoded, indent=indent)).decode()
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def print_json(value: object) -> None:
     """Print the value as indented JSON on standard output."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(wire(value)), indent=2).decode())
-    sys.stdout.write("\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
 
 
 def complain(message: str) -> None:
     """Print a message as one line on standard error."""
-    sys.stderr.write(f"ff: {' '.join(message.split())}\n")
+    sys.stderr.write(f"ff: {visible(' '.join(message.split()))}\n")
+
+
+class _VisibleFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def log_to_terminal(level: str, layout: str) -> None:
+    """Log to standard error from this level on; what handlers put into their errors stays text."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_VisibleFormatter(layout))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def table(*columns: str, title: str | None = None) -> Table:

@@ -12,7 +12,7 @@ import typer
 
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.loading import load_app
-from flowfabric.cli.output import DatabaseUrl, complain
+from flowfabric.cli.output import DatabaseUrl, complain, log_to_terminal
 from flowfabric.cli.supervisor import supervise
 
 
@@ -59,9 +59,7 @@ def worker(
         raise typer.BadParameter(
             f"{log_level!r} is not one of debug, info, warning, error", param_hint="--log-level"
         )
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s %(message)s"
-    )
+    log_to_terminal(log_level.upper(), "%(asctime)s %(levelname)-7s %(name)s %(message)s")
     if processes > 1:
         sys.exit(supervise(_same_command(), processes, environment={"FF_DATABASE_URL": dsn}))
     built = app.worker(

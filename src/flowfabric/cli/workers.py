@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.output import (
@@ -14,6 +13,7 @@ from flowfabric.cli.output import (
     Limit,
     ago,
     console,
+    escape,
     options_follow,
     print_json,
     table,
@@ -62,9 +62,9 @@ def workers(
             ago(entry.last_heartbeat_at),
             "alive" if entry.alive else "[red]silent[/]",
         )
-    console.print(shown if page.workers else f"No workers in namespace {namespace!r}.")
+    console.print(shown if page.workers else f"No workers in namespace {escape(repr(namespace))}.")
     if page.next_cursor:
-        console.print(f"More: --after {page.next_cursor}", soft_wrap=True)
+        console.print(f"More: --after {escape(page.next_cursor)}", soft_wrap=True)
 
 
 @app.command()
@@ -91,7 +91,7 @@ def history(
             event.event_kind.value,
             escape(event.reason or ""),
         )
-    console.print(shown if events else f"No worker events in namespace {namespace!r}.")
+    console.print(shown if events else f"No worker events in namespace {escape(repr(namespace))}.")
 
 
 @app.command()

@@ -15,6 +15,7 @@ from flowfabric.db.listen import CHANNEL
 from flowfabric.db.migrate import applied, needed_version
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection, execute, fetch_one
+from flowfabric.instants import LAST_MS
 
 EXAMINE: Final[LiteralString] = """
 -- db.doctor: settings and activity
@@ -40,6 +41,24 @@ OVERDUE: Final[LiteralString] = """
 SELECT (SELECT count(*) FROM ff.exec_core
          WHERE lifecycle_phase = 'active' AND lease_expires_at_ms < ff.now_ms() - 60000) AS leases,
        (SELECT count(*) FROM ff.exec_core WHERE delay_until_ms < ff.now_ms() - 60000) AS delayed
+"""
+
+# Policies are compared as text: as JSON, 1500.0 is equal to 1500, and only the latter is valid.
+UNREADABLE: Final[LiteralString] = """
+-- db.doctor: executions with values that no entry point of this version accepts
+WITH unfinished AS (
+    SELECT format('{fp:%%s}:%%s', e.partition_key, e.execution_id) AS id, b.policy::text AS policy,
+           jsonb_typeof(e.tags) <> 'object' OR coalesce(
+               greatest(e.delay_until_ms, e.not_before_ms, e.deadline_at_ms) > %(last_ms)s::bigint,
+               false) AS strange
+      FROM ff.exec_core e JOIN ff.exec_body b USING (partition_key, execution_id)
+     WHERE e.lifecycle_phase <> 'terminal' LIMIT 100000
+), faulty AS (        -- each policy is checked once, however many executions have it
+    SELECT policy FROM (SELECT DISTINCT policy FROM unfinished) AS given
+     WHERE ff.policy_fault(policy::jsonb) IS NOT NULL
+)
+SELECT count(*) AS number, coalesce((array_agg(id ORDER BY id))[1:5], '{}') AS ids
+  FROM unfinished WHERE strange OR policy IN (SELECT policy FROM faulty)
 """
 
 NOTIFY: Final[LiteralString] = """
@@ -87,6 +106,11 @@ class _Overdue(msgspec.Struct, frozen=True):
     delayed: int
 
 
+class _Unreadable(msgspec.Struct, frozen=True):
+    number: int
+    ids: list[str]
+
+
 async def examine(dsn: str) -> list[Finding]:
     """The results of all checks; raises only if the database cannot be reached."""
     conn = await connect(DatabaseConfig(dsn=dsn), role="doctor")
@@ -97,7 +121,7 @@ async def examine(dsn: str) -> list[Finding]:
         findings += [_clock(facts, here), await _schema(conn)]
         schema = findings[-1].verdict
         if schema is Verdict.OK:  # a newer schema has functions of a newer release
-            findings.append(await _functions(conn))
+            findings += [await _functions(conn), await _stored_values(conn)]
         if schema is not Verdict.FAIL:
             findings.append(await _sweeps(conn))
         findings.append(await _listen(conn))
@@ -236,6 +260,19 @@ async def _sweeps(conn: Connection) -> Finding:
         f"{overdue.leases} expired leases, {overdue.delayed} overdue delays",
         Verdict.WARN if overdue.leases or overdue.delayed else Verdict.OK,
         "No worker handles them: start one; every worker runs the sweeps.",
+    )
+
+
+async def _stored_values(conn: Connection) -> Finding:
+    found = await fetch_one(conn, UNREADABLE, _Unreadable, last_ms=LAST_MS)
+    more = ", …" if found.number > len(found.ids) else ""
+    listed = f"{found.number} executions with values out of range: {', '.join(found.ids)}{more}"
+    return _check(
+        "stored values",
+        listed if found.number else "all in range",
+        Verdict.WARN if found.number else Verdict.OK,
+        "Another writer stored them. They run with defaults for what cannot be read: "
+        "cancel them and submit them again, or correct the policy in ff.exec_body.",
     )
 
 

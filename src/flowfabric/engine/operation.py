@@ -2,21 +2,30 @@
 
 An operation takes a connection first and never opens or commits a transaction. The method has the
 operation's own parameters and docstring, without the connection; `partitions`, where the operation
-takes it, is filled in from the engine's configuration.
+takes it, is filled in from the engine's configuration. An id in a partition that this database does
+not have is refused by every method in the same way.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import Isolation, run, transact
 from flowfabric.engine.events.subscribe import Hub
+from flowfabric.engine.retention.trim import Trim
 from flowfabric.errors import ValidationError
+from flowfabric.ids import (
+    ExecutionId,
+    GroupId,
+    PartitionKey,
+    check_partition,
+    check_partition_key,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,6 +52,7 @@ def statement(operation: Operation[P, T]) -> Method[P, T]:
 
     @functools.wraps(operation)
     async def method(self: Owner, *args: P.args, **kwargs: P.kwargs) -> T:
+        _check_partitions(self.partitions, args, kwargs)
         if takes_partitions:
             kwargs.setdefault("partitions", self.partitions)
         return await run(
@@ -60,6 +70,7 @@ def transaction(
 
     @functools.wraps(operation)
     async def method(self: Owner, *args: P.args, **kwargs: P.kwargs) -> T:
+        _check_partitions(self.partitions, args, kwargs)
         if takes_partitions:
             kwargs.setdefault("partitions", self.partitions)
         return await transact(
@@ -97,6 +108,7 @@ def procedure(operation: Callable[Concatenate[Pool, P], Awaitable[T]]) -> Method
 
     @functools.wraps(operation)
     async def method(self: Owner, *args: P.args, **kwargs: P.kwargs) -> T:
+        _check_partitions(self.partitions, args, kwargs)
         if takes_partitions:
             kwargs.setdefault("partitions", self.partitions)
         return await operation(self.pool, *args, **kwargs)
@@ -112,6 +124,23 @@ def subscription(operation: Callable[Concatenate[Hub, P], Awaitable[T]]) -> Meth
         return await operation(self.events, *args, **kwargs)
 
     return method
+
+
+def _check_partitions(partitions: int, args: tuple[object, ...], kwargs: dict[str, Any]) -> None:
+    """Raise `ValidationError(invalid_input)` for an id in a partition that does not exist."""
+    for given in (*args, *kwargs.values()):
+        if isinstance(given, ExecutionId | GroupId):
+            check_partition(given, partitions)
+        elif isinstance(given, PartitionKey):
+            check_partition_key(given, partitions)
+        elif isinstance(given, Trim):
+            if given.partition is not None:
+                check_partition_key(given.partition, partitions)
+        elif isinstance(given, list | tuple | set | frozenset):
+            members = cast("Collection[object]", given)
+            if isinstance(next(iter(members), None), ExecutionId):
+                for each in cast("Collection[ExecutionId]", members):
+                    check_partition(each, partitions)
 
 
 def _takes_partitions(operation: Callable[..., Any]) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import ConfigError, ValidationError
-from flowfabric.policy import check_capabilities
+from flowfabric.policy import check_capabilities, milliseconds
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +38,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("concurrency", "sync_workers", "transactions"):
             _check_count(field, getattr(self, field), at_least=1)
         _check_count("prefetch", self.prefetch, at_least=0)
-        if not self.lease_ttl >= 1:
+        try:
+            milliseconds(self.lease_ttl, field="lease_ttl")
+            milliseconds(self.drain, field="drain")
+        except ValidationError as error:
+            raise ConfigError("worker", "settings", error.detail) from None
+        if self.lease_ttl < 1:
             raise ConfigError("worker", "lease_ttl", f"{self.lease_ttl} is not at least 1 second")
-        if not self.drain >= 0:
+        if self.drain < 0:
             raise ConfigError("worker", "drain", f"{self.drain} must not be negative")
         try:
             self.claimant(kinds=None, instance=self.worker_instance_id or "any")

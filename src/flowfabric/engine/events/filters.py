@@ -8,7 +8,7 @@ import msgspec
 
 from flowfabric.engine.events.outbox import Entry
 from flowfabric.errors import invalid_input
-from flowfabric.ids import NUM_FLOW_PARTITIONS, check_tag_key, check_text
+from flowfabric.ids import NUM_FLOW_PARTITIONS, check_name, check_tag_key
 
 
 class EventFilter(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class EventFilter(msgspec.Struct, frozen=True):
     def check(self, *, partitions: int = NUM_FLOW_PARTITIONS) -> EventFilter:
         """The filter, if events can match it; else `ValidationError(invalid_input)`."""
         if self.namespace is not None:
-            check_text(self.namespace, field="namespace")
+            check_name(self.namespace, field="namespace")
         if self.tag is not None:
             check_tag_key(self.tag[0])
         if self.partition is not None and not 0 <= self.partition < partitions:

@@ -11,7 +11,7 @@ from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.flows.flow_row import grow_flow, lock_flow
 from flowfabric.engine.lifecycle.join_flow import join_flow
 from flowfabric.errors import ExecutionAlreadyInFlow, NotFound, ValidationError
-from flowfabric.ids import ExecutionId, check_text, uuid_partition
+from flowfabric.ids import ExecutionId, check_name, uuid_partition
 
 MEMBERSHIP: Final[LiteralString] = """
 -- flows.add_execution_to_flow
@@ -60,7 +60,7 @@ async def add_execution_to_flow(
             "partition_mismatch", f"execution_id {execution_id} is not in {{fp:{home}}}"
         )
     if member_name is not None:
-        check_text(member_name, field="member_name")
+        check_name(member_name, field="member_name")
     flow = await lock_flow(conn, home, flow_id)
     membership = await fetch_maybe(
         conn,

@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.flows.flow_tags import check_flow_tags
-from flowfabric.ids import check_text, uuid_partition
+from flowfabric.ids import check_name, uuid_partition
 
 OPEN_SUMMARY: Final[
     LiteralString
@@ -68,8 +68,8 @@ async def create_flow(
 
     Raises `ValidationError` (`invalid_input`, `invalid_tag_key`).
     """
-    check_text(flow_kind, field="flow_kind")
-    check_text(namespace, field="namespace")
+    check_name(flow_kind, field="flow_kind")
+    check_name(namespace, field="namespace")
     check_flow_tags(tags or {})
     created = await fetch_one(
         conn,

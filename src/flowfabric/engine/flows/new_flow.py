@@ -19,7 +19,7 @@ from flowfabric.errors import (
     ValidationError,
     invalid_input,
 )
-from flowfabric.ids import ExecutionId, check_text, new_uuid, uuid_partition
+from flowfabric.ids import ExecutionId, check_name, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy, Quorum
 
 
@@ -50,8 +50,8 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, *, partitions: int = 256) -> NewFlow:
         """The flow, if its members and edges form a valid graph."""
-        check_text(self.flow_kind, field="flow_kind")
-        check_text(self.namespace, field="namespace")
+        check_name(self.flow_kind, field="flow_kind")
+        check_name(self.namespace, field="namespace")
         check_flow_tags(self.tags)
         if not self.members:
             raise invalid_input("members", list(self.members), "must not be empty")
@@ -84,7 +84,7 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
             if member.namespace != self.namespace:
                 raise invalid_input("namespace", member.namespace, f"is not {self.namespace!r}")
             if member.member_name is not None:
-                check_text(member.member_name, field="member_name")
+                check_name(member.member_name, field="member_name")
                 if member.member_name in names:
                     raise invalid_input("member_name", member.member_name, "is given twice")
                 names.add(member.member_name)

@@ -24,6 +24,7 @@ from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.states import FailureClass, GrantKind, LifecyclePhase, TerminalOutcome
+from flowfabric.stored_policy import MAX_COUNT
 
 log: Final = logging.getLogger("flowfabric.lifecycle")
 
@@ -56,8 +57,12 @@ async def reclaim_execution(
     another worker, or an invalid argument, raises `ValidationError(invalid_input)`. Raises
     `NotFound` if the execution of the grant was deleted.
     """
-    if max_reclaim_count is not None and max_reclaim_count < 0:
-        raise invalid_input("max_reclaim_count", max_reclaim_count, "must not be negative")
+    if max_reclaim_count is not None and (
+        type(max_reclaim_count) is not int or not 0 <= max_reclaim_count <= MAX_COUNT
+    ):
+        raise invalid_input(
+            "max_reclaim_count", max_reclaim_count, f"must be a whole number from 0 to {MAX_COUNT}"
+        )
     request = LeaseRequest(
         worker_id=worker_id,
         worker_instance_id=worker_instance_id,

@@ -7,8 +7,9 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import ValidationError, invalid_input
+from flowfabric.errors import ValidationError
 from flowfabric.ids import check_lane
+from flowfabric.pages import page_size
 
 LIST_LANES: Final[LiteralString] = """
 -- lanes.list_lanes
@@ -31,9 +32,7 @@ class _Lane(msgspec.Struct, frozen=True):
 
 async def list_lanes(conn: Connection, *, cursor: str | None = None, limit: int = 100) -> LanePage:
     """At most `limit` lanes after `cursor`, in the order of their names."""
-    if limit < 0:
-        raise invalid_input("limit", limit, "must not be negative")
-    if limit == 0:
+    if page_size(limit) == 0:
         return LanePage(lanes=[], next_cursor=None)
     rows = await fetch_all(conn, LIST_LANES, _Lane, cursor=cursor, limit=limit + 1)
     lanes = [check_stored_lane(row.lane_id) for row in rows[:limit]]

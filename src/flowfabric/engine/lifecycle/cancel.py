@@ -12,7 +12,7 @@ from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
 from flowfabric.errors import Refusal
-from flowfabric.ids import ExecutionId, clean_text
+from flowfabric.ids import ExecutionId, check_is_text, clean_text
 from flowfabric.states import PublicState
 
 CANCEL: Final[LiteralString] = (
@@ -38,6 +38,9 @@ class Cancellation(msgspec.Struct, frozen=True):
 
     lease: Lease
     reason: str
+
+    def __post_init__(self) -> None:
+        check_is_text(self.reason, field="reason")
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
-from flowfabric.errors import Refusal
+from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import ExecutionId, clean_text
 
 COMPLETE: Final[LiteralString] = (
@@ -37,12 +37,16 @@ COMPLETE: Final[LiteralString] = (
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """The result that the holder of `lease` reports."""
+    """The result that the holder of `lease` reports; checked when it is made."""
 
     lease: Lease
     result: bytes | None = None
     encoding: str | None = None
     """How the result is encoded; None: as the payload."""
+
+    def __post_init__(self) -> None:
+        if type(self.result) is not bytes and not _may_be_stored(self.result):
+            raise invalid_input("result", None, f"must be bytes, not {type(self.result).__name__}")
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +82,10 @@ def _encodings(completions: Sequence[Completion]) -> list[str | None] | None:
     if not any(encodings):
         return None
     return [None if each is None else clean_text(each) for each in encodings]
+
+
+def _may_be_stored(result: object) -> bool:
+    return result is None or isinstance(result, bytes | bytearray | memoryview)
 
 
 def _done(lease: Lease) -> Completed:

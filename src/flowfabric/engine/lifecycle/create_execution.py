@@ -16,6 +16,8 @@ from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import (
     ExecutionId,
     check_lane,
+    check_name,
+    check_partition,
     check_text,
     key_partition,
 )
@@ -87,6 +89,11 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             self.payload_encoding,
             self.creator_identity,
         )
+        if type(self.priority) is not int:
+            raise invalid_input("priority", self.priority, "must be a whole number")
+        if type(self.input_payload) is not bytes:
+            kind = type(self.input_payload).__name__
+            raise invalid_input("input_payload", None, f"must be bytes, not {kind}")
         if len(self.input_payload) > MAX_PAYLOAD:
             size = f"{len(self.input_payload)} bytes"
             raise ValidationError(
@@ -118,11 +125,11 @@ def _check_shape(
     creator_identity: str | None,
 ) -> None:
     """Raise unless the fields that a batch usually repeats are valid."""
-    check_text(namespace, field="namespace")
+    check_name(namespace, field="namespace")
     check_lane(lane_id)
-    check_text(execution_kind, field="execution_kind")
+    check_name(execution_kind, field="execution_kind")
     if payload_encoding is not None:
-        check_text(payload_encoding, field="payload_encoding")
+        check_name(payload_encoding, field="payload_encoding")
     if creator_identity is not None:
         check_text(creator_identity, field="creator_identity", at_most=1024)
     check_capabilities(required_capabilities, side="required")
@@ -279,9 +286,7 @@ def _requirements(new: NewExecution) -> tuple[str, ...]:
 
 def _check_partition(new: NewExecution, partitions: int) -> None:
     found = new.execution_id.partition_key
-    if not 0 <= found < partitions:
-        given = str(new.execution_id)
-        raise invalid_input("execution_id", given, f"partition must be below {partitions}")
+    check_partition(new.execution_id, partitions)
     if new.idempotency_key is None:
         return
     home = key_partition(new.namespace, new.idempotency_key, partitions)

@@ -20,7 +20,7 @@ from flowfabric.engine.lifecycle.sql.fence import (
 )
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
-from flowfabric.ids import ExecutionId, clean_text
+from flowfabric.ids import ExecutionId, check_is_text, clean_text
 from flowfabric.instants import instant
 from flowfabric.policy import milliseconds
 from flowfabric.states import AttemptState, FailureClass, LifecyclePhase, TerminalOutcome
@@ -99,6 +99,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Wait this long instead of the backoff of the policy."""
 
     def __post_init__(self) -> None:
+        check_is_text(self.reason, field="reason")
+        check_is_text(self.category, field="category")
+        if self.detail is not None:
+            check_is_text(self.detail, field="detail")
         if self.retry_after is not None:
             milliseconds(self.retry_after, field="retry_after")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -18,6 +18,9 @@ from flowfabric.stored_policy import MAX_MS
 _MAGIC: Final = 0x02
 _VERSION: Final = 0x01
 _POSTGRES: Final = 0x02
+_SMALL: Final = 2**15 - 1
+_MAX_ATTEMPT: Final = 2**31 - 1
+_MAX_EPOCH: Final = 2**63 - 1
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -43,15 +46,25 @@ class Lease(msgspec.Struct, frozen=True):
         )
 
 
-def fence_columns(leases: Sequence[Lease]) -> dict[str, list[object]]:
-    """The leases as the array parameters of a fenced statement."""
+def fence_columns(leases: Sequence[Lease]) -> dict[str, list[Any]]:
+    """The leases as the array parameters of a fenced statement.
+
+    A number that its column cannot have is sent as -1, which no row has: the call with it is
+    refused by the fence, and the other calls of the batch are answered.
+    """
     return {
-        "partition_key": [lease.execution_id.partition_key for lease in leases],
+        "partition_key": _fitting([lease.execution_id.partition_key for lease in leases], _SMALL),
         "execution_id": [lease.execution_id.uuid for lease in leases],
-        "attempt_index": [lease.attempt_index for lease in leases],
-        "lease_epoch": [lease.lease_epoch for lease in leases],
+        "attempt_index": _fitting([lease.attempt_index for lease in leases], _MAX_ATTEMPT),
+        "lease_epoch": _fitting([lease.lease_epoch for lease in leases], _MAX_EPOCH),
         "lease_id": [lease.lease_id for lease in leases],
     }
+
+
+def _fitting(numbers: list[int], largest: int) -> list[int]:
+    if not numbers or (min(numbers) >= 0 and max(numbers) <= largest):
+        return numbers
+    return [number if 0 <= number <= largest else -1 for number in numbers]
 
 
 class LeaseHandleKind(StrEnum):
@@ -107,6 +120,9 @@ class LeaseHandle(msgspec.Struct, frozen=True, kw_only=True):
             raise ValidationError("corruption", f"handle: {error}") from None
         if lease_ttl_ms > MAX_MS:
             raise ValidationError("corruption", f"handle: a lease of {lease_ttl_ms} ms")
+        if attempt_index > _MAX_ATTEMPT or lease_epoch > _MAX_EPOCH:
+            numbers = f"attempt {attempt_index}, epoch {lease_epoch}"
+            raise ValidationError("corruption", f"handle: out of range: {numbers}")
         if reader.at != len(data):
             raise ValidationError("corruption", "handle: trailing bytes")
         return cls(

@@ -14,7 +14,7 @@ from flowfabric.engine.lifecycle.sql.fence import (
     refused,
 )
 from flowfabric.errors import Refusal, invalid_input
-from flowfabric.ids import clean_text
+from flowfabric.ids import check_is_text, clean_text
 
 PROGRESS: Final[LiteralString] = (
     """
@@ -40,8 +40,10 @@ async def progress(
     conn: Connection, lease: Lease, *, percent: int | None = None, message: str | None = None
 ) -> Refusal | None:
     """The given fields are stored; None, or the `Refusal` of a lease that is not held."""
-    if percent is not None and not 0 <= percent <= 100:
-        raise invalid_input("percent", percent, "must be 0 to 100")
+    if percent is not None and (type(percent) is not int or not 0 <= percent <= 100):
+        raise invalid_input("percent", percent, "must be a whole number from 0 to 100")
+    if message is not None:
+        check_is_text(message, field="message")
     unchanged = await fetch_all(
         conn,
         PROGRESS,

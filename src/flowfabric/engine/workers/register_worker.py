@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.errors import invalid_input
-from flowfabric.ids import check_lane, check_text, check_worker_name, worker_partition
+from flowfabric.ids import check_lane, check_name, check_worker_name, worker_partition
 from flowfabric.policy import check_capabilities, milliseconds
 
 REGISTER_WORKER: Final[LiteralString] = """
@@ -84,7 +84,7 @@ async def register_worker(
     """
     check_worker_name(worker_id, field="worker_id")
     check_worker_name(worker_instance_id, field="worker_instance_id")
-    check_text(namespace, field="namespace")
+    check_name(namespace, field="namespace")
     if concurrency < 1:
         raise invalid_input("concurrency", concurrency, "must be at least 1")
     ttl_ms = milliseconds(liveness_ttl, field="liveness_ttl")
