@@ -76,6 +76,8 @@ class Seen(msgspec.Struct):
 class Killing(Run):
     """A graph whose dispatcher is a process that is killed."""
 
+    waiting_share = 0.3
+
     def __init__(
         self,
         dispatchers: Dispatchers,

@@ -111,6 +111,9 @@ def grown(chance: random.Random, nodes: int, *, cancelling: bool) -> Dag:
 class Run:
     """One graph in the database, its workers, and a dispatcher that dies."""
 
+    waiting_share = 0.15
+    """Of the members, how many wait for children of their own."""
+
     def __init__(self, db: Connection, flow: Graph, dag: Dag, chance: random.Random) -> None:
         self.db, self.flow, self.dag, self.chance = db, flow, dag, chance
         self.names = {each: name for name, each in flow.ids.items()}
@@ -133,7 +136,7 @@ class Run:
         for task in tasks:
             lease = task.lease
             first = lease.lease_epoch == 1 and lease.execution_id in self.names
-            if children and first and self.chance.random() < 0.15:
+            if children and first and self.chance.random() < self.waiting_share:
                 await self._wait_for_children(lease)
             else:
                 ends[lease] = self._letter(lease.execution_id)

@@ -45,7 +45,7 @@ POLICY: Final = ExecutionPolicy(
     retry_policy=RetryPolicy(max_retries=MAX_RETRIES, backoff=FixedBackoff(delay=0)),
     max_replay_count=MAX_REPLAYS,
 )
-GARBLED: Final = 0.15
+GARBLED: Final = 0.2
 """The share of calls with a handle that was never given out."""
 NO_CLAIM: Final = -1
 WEIGHTS: Final = {
@@ -124,7 +124,7 @@ class Actor:
             else:
                 held, lease = self._chance.choice(subject.leases[-3:])
                 if self._chance.random() < GARBLED:
-                    held, lease = self._garbled(held, lease)
+                    held, lease = self._garbled(*subject.leases[-1])
         if trapped:
             statement = self._chance.choice(STATEMENTS[name])
             when = self._chance.choice(("before", "after", "after"))

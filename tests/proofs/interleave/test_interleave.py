@@ -14,6 +14,9 @@ from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from tests.proofs.interleave.explore import Case, Found, explore
+from tests.proofs.interleave.families import FLOW_SITUATIONS
+from tests.proofs.interleave.flow_operations import EVERYBODY
+from tests.proofs.interleave.lock_order import Batch, Crossed, meet
 from tests.proofs.interleave.operations import (
     LANE,
     Operation,
@@ -176,3 +179,44 @@ async def test_a_sweep_that_passes_over_a_row_in_use_has_another_turn(
     found = await explored(stage, scenes["waiting"], claiming, change_priority("x"))
 
     assert 0 < found.next_turn < found.equal == found.plays
+
+
+# The order in which one statement locks.
+
+
+async def locks_of(stage: Stage, scene: Scene, operation: Operation) -> Batch:
+    await stage.play(scene, (operation,))
+    return Batch(scene.name, operation, stage.locks[scene.name, operation.name])
+
+
+@pytest.fixture
+async def joined(stage: Stage) -> Scene:
+    [joining] = [each for each in FLOW_SITUATIONS if each.name == "joining"]
+    return (await set_scenes(stage, [joining]))["joining"]
+
+
+LOCK_ALL = """
+-- planted.lock_all
+SELECT FROM ff.exec_core ORDER BY execution_id FOR NO KEY UPDATE
+"""
+LOCK_ALL_BACKWARDS = """
+-- planted.lock_all_backwards
+SELECT FROM ff.exec_core ORDER BY execution_id DESC FOR NO KEY UPDATE
+"""
+
+
+@pytest.mark.parametrize(("statement", "crosses"), [(LOCK_ALL, False), (LOCK_ALL_BACKWARDS, True)])
+async def test_a_statement_that_locks_in_another_order_is_found(
+    stage: Stage, joined: Scene, statement: Any, crosses: bool
+) -> None:
+    async def call(engine: Engine, _scene: Scene, _side: int) -> None:
+        await transact(engine.pool, "lock", lambda conn: execute(conn, statement))
+
+    batch = await locks_of(stage, joined, Operation("lock", call, ()))
+    crossed = Crossed()
+
+    await meet(stage, joined, batch, EVERYBODY, crossed)
+
+    assert len(batch.locks) == len(joined.ids) > 2
+    assert crossed.meetings == crossed.waited == len(batch.locks) - 1
+    assert bool(crossed.faults) == crosses
