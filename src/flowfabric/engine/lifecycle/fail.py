@@ -36,13 +36,14 @@ FAIL: Final[LiteralString] = (
         names="reason, category, class, detail, retry_after_ms",
     )
     + SEEN
-    + """, failed AS (         -- each with what its policy says
-    SELECT seen.*,
+    + """, failed AS (         -- each lease once, with what its policy says of its first failure
+    SELECT DISTINCT ON (seen.partition_key, seen.execution_id) seen.*,
            coalesce(seen.retry_after_ms,
                     ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id)) AS wait_ms,
            ff.retry_allowed(body.policy, seen.retry_count, seen.class, seen.category)
                AS retry_allowed
       FROM seen JOIN ff.exec_body body USING (partition_key, execution_id) WHERE seen.holds
+     ORDER BY seen.partition_key, seen.execution_id, seen.ordinal
 )"""
     + end(
         "failed",

@@ -34,7 +34,7 @@ SEEN: Final[LiteralString] = f""", seen AS (           -- each row, locked in on
              = (held.held_attempt, held.held_epoch, held.held_lease) AS holds
       FROM held JOIN ff.exec_core e
         ON (e.partition_key, e.execution_id) = (held.held_partition, held.held_execution)
-     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
+     ORDER BY e.partition_key, e.execution_id, held.ordinal FOR NO KEY UPDATE OF e
 )"""
 """Follows a CTE `held`."""
 
@@ -95,8 +95,9 @@ def answers(
 ) -> list[D | Refusal]:
     """The answer to each call, in the order given.
 
-    A refused call that repeats what the same holder did before, in this batch or an earlier one, is
-    answered by `done_before`; every other refused call gets its `Refusal`.
+    Of several calls with one lease the first decides, and all get its answer. A refused call that
+    repeats what the same holder did in an earlier batch is answered by `done_before`; every other
+    refused call gets its `Refusal`.
     """
     if not refused:
         return [done(lease) for lease in leases]
