@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: run test check format lint types layers unit timing prove mutants bench clean help
+.PHONY: run test check format lint types layers unit timing pooled prove mutants bench clean help
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -42,6 +42,11 @@ unit: $(READY) ## the tests, in parallel, but for those that bound a time
 # One after the other: a test beside another one shares its cores, and its bound would measure both.
 timing: $(READY) ## the tests that bound a time, one at a time
 	$(BIN)/pytest -m timing
+
+# Proofs start servers of their own, so they are left out.
+pooled: $(READY) ## the tests once more, every connection through PgBouncer in transaction mode
+	$(BIN)/pytest --through-pgbouncer --ignore tests/proofs -n 2 --dist worksteal -m "not timing"
+	$(BIN)/pytest --through-pgbouncer --ignore tests/proofs -m timing
 
 prove: $(READY) ## the proofs in full, under half an hour (SEED=7, ONLY="plans zombie", QUICK=1)
 	$(BIN)/python -m tests.proofs $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)

@@ -13,6 +13,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, RetryPolicy
 from flowfabric.states import PublicState
+from tests.db.facts import is_blocked
 
 T = TypeVar("T")
 
@@ -178,8 +179,6 @@ async def blocked(
     """`call`, started on `conn` and seen (from `db`) to wait for a lock that another one holds."""
     task = asyncio.create_task(call)
     async with asyncio.timeout(10):
-        while not await db.fetchval(
-            "SELECT cardinality(pg_blocking_pids($1)) > 0", conn.get_server_pid()
-        ):
+        while not await is_blocked(db, conn):
             assert not task.done(), "it did not wait"
     return task

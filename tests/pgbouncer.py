@@ -1,90 +1,164 @@
-"""A PgBouncer in transaction mode before the database of a test; Debian's package has it."""
+"""A PgBouncer in transaction mode, between the tests and their server."""
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import os
+import pwd
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from typing import Final
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
-PATH = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+from flowfabric.db import pool
+from flowfabric.testing import TestServer
 
-CONFIG = """
-[databases]
-* = host={host} port={port} user={user}
-
+_PORT: Final = 5432
+"""Of the Unix socket: with the usual number a DSN needs no port. Nothing listens on TCP."""
+_SETTINGS: Final = f"""
 [pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {listen_port}
-unix_socket_dir =
-auth_type = any
+listen_addr =
+listen_port = {_PORT}
 pool_mode = transaction
-default_pool_size = {size}
-max_client_conn = 500
-logfile = {directory}/log
-pidfile = {directory}/pid
+auth_type = any
+max_client_conn = 1000
+unix_socket_mode = 0777
 """
 
 
-@contextlib.contextmanager
-def pgbouncer(dsn: str, *, size: int) -> Generator[str]:
-    """A DSN that leads through a PgBouncer with `size` connections of its own."""
-    assert PATH is not None
-    parts = urlsplit(dsn)
-    [host] = parse_qs(parts.query).get("host", [parts.hostname or "127.0.0.1"])
-    directory = Path(tempfile.mkdtemp(prefix="flowfabric-pgbouncer-"))
-    listen_port = _free_port()
-    config = directory / "pgbouncer.ini"
-    config.write_text(
-        CONFIG.format(
-            host=host,
-            port=parts.port or 5432,
-            user=parts.username or "postgres",
-            listen_port=listen_port,
-            size=size,
-            directory=directory,
+def installed() -> str | None:
+    """The path of the program, or None."""
+    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
+
+
+class PgBouncer:
+    """A running PgBouncer with its defaults, but for transaction mode."""
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
+        self._process, self._directory = process, directory
+
+    @classmethod
+    def start(cls, dsn: str, **more: object) -> PgBouncer:
+        """In front of the server of `dsn`, for all databases and as the user of `dsn`."""
+        program = installed()
+        assert program is not None, "pgbouncer is not installed"
+        directory = Path(tempfile.mkdtemp(prefix="ff-pgbouncer-"))
+        directory.chmod(0o777)
+        settings = directory / "pgbouncer.ini"
+        settings.write_text(
+            f"[databases]\n* = {_target(dsn)}\n{_SETTINGS}unix_socket_dir = {directory}\n"
+            + "".join(f"{name} = {value}\n" for name, value in more.items())
         )
-    )
-    user: list[str] = []
-    if os.geteuid() == 0:  # PgBouncer refuses to run as root, and must reach the server's socket
-        owner = Path(host).owner() if host.startswith("/") else "nobody"
-        shutil.chown(directory, owner)
-        shutil.chown(config, owner)
-        user = ["-u", owner]
-    process = subprocess.Popen(
-        [PATH, "-q", *user, str(config)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        _wait_until_it_listens(listen_port)
-        netloc = f"{parts.username or 'postgres'}@127.0.0.1:{listen_port}"
-        yield urlunsplit(parts._replace(netloc=netloc, query="sslmode=disable"))
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def _wait_until_it_listens(port: int) -> None:
-    until = time.monotonic() + 10
-    while True:
+        as_user = ["-u", _plain_user(dsn)] if os.geteuid() == 0 else []  # root is refused
+        with (directory / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [program, "-q", *as_user, str(settings)], stdout=log, stderr=log
+            )
+        started = cls(process, directory)
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            assert time.monotonic() < until, "PgBouncer does not listen"
+            started._answers()
+        except BaseException:
+            started.stop()
+            raise
+        return started
+
+    def __enter__(self) -> PgBouncer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it and remove its directory; connections through it are cut."""
+        self._process.terminate()
+        self._process.wait(10)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def through(self, dsn: str) -> str:
+        """The DSN of the same database, through this PgBouncer."""
+        user = urlsplit(dsn).username or "postgres"
+        return urlunsplit(
+            urlsplit(dsn)._replace(netloc=f"{user}:@", query=f"host={self._directory}")
+        )
+
+    def _answers(self) -> None:
+        """Wait until it accepts connections."""
+        path, until = str(self._directory / f".s.PGSQL.{_PORT}"), time.monotonic() + 10
+        while True:
+            with socket.socket(socket.AF_UNIX) as knock:
+                if knock.connect_ex(path) == 0:
+                    return
+            said = (self._directory / "log").read_text()
+            assert self._process.poll() is None, said
+            assert time.monotonic() < until, f"pgbouncer does not listen: {said}"
             time.sleep(0.02)
+
+
+class PooledServer(TestServer):
+    """A test server whose databases are reached through a PgBouncer of this process."""
+
+    _bouncer: PgBouncer | None = None
+
+    async def create(self) -> str:
+        return self._through(await super().create())
+
+    async def create_empty(self) -> str:
+        return self._through(await super().create_empty())
+
+    def stop(self) -> None:
+        if self._bouncer is not None:
+            self._bouncer.stop()
+        super().stop()
+
+    def _through(self, dsn: str) -> str:
+        if self._bouncer is None:
+            self._bouncer = PgBouncer.start(dsn)
+        return self._bouncer.through(dsn)
+
+
+def name_connections() -> None:
+    """Connections of this process have names behind PgBouncer too, which passes names on.
+
+    The engine sends none there: the server connections would be renamed for every transaction. The
+    tests look for connections by their names; each connection of a test itself has one of its own.
+    """
+    settings, numbers = pool._settings, itertools.count(1)
+
+    def named(config: pool.DatabaseConfig, role: str, **more: bool) -> dict[str, object]:
+        found = settings(config, role, **more)
+        if config.pooler:
+            number = f" {os.getpid()}.{next(numbers)}" if role == "tests" else ""
+            found["server_settings"] = {"application_name": f"flowfabric {role}{number}"}
+        return found
+
+    pool._settings = named
+
+
+def _target(dsn: str) -> str:
+    """Where the server is, in the words of PgBouncer."""
+    parts = urlsplit(dsn)
+    facts = {
+        "host": _host(dsn),
+        "port": str(parts.port or 5432),
+        "user": parts.username or "postgres",
+    }
+    if parts.password:
+        facts["password"] = unquote(parts.password)
+    return " ".join(f"{name}={value}" for name, value in facts.items())
+
+
+def _host(dsn: str) -> str:
+    parts = urlsplit(dsn)
+    return parse_qs(parts.query).get("host", [parts.hostname or "127.0.0.1"])[0]
+
+
+def _plain_user(dsn: str) -> str:
+    """The user that may enter the directory of the server's socket; any for a server on TCP."""
+    names = {user.pw_uid: user.pw_name for user in pwd.getpwall()}
+    if (directory := Path(_host(dsn))).is_dir() and directory.stat().st_uid != 0:
+        return names[directory.stat().st_uid]
+    return next(name for name in ("postgres", "nobody") if name in names.values())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from flowfabric.config import (
+    DATABASE_POOLER,
     DATABASE_URL,
     DatabaseConfig,
     PartitionConfig,
+    behind_pooler,
     check_dsn,
     database_url,
     redact,
@@ -21,6 +23,7 @@ SECRET = "s3cr3t-marker"
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DATABASE_URL, raising=False)
+    monkeypatch.delenv(DATABASE_POOLER, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +124,24 @@ def test_the_defaults_are_those_of_the_spec() -> None:
         num_flow_partitions=256, num_budget_partitions=32, num_quota_partitions=32
     )
     assert DatabaseConfig(dsn="postgresql:///app").partitions == PartitionConfig()
+
+
+@pytest.mark.parametrize(
+    ("said", "behind"),
+    [("1", True), ("true", True), ("ON", True), ("0", False), ("no", False), ("", False)],
+)
+def test_the_environment_says_whether_there_is_a_pooler(
+    monkeypatch: pytest.MonkeyPatch, said: str, behind: bool
+) -> None:
+    monkeypatch.setenv(DATABASE_POOLER, said)
+
+    assert DatabaseConfig(dsn="postgresql://host/app").pooler is behind
+    assert behind_pooler() is behind
+    assert behind_pooler(not behind) is not behind
+
+
+def test_an_answer_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DATABASE_POOLER, "maybe")
+
+    with pytest.raises(ConfigError, match=r"FF_DATABASE_POOLER.*'maybe' is neither 1 nor 0"):
+        behind_pooler()

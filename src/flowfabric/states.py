@@ -192,6 +192,13 @@ class GrantKind(StrEnum):
     RECLAIM = "reclaim"
 
 
+class RoleAccess(StrEnum):
+    """What a role of the database may do in the schema: all but change the schema, or only read."""
+
+    RUNTIME = "runtime"
+    READ = "read"
+
+
 class WorkerEventKind(StrEnum):
     """What happened to a worker process."""
 

@@ -1,5 +1,8 @@
 """Every command once as it should be, and once with each mistake a user makes."""
 
+import os
+from urllib.parse import urlsplit, urlunsplit
+
 import pytest
 
 from flowfabric.db.apply_functions import functions
@@ -88,6 +91,7 @@ async def test_an_unmigrated_database_says_what_to_run(bare: Shell, ff_server: T
         "functions": [],
         "dropped": [],
         "version": needed_version(),
+        "roles": [],
     }
     assert (after.code, "No lanes yet" in after.out) == (0, True)
 
@@ -257,3 +261,28 @@ async def test_the_doctor_examines_a_migrated_database(shell: Shell) -> None:
     assert findings["sweeps"]["verdict"] == "ok"
     failed = [check for check, finding in findings.items() if finding["verdict"] == "fail"]
     assert answer.code == (1 if failed else 0)
+
+
+async def test_a_role_with_fewer_rights_is_made_by_migrate_and_known_by_the_doctor(
+    shell: Shell, ff_dsn: str, db: Connection
+) -> None:
+    role = f"ff_test_cli_{os.getpid()}"
+    place = urlsplit(ff_dsn).netloc.rpartition("@")[2]
+    theirs = urlunsplit(urlsplit(ff_dsn)._replace(netloc=f"{role}:x@{place}"))
+    await db.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    try:
+        migrated = await shell.ff("migrate", "--runtime-role", role)
+        owner, worker = [
+            await shell.ff("doctor", "--json", "--database-url", dsn) for dsn in (ff_dsn, theirs)
+        ]
+    finally:
+        await db.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+    assert f"granted runtime rights to {role}" in migrated.out
+    [hint], [praise] = [
+        [finding for finding in answer.json if finding["check"] == "privileges"]
+        for answer in (owner, worker)
+    ]
+    assert hint["verdict"] == praise["verdict"] == "ok"
+    assert "ff migrate --runtime-role" in hint["advice"]
+    assert (praise["found"], praise["advice"]) == (f"{role}: only data", "")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
 
+from flowfabric.config import behind_pooler
 from flowfabric.db.rows import Connection
 
 T = TypeVar("T")
@@ -22,6 +23,22 @@ async def until(fact: Callable[[], Awaitable[object]]) -> None:
 async def waiting(db: Connection, pid: int) -> bool:
     """Does this backend wait for a lock that another one holds?"""
     return bool(await db.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
+
+
+async def is_blocked(db: Connection, conn: Connection) -> bool:
+    """Does what runs on `conn` wait for a lock that another one holds?
+
+    Behind PgBouncer the process id of `conn` is one that PgBouncer made up; there every connection
+    of a test has a name of its own.
+    """
+    if behind_pooler():
+        await db.execute("SELECT pg_stat_clear_snapshot()")  # `db` may be in a transaction
+        return await db.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1"
+            " AND cardinality(pg_blocking_pids(pid)) > 0)",
+            conn.get_settings().application_name,
+        )
+    return await waiting(db, conn.get_server_pid())
 
 
 async def waiters(db: Connection, role: str) -> set[datetime]:
@@ -42,10 +59,9 @@ async def blocked(
 ) -> asyncio.Task[T]:
     """`call`, started on `conn` and seen from `db` to wait for a lock."""
     task = asyncio.create_task(call)
-    pid = conn.get_server_pid()
 
     async def waits() -> bool:
-        return task.done() or await waiting(db, pid)
+        return task.done() or await is_blocked(db, conn)
 
     await until(waits)
     assert not task.done(), f"it did not wait: {await task!r}"

@@ -101,6 +101,20 @@ async def test_every_connection_has_a_name_and_limits(ff_dsn: str) -> None:
     await pool.close()
 
 
+async def test_the_search_path_is_fixed_but_for_connections_that_run_statements_of_users(
+    ff_dsn: str,
+) -> None:
+    config = DatabaseConfig(dsn=ff_dsn, pooler=False)
+    ours, theirs = [
+        await Pool.open(config, role="x", planner_settings=engine) for engine in (True, False)
+    ]
+    async with ours.connection() as conn, theirs.connection() as handlers:
+        assert await conn.fetchval("SHOW search_path") == "pg_catalog, pg_temp"
+        assert await handlers.fetchval("SHOW search_path") == '"$user", public'
+    await ours.close()
+    await theirs.close()
+
+
 async def test_behind_a_pooler_there_are_no_session_settings_and_no_prepared_statements(
     ff_dsn: str,
 ) -> None:

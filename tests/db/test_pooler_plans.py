@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from uuid import uuid4
 
 import pytest
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.submit_flow import submit_flow
+from flowfabric.engine.joins.cancel_siblings import cancel_siblings
+from flowfabric.engine.joins.spawn_children import spawn_children
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren, wait_children
+from flowfabric.ids import child_id, children_group_id
+from flowfabric.joins import AnyOf
+from tests import given
+from tests.engine.flows.graphs import fan_in, member, submitted
 from tests.explained import whole_reads
 from tests.proofs.crowd import analyzed, crowded
 
@@ -77,3 +89,67 @@ async def test_what_a_function_planned_while_tables_were_small_holds_when_they_h
         await behind.fetchval(submit, "large")
 
         assert await read_whole(behind, before) == {"partition_config"}
+
+
+# Flows and children, in a database with many of them.
+
+
+@pytest.fixture
+async def parent(behind: Connection) -> Lease:
+    """A handler that runs in a crowded database."""
+    await crowded(behind, ended=10_000, live=500)
+    [task] = await claim(behind, CLAIMANT, ttl=600)
+    return task.lease
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["without statistics", "with statistics"])
+async def test_a_flow_children_and_a_wait_for_them_read_no_large_table_from_end_to_end(
+    behind: Connection, parent: Lease, counted: bool
+) -> None:
+    if counted:
+        await analyzed(behind)
+    flow_id, group = uuid4(), children_group_id(parent.execution_id, 0)
+    members = [member(flow_id) for _ in range(20)]
+    edges = [
+        NewEdge(upstream=one.execution_id, downstream=members[-1].execution_id)
+        for one in members[:-1]
+    ]
+    children = [
+        given.new(execution_id=child_id(parent.execution_id, 0, number, kind="job"))
+        for number in range(20)
+    ]
+    async with behind.transaction():
+        before = await whole_reads(behind)
+
+        await submit_flow(
+            behind, NewFlow(flow_id=flow_id, flow_kind="x", members=members, edges=edges)
+        )
+        of_flow = await read_whole(behind, before) - SMALL
+        await spawn_children(behind, parent, children, group=group)
+        of_children = await read_whole(behind, before) - SMALL
+        [waiting] = await wait_children(behind, [ChildWait(lease=parent, groups=(group,))])
+
+        of_wait = await read_whole(behind, before) - SMALL
+    assert (of_flow, of_children, of_wait) == (set(), set(), set())
+    assert isinstance(waiting, WaitingChildren)
+
+
+async def test_whoever_cancels_siblings_of_one_join_locks_no_other(
+    behind: Connection, own_dsn: str
+) -> None:
+    engine = await Engine.connect(DatabaseConfig(dsn=own_dsn, pooler=True))
+    try:
+        for _ in range(3):
+            flow = await submitted(engine, fan_in(3), policies={"d": AnyOf()})
+            await flow.complete("u1")
+            await flow.carry_all()
+    finally:
+        await engine.close()
+    await behind.execute("SET enable_indexscan = off")  # the planner sorts, as it may
+    other = await connect(DatabaseConfig(dsn=own_dsn, pooler=True), role="tests")
+    try:
+        async with behind.transaction(), other.transaction():
+            assert await cancel_siblings(behind, limit=1) == 1
+            assert await cancel_siblings(other, limit=50) == 2
+    finally:
+        await other.close()

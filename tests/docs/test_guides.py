@@ -317,3 +317,23 @@ async def test_a_deployment(reader: Reader, jobs: ModuleType, client: Client) ->
 
     assert await nap.state() is PublicState.COMPLETED
     assert [tuple(row) for row in await reader.sql("watch")] == [(0,)]
+
+
+async def test_roles_with_fewer_rights(reader: Reader) -> None:
+    reader.page = "docs/operations.md"
+    conn = await asyncpg.connect(reader.dsn)
+    try:
+        await reader.sql("create-roles")
+        said = await reader.shell("grant")
+        await reader.sql("role-settings")
+        [[settings]] = await conn.fetch(
+            "SELECT rolconfig FROM pg_roles WHERE rolname = 'shop_worker'"
+        )
+    finally:
+        for role in ("shop_worker", "shop_reader"):
+            await conn.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await conn.close()
+
+    assert "granted runtime rights to shop_worker" in said
+    assert "granted read rights to shop_reader" in said
+    assert len(settings) == 4

@@ -10,11 +10,14 @@ from tests.proofs.chaos.proofs import CHAOS_CRASH
 from tests.proofs.drain import DRAIN
 from tests.proofs.history.proofs import HISTORY
 from tests.proofs.interleave.proof import INTERLEAVE
+from tests.proofs.isolation import ISOLATION
 from tests.proofs.lost_ack.cuts import LOST_ACK
 from tests.proofs.model.proof import MODEL_STATEFUL
 from tests.proofs.notify import NOTIFY
 from tests.proofs.plans import PLANS
 from tests.proofs.poison import POISON
+from tests.proofs.pooler import POOLER
+from tests.proofs.privileges import PRIVILEGES
 from tests.proofs.proof import Proof
 from tests.proofs.renewal import RENEWAL
 from tests.proofs.restart import RESTART
@@ -33,6 +36,7 @@ PROOFS: Final[tuple[Proof, ...]] = (
     CASCADE_CRASH,
     RETAINED,
     NOTIFY,
+    POOLER,
     CHAOS_CRASH,
     RESTART,
     HISTORY,
@@ -43,4 +47,6 @@ PROOFS: Final[tuple[Proof, ...]] = (
     SKEW,
     BLOCKED_LOOP,
     DRAIN,
+    ISOLATION,
+    PRIVILEGES,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -73,7 +72,7 @@ def quick(arena: Arena) -> Sequence[Figure]:
 def full(arena: Arena) -> Sequence[Figure]:
     cost = _cost(rounds=8, each=800)
     arena.say("measured; now the stories of deaf workers and clients")
-    return [_deaf_stories(), _pooled(), cost]
+    return [_deaf_stories(), cost]
 
 
 # Nobody listens.
@@ -162,18 +161,6 @@ def _deaf_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-    )
-
-
-def _pooled() -> Figure:
-    there = shutil.which("pgbouncer")
-    return Figure(
-        promise="G16",
-        what="the same through PgBouncer in transaction mode",
-        reached="not run: no pgbouncer on this machine" if there is None else f"not run: {there}",
-        target="all green",
-        held=True,
-        skipped=True,
     )
 
 

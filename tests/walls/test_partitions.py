@@ -15,6 +15,7 @@ GLOBAL = {
     "lane_registry",
     "function_annotation",
     "migration_annotation",
+    "role_annotation",
     "partition_config",
     "route",
     "waiter",

@@ -48,6 +48,7 @@ OWNER = {
     "ff.waiter": "db",
     "ff.function_annotation": "db",
     "ff.migration_annotation": "db",
+    "ff.role_annotation": "db",
     "ff.partition_config": "db",
     "ff_testing.clock": "testing",
 }

@@ -37,6 +37,7 @@ ENUM_OF = {
     "edge_group.group_state": states.GroupState,
     "edge_group.waits_as": states.WaitsAs,
     "edge_group.cancel_siblings_reason": states.SiblingCancelReason,
+    "role_annotation.access": states.RoleAccess,
     "worker_registry_event.event_kind": states.WorkerEventKind,
 }
 # Words that the enum has and the column never holds.

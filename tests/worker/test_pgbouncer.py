@@ -7,12 +7,12 @@ import pytest
 
 from flowfabric import App, Client, Ctx, Retry
 from flowfabric.db.rows import Connection
-from tests.pgbouncer import PATH, pgbouncer
+from tests.pgbouncer import PgBouncer, installed
 from tests.worker.facts import eventually, lease_expired_events, told_twice
 
 pytestmark = [
     pytest.mark.timeout(90),
-    pytest.mark.skipif(PATH is None, reason="no pgbouncer on this machine: Debian's package"),
+    pytest.mark.skipif(installed() is None, reason="no pgbouncer on this machine: Debian's package"),
 ]
 
 TTL, POOL = 1.5, 6
@@ -21,8 +21,8 @@ TTL, POOL = 1.5, 6
 @pytest.fixture
 def pooled(ff_dsn: str) -> Generator[str]:
     """A DSN through a pooler with six connections."""
-    with pgbouncer(ff_dsn, size=POOL) as dsn:
-        yield dsn
+    with PgBouncer.start(ff_dsn, default_pool_size=POOL) as bouncer:
+        yield bouncer.through(ff_dsn)
 
 
 @pytest.fixture(autouse=True)
@@ -71,8 +71,8 @@ async def test_a_transaction_that_would_take_the_last_connection_waits(
     client: Client, ff_dsn: str, db: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, starts = writing(1.0)
-    with pgbouncer(ff_dsn, size=2) as pooled:
-        async with app.worker(dsn=pooled, pooler=True, lease_ttl=5):
+    with PgBouncer.start(ff_dsn, default_pool_size=2) as bouncer:
+        async with app.worker(dsn=bouncer.through(ff_dsn), pooler=True, lease_ttl=5):
             handles = await client.submit_many(app.tasks["write"].many(range(2)))
             for handle in handles:
                 await handle.result(timeout=30)
@@ -97,9 +97,9 @@ async def test_with_a_direct_dsn_leases_are_renewed_past_the_pooler(
             " AND application_name = 'flowfabric renewer')"
         )
 
-    with pgbouncer(ff_dsn, size=1) as pooled:
-        worker = app.worker(dsn=pooled, direct_dsn=ff_dsn, pooler=True, lease_ttl=TTL)
-        async with worker:
+    with PgBouncer.start(ff_dsn, default_pool_size=1) as bouncer:
+        pooled = bouncer.through(ff_dsn)
+        async with app.worker(dsn=pooled, direct_dsn=ff_dsn, pooler=True, lease_ttl=TTL):
             handle = await client.submit(job.call())
             await eventually(renewers)
             await handle.result(timeout=30)

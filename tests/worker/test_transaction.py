@@ -31,13 +31,13 @@ WRITE = "INSERT INTO ledger VALUES ($1)"
 @pytest.fixture(autouse=True)
 async def ledger(db: Connection) -> AsyncGenerator[None]:
     """A table of the user's own; every number in it once."""
-    await db.execute("CREATE TABLE ledger (number integer PRIMARY KEY)")
+    await db.execute("CREATE TABLE public.ledger (number integer PRIMARY KEY)")
     yield
-    await db.execute("DROP TABLE ledger")
+    await db.execute("DROP TABLE public.ledger")
 
 
 async def written(db: Connection) -> list[int]:
-    return [row["number"] for row in await db.fetch("SELECT number FROM ledger ORDER BY number")]
+    return [row["number"] for row in await db.fetch("SELECT number FROM public.ledger ORDER BY 1")]
 
 
 async def test_what_is_written_is_there_once_the_execution_has_ended(
@@ -84,7 +84,7 @@ async def test_a_statement_that_failed_fails_the_attempt_even_if_its_error_was_s
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
     app = App()
-    await db.execute(WRITE, 1)
+    await db.execute("INSERT INTO public.ledger VALUES (1)")
 
     @app.task("job", retry=Retry(max_retries=0))
     async def job(ctx: Ctx) -> None:

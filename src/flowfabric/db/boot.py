@@ -14,20 +14,19 @@ from flowfabric.errors import Unavailable
 
 log: Final = logging.getLogger("flowfabric.boot")
 
-STORE_PARTITIONS: Final[LiteralString] = """
--- db.boot: the stored counts, or these if none are stored
-WITH stored AS (
-    INSERT INTO ff.partition_config AS c (num_flow_partitions, num_budget_partitions,
-                                          num_quota_partitions, version)
-    SELECT %(flow)s, %(budget)s, %(quota)s, '1'
-     WHERE NOT EXISTS (SELECT FROM ff.partition_config)
-        ON CONFLICT DO NOTHING
- RETURNING c.num_flow_partitions, c.num_budget_partitions, c.num_quota_partitions
-)
-SELECT num_flow_partitions, num_budget_partitions, num_quota_partitions FROM stored
-UNION ALL
+# A statement of its own, which a role that may only read can run.
+PARTITIONS: Final[LiteralString] = """
+-- db.boot: the stored counts
 SELECT num_flow_partitions, num_budget_partitions, num_quota_partitions FROM ff.partition_config
- LIMIT 1
+"""
+
+STORE_PARTITIONS: Final[LiteralString] = """
+-- db.boot: store these counts if none are stored
+INSERT INTO ff.partition_config AS c (num_flow_partitions, num_budget_partitions,
+                                      num_quota_partitions, version)
+VALUES (%(flow)s, %(budget)s, %(quota)s, '1')
+    ON CONFLICT DO NOTHING
+ RETURNING c.num_flow_partitions, c.num_budget_partitions, c.num_quota_partitions
 """
 
 
@@ -52,14 +51,16 @@ async def check(conn: Connection, partitions: PartitionConfig) -> None:
 async def _stored_counts(conn: Connection, partitions: PartitionConfig) -> _Counts:
     """The counts in the database; stores those of this process if there are none."""
     while True:
-        stored = await fetch_maybe(
-            conn,
-            STORE_PARTITIONS,
-            _Counts,
-            flow=partitions.num_flow_partitions,
-            budget=partitions.num_budget_partitions,
-            quota=partitions.num_quota_partitions,
-        )
+        stored = await fetch_maybe(conn, PARTITIONS, _Counts)
+        if stored is None:
+            stored = await fetch_maybe(
+                conn,
+                STORE_PARTITIONS,
+                _Counts,
+                flow=partitions.num_flow_partitions,
+                budget=partitions.num_budget_partitions,
+                quota=partitions.num_quota_partitions,
+            )
         # None: another process stored its counts at the same time; the next statement sees them.
         if stored is not None:
             return stored

@@ -61,6 +61,14 @@ SELECT count(*) AS number, coalesce((array_agg(id ORDER BY id))[1:5], '{}') AS i
   FROM unfinished WHERE strange OR policy IN (SELECT policy FROM faulty)
 """
 
+PRIVILEGES: Final[LiteralString] = """
+-- db.doctor: may this role change the schema?
+SELECT current_user::text AS name, r.rolsuper AS superuser,
+       pg_has_role(r.oid, n.nspowner, 'USAGE') AS owner
+  FROM pg_roles r, pg_namespace n
+ WHERE r.rolname = current_user AND n.nspname = 'ff'
+"""
+
 NOTIFY: Final[LiteralString] = """
 -- db.doctor: does a notification arrive?
 SELECT pg_notify('ff_wake', 'doctor')
@@ -76,7 +84,7 @@ class Verdict(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one check; `advice` says what to do unless the verdict is ok."""
+    """The result of one check; `advice` says what to do, or what would be better still."""
 
     check: str
     verdict: Verdict
@@ -111,9 +119,16 @@ class _Unreadable(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
+class _Role(msgspec.Struct, frozen=True):
+    name: str
+    superuser: bool
+    owner: bool
+
+
 async def examine(dsn: str) -> list[Finding]:
     """The results of all checks; raises only if the database cannot be reached."""
-    conn = await connect(DatabaseConfig(dsn=dsn), role="doctor")
+    config = DatabaseConfig(dsn=dsn)
+    conn = await connect(config, role="doctor")
     try:
         facts = await fetch_one(conn, EXAMINE, _Facts)
         here = time.time()
@@ -123,8 +138,8 @@ async def examine(dsn: str) -> list[Finding]:
         if schema is Verdict.OK:  # a newer schema has functions of a newer release
             findings += [await _functions(conn), await _stored_values(conn)]
         if schema is not Verdict.FAIL:
-            findings.append(await _sweeps(conn))
-        findings.append(await _listen(conn))
+            findings += [await _sweeps(conn), await _privileges(conn)]
+        findings.append(_polling() if config.pooler else await _listen(conn))
         return findings
     finally:
         await conn.close()
@@ -274,6 +289,24 @@ async def _stored_values(conn: Connection) -> Finding:
         "Another writer stored them. They run with defaults for what cannot be read: "
         "cancel them and submit them again, or correct the policy in ff.exec_body.",
     )
+
+
+async def _privileges(conn: Connection) -> Finding:
+    """A hint and no warning: `ff migrate` needs the owner, and many run everything as one role."""
+    role = await fetch_one(conn, PRIVILEGES, _Role)
+    if not (role.superuser or role.owner):
+        return Finding(check="privileges", verdict=Verdict.OK, found=f"{role.name}: only data")
+    return Finding(
+        check="privileges",
+        verdict=Verdict.OK,
+        found=f"{role.name} {'is a superuser' if role.superuser else 'owns the schema'}",
+        advice="Workers and clients need less: ff migrate --runtime-role NAME.",
+    )
+
+
+def _polling() -> Finding:
+    """LISTEN through a pooler would stay on a connection of other clients."""
+    return Finding(check="wake-ups", verdict=Verdict.OK, found="polling, behind a pooler")
 
 
 async def _listen(conn: Connection) -> Finding:

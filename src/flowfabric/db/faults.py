@@ -114,7 +114,7 @@ def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError
         return Unavailable(operation, f"{error}; is the schema migrated? run: ff migrate")
     if state == "57014":
         return OperationTimeout(operation)
-    if state.startswith("28") or state == "3D000":
+    if state.startswith("28") or state in ("3D000", "42501"):  # refused to log in; not granted
         return Unavailable(operation, str(error))
     if isinstance(error, asyncpg.DataError):
         return ValidationError("invalid_input", message)

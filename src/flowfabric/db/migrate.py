@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this version: tables by migrations, then functions.
+"""Brings a database to the schema of this version: migrations, functions, then rights of roles.
 
 `migrations/NNNN_name.sql` changes tables and views. Each file is applied once, in order, and is not
 edited after a release. It calls no function of ours: on an empty database they do not exist yet.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import resources
 from typing import Final, LiteralString, TypeVar
 
@@ -26,9 +26,11 @@ import msgspec
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.apply_functions import Changed, apply_functions
 from flowfabric.db.faults import SerializationConflict, translated
+from flowfabric.db.grant_roles import Granted, grant_roles
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection, execute, fetch_all
 from flowfabric.errors import ConfigError, Unavailable
+from flowfabric.states import RoleAccess
 
 PREPARE_LEDGER: Final[LiteralString] = """
 CREATE SCHEMA IF NOT EXISTS ff;
@@ -51,7 +53,14 @@ CREATE TABLE IF NOT EXISTS ff.function_annotation (
 COMMENT ON TABLE ff.function_annotation IS
     'One row per SQL function that ff migrate applied. Only functions listed here are dropped.';
 COMMENT ON COLUMN ff.function_annotation.checksum IS
-    'SHA-256 of the file that was applied; a file that differs is applied again.'
+    'SHA-256 of the file that was applied; a file that differs is applied again.';
+CREATE TABLE IF NOT EXISTS ff.role_annotation (
+    role_name text PRIMARY KEY,
+    access    text NOT NULL,
+    CONSTRAINT role_annotation_access CHECK (access IN ('runtime', 'read'))
+);
+COMMENT ON TABLE ff.role_annotation IS
+    'One row per role that ff migrate grants rights to, again in every run.'
 """
 
 LEDGER_EXISTS: Final[LiteralString] = """
@@ -114,6 +123,8 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
     functions: Sequence[str]
     dropped: Sequence[str]
     version: int
+    roles: Sequence[Granted] = ()
+    """The roles that have rights in the schema, besides its owner."""
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +133,7 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
     migration: Migration | None
     functions: Changed | None
     version: int
+    roles: Sequence[Granted] = ()
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -159,11 +171,12 @@ async def applied(conn: Connection) -> list[Applied]:
     return await fetch_all(conn, APPLIED, Applied) if ledger.found else []
 
 
-async def migrate(dsn: str) -> Migrated:
-    """Apply the missing migrations, then the functions whose text changed.
+async def migrate(dsn: str, *, roles: Mapping[str, RoleAccess] | None = None) -> Migrated:
+    """Apply the missing migrations, then the functions whose text changed, then grant to roles.
 
-    A database of a newer version is not changed, functions included: they belong to the newer
-    release. Raises `ConfigError` unless the encoding is UTF8, and `Unavailable` if an applied
+    Rights are granted to `roles` and, again, to the roles of earlier runs. A database of a newer
+    version is not changed, functions included: they belong to the newer release. Raises
+    `ConfigError` unless the encoding is UTF8 and the roles exist, and `Unavailable` if an applied
     migration differs from the shipped one, if a function cannot be replaced, or if a table stays
     locked.
     """
@@ -172,7 +185,7 @@ async def migrate(dsn: str) -> Migrated:
         await _encoding_must_be_utf8(conn)
         done: list[Migration] = []
         while True:
-            step = await _with_retry_on_lock(lambda: _step(conn))
+            step = await _with_retry_on_lock(lambda: _step(conn, roles or {}))
             if step.migration is not None:
                 done.append(step.migration)
             if step.functions is not None:
@@ -181,6 +194,7 @@ async def migrate(dsn: str) -> Migrated:
                     functions=step.functions.applied,
                     dropped=step.functions.dropped,
                     version=step.version,
+                    roles=step.roles,
                 )
     finally:
         await conn.close()
@@ -200,8 +214,9 @@ async def _with_retry_on_lock(step: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(random.uniform(0.1, 1.0))
 
 
-async def _step(conn: Connection) -> _Step:
-    """One transaction: the next missing migration, and after the last one the functions."""
+async def _step(conn: Connection, roles: Mapping[str, RoleAccess]) -> _Step:
+    """One transaction: the next missing migration; after the last one functions and grants."""
+    granted: Sequence[Granted] = ()
     with translated("-- db.migrate\n"):
         async with conn.transaction():
             await conn.execute(LEDGER_LOCK)
@@ -215,9 +230,17 @@ async def _step(conn: Connection) -> _Step:
             version = missing[0].version if missing else ledger[-1].version
             functions = None
             if len(missing) <= 1:
-                newer = version > needed_version()
-                functions = Changed() if newer else await apply_functions(conn)
-    return _Step(migration=missing[0] if missing else None, functions=functions, version=version)
+                if version > needed_version():
+                    functions = Changed()
+                else:
+                    functions = await apply_functions(conn)
+                    granted = await grant_roles(conn, roles)
+    return _Step(
+        migration=missing[0] if missing else None,
+        functions=functions,
+        version=version,
+        roles=granted,
+    )
 
 
 def _missing(ledger: Sequence[Applied]) -> list[Migration]:

@@ -38,6 +38,9 @@ PLANNER_SETTINGS: Final = {
     "enable_mergejoin": "off",
 }
 
+# Every name of ours has its schema, and every other name is that of Postgres: a function or an
+# operator that another user made in schema public is never chosen instead.
+SEARCH_PATH: Final = "pg_catalog, pg_temp"
 
 async def connect(
     config: DatabaseConfig, *, role: str, limited: bool = True
@@ -151,7 +154,7 @@ def _settings(
                 f"{round(config.idle_transaction_timeout * 1000)}"
             ),
             "jit": "off",
-            **(PLANNER_SETTINGS if planner_settings else {}),
+            **({"search_path": SEARCH_PATH, **PLANNER_SETTINGS} if planner_settings else {}),
         },
     }
 

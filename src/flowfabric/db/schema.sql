@@ -495,6 +495,14 @@ CREATE TABLE ff.pending_cancel_groups (
 CREATE INDEX pending_cancel_groups_age ON ff.pending_cancel_groups USING btree (enqueued_at_ms);
 COMMENT ON TABLE ff.pending_cancel_groups IS 'Queue of joins whose remaining upstreams are to be cancelled.';
 
+CREATE TABLE ff.role_annotation (
+    role_name text NOT NULL,
+    access text NOT NULL,
+    CONSTRAINT role_annotation_pkey PRIMARY KEY (role_name),
+    CONSTRAINT role_annotation_access CHECK ((access = ANY (ARRAY['runtime'::text, 'read'::text])))
+);
+COMMENT ON TABLE ff.role_annotation IS 'One row per role that ff migrate grants rights to, again in every run.';
+
 CREATE TABLE ff.route (
     route_id bigint NOT NULL,
     namespace text NOT NULL,
@@ -591,6 +599,7 @@ CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kind
  RETURNS TABLE(partition_key smallint, execution_id uuid)
  LANGUAGE plpgsql
  ROWS 1
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_bitmapscan TO 'off'
  SET enable_sort TO 'off'
@@ -673,6 +682,7 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[])
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
@@ -872,6 +882,7 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[])
  RETURNS integer
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
@@ -982,6 +993,7 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.emit_operator_event(p_partition_key smallint, p_execution_id uuid, p_flow_id uuid, p_event_type text, p_actor text, p_reason text, p_details jsonb)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
@@ -1083,6 +1095,7 @@ CREATE OR REPLACE FUNCTION ff.policy_fault(policy jsonb)
  RETURNS text
  LANGUAGE plpgsql
  IMMUTABLE PARALLEL SAFE
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     path text;
@@ -1210,6 +1223,7 @@ RETURN ((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, octe
 CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb)
  RETURNS text
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
@@ -1307,6 +1321,7 @@ $function$;
 CREATE OR REPLACE FUNCTION ff.wake(p_topic text)
  RETURNS boolean
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
 AS $function$
 BEGIN

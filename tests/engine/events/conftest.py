@@ -30,7 +30,7 @@ async def opened(dsn: str, *, memory: int = 4096, **settings: Any) -> AsyncItera
     pool, listener = await Pool.open(config, role=READER), Listener(config)
     hub = Hub(pool, listener, memory=memory)
     try:
-        if config.listen:
+        if config.listen and not config.pooler:
             listener.start()
             async with asyncio.timeout(10):
                 await listener.connected.wait()
@@ -43,7 +43,7 @@ async def opened(dsn: str, *, memory: int = 4096, **settings: Any) -> AsyncItera
 
 @pytest.fixture
 async def hub(ff_dsn: str) -> AsyncGenerator[Hub]:
-    """A hub whose listener listens."""
+    """A hub whose listener listens, unless there is a pooler: then it polls."""
     async with opened(ff_dsn) as hub:
         yield hub
 

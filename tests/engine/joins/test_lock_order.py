@@ -17,6 +17,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.ids import ExecutionId, child_id
 from tests import given
+from tests.db.facts import is_blocked
 from tests.engine.controls import Another, execution
 from tests.engine.flows.graphs import done_or_waiting, submitted
 from tests.engine.joins import parents
@@ -127,7 +128,7 @@ async def test_a_child_that_ends_while_it_is_adopted_is_known_by_its_end(
 
     spawning = asyncio.create_task(spawn())
     async with asyncio.timeout(10):
-        while not spawning.done() and not (await waits(db, spawner) and ends):
+        while not spawning.done() and not (await is_blocked(db, spawner) and ends):
             pass
     await ends[0]
     await ending.commit()
@@ -136,10 +137,6 @@ async def test_a_child_that_ends_while_it_is_adopted_is_known_by_its_end(
 
     assert await family.waited(1) == "1/0/0/1 pending"
     assert await broken_invariants(db) == {}
-
-
-async def waits(db: Connection, conn: Connection) -> bool:
-    return await db.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", conn.get_server_pid())
 
 
 async def test_a_parent_that_gets_children_by_two_calls_at_once_is_counted_once(

@@ -83,12 +83,12 @@ async def test_the_event_tells_who_holds_what(db: Connection, clock: Clock) -> N
 
 
 async def test_whoever_follows_leases_is_woken(
-    db: Connection, clock: Clock, another: Another
+    db: Connection, clock: Clock, direct: Another
 ) -> None:
     await given.created(db)
     execution_id = await given.created(db)
     await register(db, "somebody", ["lease", "completion", "lane:default"])
-    listener, ear = await another(), Ear(db)
+    listener, ear = await direct(), Ear(db)
     await listener.add_listener(CHANNEL, ear.hear)
 
     await claim_by_id(db, execution_id, TAKER, lease_epoch=0, kind=LeaseHandleKind.FRESH)

@@ -55,8 +55,8 @@ class Ear:
 
 
 @pytest.fixture
-async def ear(db: Connection, another: Callable[[], Awaitable[Connection]]) -> AsyncGenerator[Ear]:
-    listener, ear = await another(), Ear(db)
+async def ear(db: Connection, direct: Callable[[], Awaitable[Connection]]) -> AsyncGenerator[Ear]:
+    listener, ear = await direct(), Ear(db)
     await listener.add_listener(CHANNEL, ear.hear)
     yield ear
     await listener.remove_listener(CHANNEL, ear.hear)

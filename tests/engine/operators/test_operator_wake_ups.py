@@ -29,9 +29,9 @@ TOPICS = ["lane:default", "lane:mail", "completion", "operator"]
 
 
 @pytest.fixture
-async def ear(db: Connection, another: Another, clock: Clock) -> AsyncGenerator[Ear]:
+async def ear(db: Connection, direct: Another, clock: Clock) -> AsyncGenerator[Ear]:
     """Hears what is notified; somebody waits for everything, as long as the clock stands."""
-    listener, ear = await another(), Ear(db)
+    listener, ear = await direct(), Ear(db)
     await listener.add_listener(CHANNEL, ear.hear)
     await register(db, "somebody", TOPICS)
     yield ear

@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION ff.claimable(
     p_worker_id text DEFAULT ''
 ) RETURNS TABLE (partition_key smallint, execution_id uuid)
     LANGUAGE plpgsql VOLATILE ROWS 1
+    SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
     AS $$
 #variable_conflict use_column

@@ -28,6 +28,7 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
     given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL
 ) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
     LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
 #variable_conflict use_column

@@ -7,6 +7,7 @@
 -- look rows up by key, whatever the sizes of the tables were when the cached plans were made.
 CREATE OR REPLACE FUNCTION ff.delete_executions(old_partitions smallint[], old_ids uuid[]) RETURNS integer
     LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
 DECLARE

@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION ff.emit_operator_event(
     p_reason text, p_details jsonb
 ) RETURNS void
     LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     AS $$
 BEGIN

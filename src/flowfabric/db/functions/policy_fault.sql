@@ -2,6 +2,7 @@
 -- would make such a statement fail must not be stored.
 CREATE OR REPLACE FUNCTION ff.policy_fault(policy jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
     path text;

@@ -15,6 +15,7 @@ CREATE OR REPLACE FUNCTION ff.submit(
     policy jsonb DEFAULT NULL
 ) RETURNS text
     LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);

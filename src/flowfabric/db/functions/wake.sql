@@ -6,6 +6,7 @@
 -- small would read the whole table in every statement that makes executions claimable.
 CREATE OR REPLACE FUNCTION ff.wake(p_topic text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     AS $$
 BEGIN

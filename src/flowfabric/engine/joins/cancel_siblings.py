@@ -23,16 +23,18 @@ PENDING_SIBLINGS: Final[LiteralString] = """
 SELECT count(*) AS moved FROM (SELECT FROM ff.pending_cancel_groups LIMIT 1) AS found
 """
 
+# Sorted before they are locked: a sort above the lock would lock every join that is listed.
 PICK: Final[LiteralString] = """
 -- joins.cancel_siblings: the joins that were listed first
 SELECT g.partition_key, g.flow_id, g.group_id, g.cancel_siblings_reason AS reason,
        coalesce(g.cancel_siblings_pending_members, '{}') AS members
-  FROM ff.pending_cancel_groups p CROSS JOIN LATERAL (  -- driven by the few that are listed
+  FROM (SELECT * FROM ff.pending_cancel_groups ORDER BY enqueued_at_ms) AS p
+ CROSS JOIN LATERAL (  -- driven by the few that are listed
        SELECT * FROM ff.edge_group g
         WHERE (g.partition_key, g.group_id) = (p.partition_key, p.group_id)
           AND g.cancel_siblings_pending_flag
           FOR NO KEY UPDATE SKIP LOCKED) AS g
- ORDER BY p.enqueued_at_ms LIMIT %(limit)s
+ LIMIT %(limit)s
 """
 
 DRAINED: Final[LiteralString] = """

@@ -1,0 +1,394 @@
+"""A tour of every operation of `Engine`, in one namespace: what each reads, writes and is bound to.
+
+An operation that is not on the tour fails the proofs that walk it: least privilege (`privileges`)
+and namespaces (`isolation`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+from uuid import UUID, uuid4
+
+import msgspec
+
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.events.cursor import encode_cursor
+from flowfabric.engine.events.filters import EventFilter
+from flowfabric.engine.events.subscribe import Subscription
+from flowfabric.engine.executions.search_executions import Search
+from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.lifecycle.cancel import Cancellation
+from flowfabric.engine.lifecycle.claim import Claimant
+from flowfabric.engine.lifecycle.complete import Completion
+from flowfabric.engine.lifecycle.delay import DelayRequest
+from flowfabric.engine.lifecycle.fail import Failure
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.wait_children import ChildWait
+from flowfabric.engine.retention.trim import Trim
+from flowfabric.ids import ExecutionId, PartitionKey, child_id, children_group_id
+from flowfabric.joins import AllOf
+from tests import given
+from tests.engine.flows.graphs import member
+
+LANE: Final = "default"
+FROM_START: Final = encode_cursor(0)
+LATER: Final = timedelta(days=2)
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is in one namespace."""
+
+    namespace: str
+    waiting: ExecutionId
+    blocked: ExecutionId
+    ended: ExecutionId
+    lease: Lease
+    """Of an execution that runs."""
+    flow_id: UUID
+    upstream: ExecutionId
+    downstream: ExecutionId
+    edge_id: UUID
+    """Staged from upstream to downstream, and not applied."""
+    stranger: ExecutionId
+    """In the partition of the flow, and not a member of it."""
+    instance: str
+    """A worker process."""
+
+    @property
+    def claimant(self) -> Claimant:
+        return Claimant(
+            worker_id="w",
+            worker_instance_id=self.instance,
+            lanes=(LANE,),
+            namespace=self.namespace,
+        )
+
+    @property
+    def trim(self) -> Trim:
+        return Trim(lane_id=LANE, retention=0, namespace=self.namespace)
+
+
+async def settle(engine: Engine, namespace: str) -> Place:
+    """Fill a namespace with one of everything."""
+    instance = f"{namespace}-{uuid4().hex[:8]}"
+    await engine.register_worker(
+        worker_id="w",
+        worker_instance_id=instance,
+        lanes=(LANE,),
+        liveness_ttl=3600,
+        namespace=namespace,
+    )
+    leases = await _claimed(engine, namespace, instance, 2)
+    await engine.complete([Completion(leases[0], b"secret of " + namespace.encode())])
+    flow_id = uuid4()
+    new = [given.new(namespace=namespace) for _ in range(2)]
+    members = [member(flow_id, namespace=namespace) for _ in range(3)]
+    await engine.create_execution([*new, members[2]])
+    await engine.block_execution_for_admission(new[1].execution_id, "paused_by_operator")
+    await engine.submit_flow(
+        NewFlow(flow_id=flow_id, flow_kind="pair", members=members[:2], namespace=namespace)
+    )
+    upstream, downstream, stranger = (each.execution_id for each in members)
+    edge_id = uuid4()
+    await engine.stage_dependency_edge(
+        flow_id, edge_id, upstream, downstream, expected_graph_revision=2
+    )
+    return Place(
+        namespace=namespace,
+        waiting=new[0].execution_id,
+        blocked=new[1].execution_id,
+        ended=leases[0].execution_id,
+        lease=leases[1],
+        flow_id=flow_id,
+        upstream=upstream,
+        downstream=downstream,
+        edge_id=edge_id,
+        stranger=stranger,
+        instance=instance,
+    )
+
+
+async def _claimed(engine: Engine, namespace: str, instance: str, count: int) -> list[Lease]:
+    await engine.create_execution(
+        [given.new(namespace=namespace, priority=9000) for _ in range(count)]
+    )
+    claimant = Claimant(
+        worker_id="w", worker_instance_id=instance, lanes=(LANE,), namespace=namespace
+    )
+    return [task.lease for task in await engine.claim(claimant, ttl=3600, limit=count)]
+
+
+Bound = Literal["namespace", "id", "all"]
+"""To the namespace that it is given; to an id, whatever its namespace; to nothing."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """One operation: what it does to rows, what it is bound to, and a call of it."""
+
+    access: Literal["read", "write"]
+    bound: Bound
+    call: Callable[[Engine, Place], Awaitable[Any]]
+
+
+def reads(bound: Bound, call: Callable[[Engine, Place], Awaitable[Any]]) -> Stop:
+    return Stop("read", bound, call)
+
+
+def writes(bound: Bound, call: Callable[[Engine, Place], Awaitable[Any]]) -> Stop:
+    return Stop("write", bound, call)
+
+
+def later() -> datetime:
+    return datetime.now(UTC) + LATER
+
+
+async def first_events(opening: Awaitable[Subscription[Any]], within: float = 3.0) -> list[Any]:
+    """The events that a subscription from the start gives, until none comes for a moment."""
+    subscription, events = await opening, []
+    async with subscription:
+        try:
+            while True:
+                async with asyncio.timeout(within if not events else 0.5):
+                    events.append(await anext(subscription))
+        except TimeoutError:
+            return events
+
+
+def _spawned(place: Place) -> dict[str, Any]:
+    parent = place.lease.execution_id
+    child = given.new(execution_id=child_id(parent, 0, 0, kind="job"), namespace=place.namespace)
+    return {"children": [child], "group": children_group_id(parent, 0)}
+
+
+def _scheduler(place: Place) -> dict[str, Any]:
+    return {"lane_id": LANE, "worker_id": "w", "worker_instance_id": place.instance}
+
+
+def _worker(place: Place) -> dict[str, Any]:
+    return {"worker_id": "w", "worker_instance_id": place.instance, "lease_ttl": 30}
+
+
+async def _verify(engine: Engine, place: Place) -> Any:
+    return await engine.verify_grant(
+        await engine.issue_claim_grant(place.waiting, **_scheduler(place))
+    )
+
+
+def _search(place: Place) -> Search:
+    return Search(namespace=place.namespace)
+
+
+TOUR: Final[Mapping[str, Stop]] = {
+    # Submitters and workers.
+    "create_execution": writes(
+        "namespace", lambda e, p: e.create_execution([given.new(namespace=p.namespace)])
+    ),
+    "claim": writes("namespace", lambda e, p: e.claim(p.claimant, ttl=30)),
+    "renew": writes("id", lambda e, p: e.renew([p.lease], ttl=30)),
+    "progress": writes("id", lambda e, p: e.progress(p.lease, percent=1)),
+    "complete": writes("id", lambda e, p: e.complete([Completion(p.lease)])),
+    "fail": writes(
+        "id", lambda e, p: e.fail([Failure(lease=p.lease, reason="x", category="permanent")])
+    ),
+    "delay": writes("id", lambda e, p: e.delay([DelayRequest(lease=p.lease, delay=60)])),
+    "wait_children": writes(
+        "id",
+        lambda e, p: e.wait_children(
+            [ChildWait(lease=p.lease, groups=(children_group_id(p.lease.execution_id, 0),))]
+        ),
+    ),
+    "release": writes("id", lambda e, p: e.release([p.lease])),
+    "cancel": writes("id", lambda e, p: e.cancel([Cancellation(p.lease, "no")])),
+    "mark_lease_expired_if_due": writes(
+        "id", lambda e, p: e.mark_lease_expired_if_due(p.lease.execution_id)
+    ),
+    # Operators.
+    "cancel_executions": writes("id", lambda e, p: e.cancel_executions([p.waiting], reason="no")),
+    "cancel_execution": writes("id", lambda e, p: e.cancel_execution(p.waiting, reason="no")),
+    "replay_executions": writes("id", lambda e, p: e.replay_executions([p.ended])),
+    "replay_execution": writes("id", lambda e, p: e.replay_execution(p.ended)),
+    "revoke_leases": writes(
+        "id", lambda e, p: e.revoke_leases([p.lease.execution_id], reason="no")
+    ),
+    "revoke_lease": writes("id", lambda e, p: e.revoke_lease(p.lease.execution_id, reason="no")),
+    "change_priorities": writes("id", lambda e, p: e.change_priorities([p.waiting], 7)),
+    "change_priority": writes("id", lambda e, p: e.change_priority(p.waiting, 7)),
+    "block_executions_for_admission": writes(
+        "id", lambda e, p: e.block_executions_for_admission([p.waiting], "paused_by_operator")
+    ),
+    "block_execution_for_admission": writes(
+        "id", lambda e, p: e.block_execution_for_admission(p.waiting, "paused_by_operator")
+    ),
+    "unblock_executions": writes("id", lambda e, p: e.unblock_executions([p.blocked])),
+    "unblock_execution": writes("id", lambda e, p: e.unblock_execution(p.blocked)),
+    "set_execution_tag": writes("id", lambda e, p: e.set_execution_tag(p.waiting, "a.b", "c")),
+    "cancel_flow": writes("id", lambda e, p: e.cancel_flow(p.flow_id)),
+    # Grants.
+    "claim_for_worker": writes(
+        "namespace", lambda e, p: e.claim_for_worker(**_scheduler(p), namespace=p.namespace)
+    ),
+    "issue_claim_grant": writes("id", lambda e, p: e.issue_claim_grant(p.waiting, **_scheduler(p))),
+    "issue_reclaim_grant": writes(
+        "id", lambda e, p: e.issue_reclaim_grant(p.lease.execution_id, **_scheduler(p))
+    ),
+    "issue_grant_and_claim": writes(
+        "id", lambda e, p: e.issue_grant_and_claim(p.waiting, lane_id=LANE, lease_ttl=30)
+    ),
+    "verify_grant": writes("id", _verify),
+    "claim_execution": writes(
+        "id", lambda e, p: e.claim_execution(p.waiting, expected_attempt_index=0, **_worker(p))
+    ),
+    "claim_resumed_execution": writes(
+        "id", lambda e, p: e.claim_resumed_execution(p.waiting, **_worker(p))
+    ),
+    "reclaim_execution": writes(
+        "id", lambda e, p: e.reclaim_execution(p.lease.execution_id, **_worker(p))
+    ),
+    # Flows.
+    "create_flow": writes(
+        "namespace", lambda e, p: e.create_flow(uuid4(), flow_kind="x", namespace=p.namespace)
+    ),
+    "add_execution_to_flow": writes(
+        "id", lambda e, p: e.add_execution_to_flow(p.flow_id, p.stranger)
+    ),
+    "submit_flows": writes("namespace", lambda e, p: e.submit_flows([new_flow(p.namespace)])),
+    "submit_flow": writes("namespace", lambda e, p: e.submit_flow(new_flow(p.namespace))),
+    "cancel_flow_header": writes("id", lambda e, p: e.cancel_flow_header(p.flow_id)),
+    "ack_cancel_member": writes("id", lambda e, p: e.ack_cancel_member(p.flow_id, p.upstream)),
+    "describe_flow": reads("id", lambda e, p: e.describe_flow(p.flow_id)),
+    "list_flows": reads("namespace", lambda e, p: e.list_flows(namespace=p.namespace)),
+    "list_flow_members": reads("id", lambda e, p: e.list_flow_members(p.flow_id)),
+    "describe_edge": reads("id", lambda e, p: e.describe_edge(p.flow_id, p.edge_id)),
+    "list_edges": reads("id", lambda e, p: e.list_edges(p.flow_id, outgoing_from=p.upstream)),
+    "project_flow_summary": writes("id", lambda e, p: e.project_flow_summary(p.flow_id)),
+    "set_flow_tag": writes("id", lambda e, p: e.set_flow_tag(p.flow_id, "a.b", "c")),
+    "get_flow_tag": reads("id", lambda e, p: e.get_flow_tag(p.flow_id, "a.b")),
+    # Joins.
+    "stage_dependency_edge": writes(
+        "id",
+        lambda e, p: e.stage_dependency_edge(
+            p.flow_id, uuid4(), p.upstream, p.downstream, expected_graph_revision=3
+        ),
+    ),
+    "apply_dependency_to_child": writes(
+        "id", lambda e, p: e.apply_dependency_to_child(p.flow_id, p.edge_id)
+    ),
+    "set_edge_group_policy": writes(
+        "id", lambda e, p: e.set_edge_group_policy(p.flow_id, p.downstream, AllOf())
+    ),
+    "evaluate_flow_eligibility": reads("id", lambda e, p: e.evaluate_flow_eligibility(p.upstream)),
+    "promote_blocked_to_eligible": writes(
+        "id", lambda e, p: e.promote_blocked_to_eligible(p.downstream)
+    ),
+    "dispatch": writes("all", lambda e, _: e.dispatch()),
+    "read_upstream_results": reads("id", lambda e, p: e.read_upstream_results(p.downstream)),
+    "spawn_children": writes("id", lambda e, p: e.spawn_children(p.lease, **_spawned(p))),
+    "spawn_apart": writes(
+        "id",
+        lambda e, p: e.spawn_apart(p.lease, {_spawned(p)["group"]: _spawned(p)["children"][0]}),
+    ),
+    "read_join": reads("id", lambda e, p: e.read_join(children_group_id(p.waiting, 0))),
+    "read_window": reads(  # but for a parent that was replayed, whose joins are reopened
+        "id",
+        lambda e, p: e.read_window(
+            p.lease, {_spawned(p)["group"]: _spawned(p)["children"][0].execution_id}
+        ),
+    ),
+    # Reads of executions.
+    "describe_execution": reads("id", lambda e, p: e.describe_execution(p.ended)),
+    "read_execution_state": reads("id", lambda e, p: e.read_execution_state(p.ended)),
+    "read_execution_info": reads("id", lambda e, p: e.read_execution_info(p.ended)),
+    "read_execution_context": reads("id", lambda e, p: e.read_execution_context(p.ended)),
+    "get_execution_result": reads("id", lambda e, p: e.get_execution_result(p.ended)),
+    "read_outcomes": reads("id", lambda e, p: e.read_outcomes([p.ended])),
+    "list_attempts": reads("id", lambda e, p: e.list_attempts(p.ended)),
+    "list_executions": reads(
+        "all", lambda e, p: e.list_executions(PartitionKey("fp", p.ended.partition_key))
+    ),
+    "search_executions": reads("namespace", lambda e, p: e.search_executions(_search(p))),
+    "explain_execution": reads("id", lambda e, p: e.explain_execution(p.waiting)),
+    "read_current_attempt_index": reads("id", lambda e, p: e.read_current_attempt_index(p.ended)),
+    "read_total_attempt_count": reads("id", lambda e, p: e.read_total_attempt_count(p.ended)),
+    "get_execution_tag": reads("id", lambda e, p: e.get_execution_tag(p.ended, "a.b")),
+    "get_execution_namespace": reads("id", lambda e, p: e.get_execution_namespace(p.ended)),
+    "resolve_execution_flow_id": reads("id", lambda e, p: e.resolve_execution_flow_id(p.upstream)),
+    "read_exec_core_fields": reads(
+        "id",
+        lambda e, p: e.read_exec_core_fields(
+            PartitionKey("fp", p.ended.partition_key), p.ended, ["public_state"]
+        ),
+    ),
+    "list_expired_leases": reads(
+        "namespace", lambda e, p: e.list_expired_leases(as_of=later(), namespace=p.namespace)
+    ),
+    # Events.
+    "subscribe_completions": reads(
+        "namespace",
+        lambda e, p: first_events(e.subscribe_completions(FROM_START, EventFilter(p.namespace))),
+    ),
+    "subscribe_lease_history": reads(
+        "namespace",
+        lambda e, p: first_events(e.subscribe_lease_history(FROM_START, EventFilter(p.namespace))),
+    ),
+    "subscribe_operator_events": reads(
+        "namespace",
+        lambda e, p: first_events(
+            e.subscribe_operator_events(FROM_START, EventFilter(p.namespace))
+        ),
+    ),
+    "read_history": reads("id", lambda e, p: e.read_history(p.ended)),
+    # Lanes, workers, retention, keys.
+    "register_lanes": writes("all", lambda e, _: e.register_lanes(["new"], registered_by="x")),
+    "list_lanes": reads("all", lambda e, _: e.list_lanes()),
+    "count_by_lane": reads("all", lambda e, _: e.count_by_lane()),
+    "set_lane_state": writes("all", lambda e, _: e.set_lane_state("aside", "paused")),
+    "set_lane_retention": writes("all", lambda e, _: e.set_lane_retention("aside", 60)),
+    "register_worker": writes(
+        "namespace",
+        lambda e, p: e.register_worker(
+            worker_id="w",
+            worker_instance_id=p.instance,
+            lanes=(LANE,),
+            liveness_ttl=60,
+            namespace=p.namespace,
+        ),
+    ),
+    "heartbeat_worker": writes(
+        "namespace", lambda e, p: e.heartbeat_worker(p.instance, namespace=p.namespace)
+    ),
+    "mark_worker_dead": writes(
+        "namespace",
+        lambda e, p: e.mark_worker_dead(p.instance, reason="x", namespace=p.namespace),
+    ),
+    "list_workers": reads("namespace", lambda e, p: e.list_workers(p.namespace)),
+    "list_worker_events": reads("namespace", lambda e, p: e.list_worker_events(p.namespace)),
+    "trim_retention": writes("namespace", lambda e, p: e.trim_retention(p.trim, now=later())),
+    "count_trimmable": reads("namespace", lambda e, p: e.count_trimmable(p.trim, now=later())),
+    "seed_waitpoint_hmac_secret": writes(
+        "all", lambda e, _: e.seed_waitpoint_hmac_secret("k1", "ab" * 32)
+    ),
+    "rotate_waitpoint_hmac_secret_all": writes(
+        "all", lambda e, _: e.rotate_waitpoint_hmac_secret_all("k2", "cd" * 32, 3600)
+    ),
+    "list_waitpoint_hmac_kids": reads("all", lambda e, _: e.list_waitpoint_hmac_kids()),
+}
+
+
+def new_flow(namespace: str) -> NewFlow:
+    """A flow of one member that does not exist yet."""
+    flow_id = uuid4()
+    only = member(flow_id, namespace=namespace)
+    return NewFlow(flow_id=flow_id, flow_kind="x", members=[only], namespace=namespace)
+
+
+def unclassified() -> set[str]:
+    """The operations of `Engine` that are not on the tour, and stops that are none of them."""
+    operations = {
+        name
+        for name, method in vars(Engine).items()
+        if hasattr(method, "__wrapped__") and not isinstance(method, classmethod)
+    }
+    return operations ^ TOUR.keys()
