@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from flowfabric.app.codec import JSON, Codec
+from flowfabric.app.depends import Factory, Plan
 from flowfabric.app.flow import Flow
+from flowfabric.app.overrides import Override, Overrides
 from flowfabric.app.task import Environment, Middleware, Task, task_policy
 from flowfabric.config import (
     DatabaseConfig,
@@ -26,6 +28,7 @@ from flowfabric.worker.settings import WorkerSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 M = TypeVar("M", bound=Middleware)
 
 
@@ -48,6 +51,7 @@ class App:
         self.tasks: dict[str, Task[..., Any]] = {}
         self._codec = codec
         self._middleware: list[Middleware] = []
+        self._overrides = Overrides()
 
     def task(
         self,
@@ -93,6 +97,7 @@ class App:
                 codec=codec or self._codec,
                 middleware=self._middleware,
                 state=self.state,
+                overrides=self._overrides,
                 requires=requires,
                 policy=policy,
                 priority=priority,
@@ -113,6 +118,24 @@ class App:
         """Wrap every task of the app: `async def m(ctx, call_next): return await call_next()`."""
         self._middleware.append(function)
         return function
+
+    def override(self, dependency: Factory[T], fake: Factory[T]) -> Override:
+        """While the block is open, handlers get what `fake` makes instead of `dependency`.
+
+        For tests: `with app.override(bank, fake_bank): ...`. The fake is a factory like any
+        other. It counts for the workers of this app in this process, wherever `Depends(bank)`
+        stands, from the next attempt on; the override that was opened last wins. A task with
+        `executor="process"` runs in a thread of the worker meanwhile. Raises `ConfigError` if no
+        task depends on `dependency`, or if nothing provides a parameter of the fake.
+        """
+        name = getattr(dependency, "__qualname__", repr(dependency))
+        plans = [task.plan for task in self.tasks.values()]
+        plans += [override.plan for override in self._overrides.open]
+        if not any(plan.uses(dependency) for plan in plans):
+            raise ConfigError("override", name, "no task of this app depends on this factory")
+        plan = Plan(fake, owner=f"override of {name!r}", overrides=self._overrides)
+        plan.refuse_unknown(fake)
+        return Override(dependency, fake, plan, self._overrides)
 
     def worker(
         self,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from typing import Any, Literal, TypeVar, cast, get_type_hints
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_type_hints
 
+from flowfabric.app.overrides import Override, Overrides
 from flowfabric.errors import ConfigError
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.environment import ProcessScope
 
 T = TypeVar("T")
 Scope = Literal["task", "process"]
+Factory: TypeAlias = "Callable[..., AsyncGenerator[T] | Generator[T] | Awaitable[T] | T]"
 
 
 class Dependency:
@@ -23,9 +25,7 @@ class Dependency:
 
 
 def Depends(  # noqa: N802  reads as a declaration in a signature
-    factory: Callable[..., AsyncGenerator[T] | Generator[T] | Awaitable[T] | T],
-    *,
-    scope: Scope = "task",
+    factory: Factory[T], *, scope: Scope = "task"
 ) -> T:
     """The default of a handler's parameter: the handler is given what `factory` makes.
 
@@ -39,13 +39,14 @@ def Depends(  # noqa: N802  reads as a declaration in a signature
 class Plan:
     """How the dependencies of one function are resolved; parameters are checked when created."""
 
-    def __init__(self, function: Callable[..., Any], *, owner: str) -> None:
+    def __init__(self, function: Callable[..., Any], *, owner: str, overrides: Overrides) -> None:
+        self._overrides = overrides
         self._dependencies: list[tuple[str, Dependency, Plan]] = []
         self._context: list[str] = []
         for name, parameter in inspect.signature(function).parameters.items():
             if isinstance(parameter.default, Dependency):
                 dependency = parameter.default
-                plan = Plan(dependency.factory, owner=f"{owner}: {name}")
+                plan = Plan(dependency.factory, owner=f"{owner}: {name}", overrides=overrides)
                 plan.refuse_unknown(dependency.factory)
                 self._dependencies.append((name, dependency, plan))
             elif takes_context(function, name):
@@ -76,6 +77,18 @@ class Plan:
             ):
                 raise ConfigError("dependency", self._owner, f"nothing provides parameter {name!r}")
 
+    def uses(self, factory: Callable[..., Any]) -> bool:
+        """Does the function depend on what this factory makes, itself or through another one?"""
+        return any(
+            dependency.factory == factory or plan.uses(factory)
+            for _, dependency, plan in self._dependencies
+        )
+
+    @property
+    def overridden(self) -> bool:
+        """Is a fake used for one of the dependencies, or below it?"""
+        return bool(self._fakes(()))
+
     async def resolve(
         self,
         ctx: Ctx,
@@ -83,35 +96,66 @@ class Plan:
         process_scope: ProcessScope,
         *,
         process_scoped: bool = False,
+        inside: tuple[Override, ...] = (),
     ) -> dict[str, Any]:
         """The arguments of the function: the context and its dependencies, by parameter.
 
         With `process_scoped` the function is a factory of that scope, and so are its dependencies.
-        The caller then holds the lock of the scope.
+        The caller then holds the lock of the scope. `inside` are the overrides whose fakes are
+        being made: a fake that depends on what it replaces gets the real one.
         """
         arguments: dict[str, Any] = dict.fromkeys(self._context, ctx)
-        for name, dependency, plan in self._dependencies:
-            factory = dependency.factory
+        for name, dependency, real in self._dependencies:
+            factory, plan, within = self._chosen(dependency, real, inside)
             if dependency.scope == "task" and not process_scoped:
-                given = await plan.resolve(ctx, stack, process_scope)
+                given = await plan.resolve(ctx, stack, process_scope, inside=within)
                 arguments[name] = await _make(factory, given, stack)
-            elif process_scoped:
-                arguments[name] = await plan.make_once(factory, ctx, process_scope)
+                continue
+            key = (dependency.factory, *within[len(inside) :], *plan._fakes(within))
+            if process_scoped:
+                arguments[name] = await plan.make_once(factory, key, ctx, process_scope, within)
             else:
                 async with process_scope.lock:
-                    arguments[name] = await plan.make_once(factory, ctx, process_scope)
+                    arguments[name] = await plan.make_once(factory, key, ctx, process_scope, within)
         return arguments
 
     async def make_once(
-        self, factory: Callable[..., Any], ctx: Ctx, process_scope: ProcessScope
+        self,
+        factory: Callable[..., Any],
+        key: tuple[object, ...],
+        ctx: Ctx,
+        process_scope: ProcessScope,
+        inside: tuple[Override, ...],
     ) -> Any:
-        """What `factory` makes for the process; the caller holds the lock of the scope."""
-        if factory not in process_scope.made:
+        """What `factory` makes for the process; the caller holds the lock of the scope.
+
+        The value is kept under `key`: its factory, and the overrides that it was made with.
+        """
+        if key not in process_scope.made:
             arguments = await self.resolve(
-                ctx, process_scope.stack, process_scope, process_scoped=True
+                ctx, process_scope.stack, process_scope, process_scoped=True, inside=inside
             )
-            process_scope.made[factory] = await _make(factory, arguments, process_scope.stack)
-        return process_scope.made[factory]
+            process_scope.made[key] = await _make(factory, arguments, process_scope.stack)
+        return process_scope.made[key]
+
+    def _chosen(
+        self, dependency: Dependency, plan: Plan, inside: tuple[Override, ...]
+    ) -> tuple[Callable[..., Any], Plan, tuple[Override, ...]]:
+        """The factory to call for a dependency, its plan, and the overrides it is made inside."""
+        override = self._overrides.of(dependency.factory, but_not=inside)
+        if override is None:
+            return dependency.factory, plan, inside
+        return override.fake, override.plan, (*inside, override)
+
+    def _fakes(self, inside: tuple[Override, ...]) -> tuple[Override, ...]:
+        """The overrides that the dependencies of the function are made with."""
+        if not self._overrides.open:
+            return ()
+        found: list[Override] = []
+        for _, dependency, real in self._dependencies:
+            _, plan, within = self._chosen(dependency, real, inside)
+            found += [*within[len(inside) :], *plan._fakes(within)]
+        return tuple(found)
 
 
 def takes_context(function: Callable[..., Any], name: str) -> bool:

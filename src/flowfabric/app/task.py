@@ -24,6 +24,7 @@ import msgspec
 
 from flowfabric.app.codec import JSON, MSGPACK, RAW, Codec
 from flowfabric.app.depends import Dependency, Plan
+from flowfabric.app.overrides import Overrides
 from flowfabric.errors import (
     PAYLOAD_DECODE,
     RESULT_ENCODE,
@@ -69,6 +70,7 @@ class Task(Generic[P, R]):
         codec: Codec,
         middleware: Sequence[Middleware],
         state: SimpleNamespace,
+        overrides: Overrides,
         requires: Iterable[str] = (),
         policy: ExecutionPolicy | None = None,
         priority: int = 0,
@@ -87,7 +89,7 @@ class Task(Generic[P, R]):
         self._codec, self.middleware = codec, middleware
         self.state = state
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
-        self.plan = Plan(function, owner=f"task {kind!r}")
+        self.plan = Plan(function, owner=f"task {kind!r}", overrides=overrides)
         self.is_async = inspect.iscoroutinefunction(function)
         self._parameters, self._returns = _payload_parameters(function, kind)
         self._single = _single_model(self._parameters)

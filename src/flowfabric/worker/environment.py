@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +14,7 @@ class ProcessScope:
     """Dependencies made once for the worker process, and cleaned up when the worker stops."""
 
     def __init__(self) -> None:
-        self.made: dict[Callable[..., Any], Any] = {}
+        self.made: dict[tuple[object, ...], Any] = {}
         self.stack = contextlib.AsyncExitStack()
         self.lock = asyncio.Lock()
 

@@ -23,6 +23,8 @@ class Dependencies(Protocol):
 
     @property
     def empty(self) -> bool: ...
+    @property
+    def overridden(self) -> bool: ...
     async def resolve(
         self, ctx: Ctx, stack: contextlib.AsyncExitStack, process_scope: ProcessScope, /
     ) -> dict[str, Any]: ...
@@ -51,9 +53,10 @@ async def run_task(
 ) -> EncodedResult:
     """The encoded result of the task's function for this payload; raises what the function raises.
 
-    A task with `executor="process"` runs in a child process if the environment has a process pool.
+    A task with `executor="process"` runs in a child process if the environment has a process pool,
+    but for a task with an overridden dependency: the fake exists in this process only.
     """
-    if task.in_process and environment.processes is not None:
+    if task.in_process and environment.processes is not None and not task.plan.overridden:
         return await environment.processes.run(ctx, task.function.__module__)
     arguments = task.decode(payload, encoding)
     if task.plan.empty and not task.middleware and task.is_async:
