@@ -12,7 +12,9 @@ from tests.worker.facts import eventually, lease_expired_events, told_twice
 
 pytestmark = [
     pytest.mark.timeout(90),
-    pytest.mark.skipif(installed() is None, reason="no pgbouncer on this machine: Debian's package"),
+    pytest.mark.skipif(
+        installed() is None, reason="no pgbouncer on this machine: Debian's package"
+    ),
 ]
 
 TTL, POOL = 1.5, 6

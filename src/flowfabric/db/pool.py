@@ -42,6 +42,7 @@ PLANNER_SETTINGS: Final = {
 # operator that another user made in schema public is never chosen instead.
 SEARCH_PATH: Final = "pg_catalog, pg_temp"
 
+
 async def connect(
     config: DatabaseConfig, *, role: str, limited: bool = True
 ) -> asyncpg.Connection[Any]:
