@@ -305,7 +305,7 @@ def storable_text(value: str, *, field: str) -> str:
 
 def clean_text(value: str, *, at_most: int = 16 * 1024) -> str:
     """The text made storable: NUL and lone surrogates replaced, at most `at_most` bytes long."""
-    cleaned = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    cleaned = check_is_text(value, field="text").replace("\x00", "\N{REPLACEMENT CHARACTER}")
     encoded = cleaned.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
     if len(encoded) <= at_most:
         return encoded.decode()

@@ -95,6 +95,18 @@ def test_a_value_that_is_nested_too_deeply_or_in_itself_is_refused(task: Any, va
         task.encode_result(value, None)
 
 
+@pytest.mark.parametrize("value", [{(1, 2): 3}, {None: 1}, object()])
+def test_what_json_cannot_encode_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(ValidationError, match="cannot encode its arguments"):
+        measure.call(value)
+
+
+def test_a_large_integer_is_a_number_in_json_and_refused_by_msgpack() -> None:
+    assert measure.call([2**70, None]).payload == b'{"a":[1180591620717411303424,null]}'
+    with pytest.raises(ValidationError, match="cannot encode its arguments"):
+        packed.call(2**70)
+
+
 def test_bytes_that_are_nested_too_deeply_are_shown_as_they_are() -> None:
     stored = b"[" * 100_000 + b"]" * 100_000
 

@@ -95,6 +95,9 @@ SWEEPS: Mapping[str, set[str]] = {
 }
 READS: Mapping[str, set[str]] = {
     "db.doctor: rows that the sweeps should have moved": {"exec_core"},
+    "db.doctor: unfinished executions with values that no entry point accepts": {
+        "exec_body+exec_core"
+    },
     "events.newest_completion": {"completion_event"},
     "events.read_completions": {"completion_event"},
     "events.newest_lease_event": {"lease_event"},

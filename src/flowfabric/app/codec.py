@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from flowfabric.json_values import TOO_DEEP, check_finite
+
+_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""The head of a float64 in MessagePack whose exponent has only ones."""
 
 
 class Codec(Protocol):
@@ -28,16 +32,25 @@ class JsonCodec:
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=_encode_foreign)
+        self._packer = msgspec.msgpack.Encoder(enc_hook=_encode_foreign)
 
     def encode(self, value: object) -> bytes:
         """The value as JSON; raises `ValueError` for NaN, infinity and values nested too deeply."""
         try:
             encoded = self._encoder.encode(value)
-            if b"null" in encoded:  # what NaN and infinity are encoded as, too
+            # NaN and infinity became null. MessagePack has them, so its bytes tell cheaply whether
+            # the value may contain one.
+            if b"null" in encoded and self._may_not_be_finite(value):
                 check_finite(msgspec.to_builtins(value, enc_hook=_encode_foreign))
         except RecursionError:
             raise ValueError(TOO_DEEP) from None
         return encoded
+
+    def _may_not_be_finite(self, value: object) -> bool:
+        try:
+            return _NOT_FINITE.search(self._packer.encode(value)) is not None
+        except OverflowError:  # an integer of more than 64 bits
+            return True
 
     def decoder(self, wanted: Any) -> Callable[[bytes], Any]:
         return msgspec.json.Decoder(wanted, dec_hook=_decode_foreign).decode
@@ -78,5 +91,13 @@ def _decode_foreign(wanted: type, value: object) -> object:
 
 JSON: Final = JsonCodec()
 MSGPACK: Final = MsgpackCodec()
+UNENCODABLE: Final = (
+    NotImplementedError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What codecs raise for a value that they cannot encode."""
 RAW: Final = "bytes"
 """The encoding of a payload that is passed as it is."""

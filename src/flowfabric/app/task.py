@@ -22,7 +22,7 @@ from typing import (
 
 import msgspec
 
-from flowfabric.app.codec import JSON, MSGPACK, RAW, Codec
+from flowfabric.app.codec import JSON, MSGPACK, RAW, UNENCODABLE, Codec
 from flowfabric.app.depends import Dependency, Plan
 from flowfabric.app.overrides import Overrides
 from flowfabric.errors import (
@@ -172,7 +172,7 @@ class Task(Generic[P, R]):
     def _encode(self, value: object) -> bytes:
         try:
             return self._codec.encode(value)
-        except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
+        except UNENCODABLE as error:
             raise self._invalid(f"cannot encode its arguments: {error}") from None
 
     # In the worker.
@@ -226,7 +226,7 @@ class Task(Generic[P, R]):
             codec = self._codec_of(encoding)
             data = codec.encode(result)
             return EncodedResult(data, None if encoding == codec.name else codec.name)
-        except (NotImplementedError, TypeError, ValueError, RecursionError) as error:
+        except UNENCODABLE as error:
             raise Fail(
                 f"result of {self.kind!r} cannot be encoded: {error}",
                 category=RESULT_ENCODE,

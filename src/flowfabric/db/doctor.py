@@ -45,7 +45,7 @@ SELECT (SELECT count(*) FROM ff.exec_core
 
 # Policies are compared as text: as JSON, 1500.0 is equal to 1500, and only the latter is valid.
 UNREADABLE: Final[LiteralString] = """
--- db.doctor: executions with values that no entry point of this version accepts
+-- db.doctor: unfinished executions with values that no entry point accepts
 WITH unfinished AS (
     SELECT format('{fp:%%s}:%%s', e.partition_key, e.execution_id) AS id, b.policy::text AS policy,
            jsonb_typeof(e.tags) <> 'object' OR coalesce(
