@@ -56,7 +56,6 @@ def read_untyped(result: bytes | None, encoding: str | None) -> Any:
 def write_untyped(result: object, encoding: str | None) -> bytes | None:
     """The result in the encoding of its execution; raises `ValidationError` if it has no form.
 
-
     Bytes are stored as they are.
     """
     if result is None or isinstance(result, bytes):
