@@ -56,6 +56,7 @@ BATCHES = {
     "lifecycle.renew",
     "lifecycle.reprioritise",
     "lifecycle.restart",
+    "lifecycle.postpone",
     "lifecycle.revoke",
     "lifecycle.tag",
     "lifecycle.terminalize",

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from flowfabric.errors import invalid_input
 from flowfabric.json_values import TOO_DEEP, check_finite
 
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
@@ -101,3 +102,19 @@ UNENCODABLE: Final = (
 """What codecs raise for a value that they cannot encode."""
 RAW: Final = "bytes"
 """The encoding of a payload that is passed as it is."""
+
+
+def encode_untyped(result: object) -> tuple[bytes | None, str | None]:
+    """A result without its task, and its encoding: bytes as they are, anything else as JSON.
+
+    Raises `ValidationError` for a value that has no form in JSON.
+    """
+    if result is None:
+        return None, None
+    if isinstance(result, bytes):
+        return result, RAW
+    try:
+        return JSON.encode(result), JSON.name
+    except UNENCODABLE as error:
+        shown = f"a {type(result).__name__}"
+        raise invalid_input("result", shown, f"cannot be encoded: {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from flowfabric.app.codec import encode_untyped
 from flowfabric.engine.executions.list_expired_leases import ExpiredLeaseCursor, ExpiredLeasePage
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
 from flowfabric.engine.lanes.count_by_lane import LaneCount
@@ -35,6 +36,46 @@ class Admin:
             reason=reason,
             actor=self.actor,
             worker_instance_id=worker_instance_id,
+        )
+
+    async def complete(
+        self, execution_id: ExecutionId | str, result: object = None, *, reason: str | None = None
+    ) -> None:
+        """End a running execution with this result in place of its worker; may be repeated.
+
+        Raises `ExecutionNotActive` unless a worker holds the execution.
+        """
+        stored, encoding = encode_untyped(result)
+        await self._engine.override_complete(
+            self._client.parse(execution_id),
+            result=stored,
+            encoding=encoding,
+            reason=reason,
+            actor=self.actor,
+        )
+
+    async def fail(self, execution_id: ExecutionId | str, reason: str) -> None:
+        """Fail a running execution in place of its worker, without a retry; may be repeated.
+
+        Raises `ExecutionNotActive` unless a worker holds the execution.
+        """
+        await self._engine.override_fail(
+            self._client.parse(execution_id), reason=reason, actor=self.actor
+        )
+
+    async def delay(
+        self,
+        execution_id: ExecutionId | str,
+        delay: float | timedelta,
+        *,
+        reason: str | None = None,
+    ) -> None:
+        """Take a running execution away from its worker; it is claimable again after `delay`.
+
+        Raises `ExecutionNotActive` unless a worker holds the execution.
+        """
+        await self._engine.override_delay(
+            self._client.parse(execution_id), delay=delay, reason=reason, actor=self.actor
         )
 
     async def set_priority(
