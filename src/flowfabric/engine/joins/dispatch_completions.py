@@ -21,7 +21,7 @@ MAX_EDGES: Final = 5000
 LOOKED_AT: Final = 4096
 """Completions among which a call that passes over locked rows looks for some to dispatch."""
 LOCK_TIMEOUT: Final = "1s"
-"""Dispatchers wait for one another at a join; none holds its lock for that long."""
+"""How long a dispatcher waits for others at a join before it passes over what is locked."""
 
 # The order makes the planner use the partial index. Without it the planner expects to find a
 # member's completion soon in a scan of the table, and reads all those of executions without a flow.
@@ -50,17 +50,20 @@ WITH picked AS (      -- the oldest that no other dispatcher works on
            OFFSET 0) AS e
      LIMIT %(max_edges)s + 1
 ), cut AS (           -- the event with which the cap is passed, if it is
-    SELECT CASE WHEN count(*) > %(max_edges)s THEN max(event_id) END AS event_id FROM open_edge
+    SELECT CASE WHEN count(*) > %(max_edges)s THEN max(event_id) END AS event_id,
+           max(event_id) = (SELECT min(event_id) FROM picked) AS is_first
+      FROM open_edge
 ), chosen AS (        -- the events before that one; if there are none, a part of its edges
     SELECT p.event_id, p.partition_key, p.execution_id, p.outcome,
            p.event_id IS NOT DISTINCT FROM cut.event_id AS partly
       FROM picked p CROSS JOIN cut
      WHERE cut.event_id IS NULL OR p.event_id < cut.event_id
-        OR p.event_id = cut.event_id AND p.event_id = (SELECT min(event_id) FROM picked)
+        OR p.event_id = cut.event_id AND cut.is_first
 ), locked AS (        -- in one order; of a parent that did not succeed also the joins for children
     SELECT g.group_id FROM ff.edge_group g
      WHERE (g.partition_key, g.group_id) IN (
-               SELECT o.partition_key, o.group_id FROM open_edge o JOIN chosen USING (event_id)
+               SELECT o.partition_key, o.group_id FROM open_edge o CROSS JOIN cut
+                WHERE cut.event_id IS NULL OR o.event_id < cut.event_id OR cut.is_first
                 UNION ALL
                SELECT w.partition_key, w.group_id
                  FROM chosen p JOIN ff.edge_group w
