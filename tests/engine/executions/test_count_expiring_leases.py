@@ -37,7 +37,7 @@ async def test_a_renewed_lease_is_not_counted_again_and_an_expired_one_is(
 
 
 async def test_what_the_worker_cannot_run_is_not_counted(db: Connection) -> None:
-    await given.created(db, lane_id="default", required_capabilities=["gpu"])
+    await given.created(db, lane_id="default", required_capabilities=("gpu",))
     able = msgspec.structs.replace(given.WORKER, capabilities=("gpu",))
     assert len(await claim(db, able, ttl=10)) == 1
 
