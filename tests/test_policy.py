@@ -48,7 +48,7 @@ def test_an_empty_policy_takes_every_default() -> None:
         "delay_until": None,
         "retry_policy": None,
         "timeout_policy": None,
-        "max_reclaim_count": 100,
+        "max_reclaim_count": 5,
         "max_replay_count": 10,
         "suspension_policy": None,
         "fallback_policy": None,

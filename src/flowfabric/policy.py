@@ -17,6 +17,7 @@ from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.instants import check_instant, epoch_ms, instant
 from flowfabric.stored_policy import (
     DAY_MS,
+    DEFAULT_RECLAIMS,
     MAX_COUNT,
     MAX_MS,
     StoredExponentialBackoff,
@@ -194,7 +195,7 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     delay_until: datetime | None = None
     retry_policy: RetryPolicy | None = None
     timeout_policy: TimeoutPolicy | None = None
-    max_reclaim_count: int = 100
+    max_reclaim_count: int = DEFAULT_RECLAIMS
     max_replay_count: int = 10
     suspension_policy: dict[str, Any] | None = None
     fallback_policy: dict[str, Any] | None = None

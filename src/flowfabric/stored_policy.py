@@ -16,6 +16,8 @@ from flowfabric.json_values import TOO_DEEP, check_finite
 DAY_MS: Final = 24 * 60 * 60 * 1000
 MAX_MS: Final = 100 * 365 * DAY_MS
 MAX_COUNT: Final = 2**31 - 1
+DEFAULT_RECLAIMS: Final = 5
+"""How many lost leases an execution survives whose policy does not say, as in ff.reclaim_cap."""
 
 
 class StoredFixedBackoff(msgspec.Struct, frozen=True, kw_only=True, tag="fixed", tag_field="type"):
@@ -58,7 +60,7 @@ class StoredPolicy(msgspec.Struct, frozen=True, kw_only=True):
     delay_until: int | None = None
     retry_policy: StoredRetryPolicy | None = None
     timeout_policy: StoredTimeoutPolicy | None = None
-    max_reclaim_count: int = 100
+    max_reclaim_count: int = DEFAULT_RECLAIMS
     max_replay_count: int = 10
     suspension_policy: dict[str, Any] | None = None
     fallback_policy: dict[str, Any] | None = None

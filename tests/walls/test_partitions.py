@@ -105,6 +105,7 @@ READS: Mapping[str, set[str]] = {
     "events.read_lease_history": {"lease_event"},
     "events.newest_operator_event": {"operator_event"},
     "events.read_operator_events": {"operator_event"},
+    "executions.count_expiring_leases": {"exec_core"},
     "executions.explain_execution": {"exec_core", "worker_registry"},
     "executions.list_expired_leases": {"exec_core"},
     "executions.search_executions": {"exec_body+exec_core"},
@@ -135,7 +136,8 @@ OTHER_KEYS = {
     "exec_core_delayed": "lifecycle.promote_due",
     "exec_core_finished": "retention.delete_finished",
     "exec_core_held_back": "lifecycle.unblock_routes, lanes.count_by_lane",
-    "exec_core_leased": "lifecycle.expire_leases, lifecycle.read_claimed",
+    "exec_core_leased": "lifecycle.expire_leases, lifecycle.read_claimed, "
+    "executions.count_expiring_leases",
     "exec_core_not_success": "executions.search_executions",
     "exec_core_waits_for_others": "joins.redispatch_lost_completions",
     "exec_tag_search": "executions.search_executions",

@@ -38,9 +38,10 @@ ChildWindow ClaimGrant Claimant Claimed ClaimedById Completed Completion Complet
 CurrentAttempt CurrentLease DatabaseConfig DelayRequest Delayed Duplicate EdgeAlreadyApplied
 EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter ExecutionContext
 ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy ExecutionSnapshot
-ExpiredLease ExpiredLeaseCursor ExpiredLeasePage Explanation ExplanationReason ExponentialBackoff
-Failure FixedBackoff FlowAlreadyCancelled FlowCancelAccepted FlowCreated FlowEligibility FlowExists
-FlowMember FlowPage FlowSnapshot FlowStatus FlowSubmitted FlowSummary FoundExecution GrantArguments
+ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases Explanation ExplanationReason
+ExponentialBackoff Failure FixedBackoff FlowAlreadyCancelled FlowCancelAccepted FlowCreated
+FlowEligibility FlowExists FlowMember FlowPage FlowSnapshot FlowStatus FlowSubmitted FlowSummary
+FoundExecution GrantArguments
 GrantNotFound GrantedClaim GroupId HistoryEntry Join JoinPolicy JoinPolicySet KeyAlreadySeeded
 KeyRotated KeySeeded KeyUnchanged KidList LaneChanged LaneCount LanePage Lease LeaseEvent
 LeaseHandle LeaseHandleKind LeaseMarkedExpired LeaseNotExpired LeaseNotRevoked LeaseRevoked
@@ -48,8 +49,9 @@ MemberAdded MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow 
 NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig PartitionKey
 PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
 Replayed RetryPolicy RetryScheduled Search SearchPage StateVector StillClaimed Subscription
-TerminalFailed TimeoutPolicy Trim Unblocked UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry
-WorkerEvent WorkerMarkedDead WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
+TerminalFailed TimeoutPolicy Trim Unblocked UpstreamResult VerifiedGrant VerifyingKid
+WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered WorkerPage
+WorkerRefreshed WorkerRegistered
 """
 PINNED_FOR_TESTS = "Clock TestServer"
 VOCABULARY = (flowfabric.errors, flowfabric.policy, flowfabric.states)

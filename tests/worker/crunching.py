@@ -48,6 +48,8 @@ def raises(ctx: Ctx, how: str) -> None:
         raise RuntimeError("outer") from LookupError("inner")
     if how == "exit":
         raise SystemExit(3)
+    if how == "interrupt":
+        raise KeyboardInterrupt
 
 
 @app.task("breeds", executor="process", retry=Retry(max_retries=3, initial=0))

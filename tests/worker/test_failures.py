@@ -106,6 +106,7 @@ class Panic(BaseException):
 
 PANICS: list[tuple[str, Callable[[], object]]] = [
     ("sys.exit", lambda: sys.exit(3)),
+    ("Ctrl-C", lambda: (_ for _ in ()).throw(KeyboardInterrupt())),
     ("own base exception", lambda: (_ for _ in ()).throw(Panic("panic"))),
 ]
 

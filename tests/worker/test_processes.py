@@ -87,7 +87,8 @@ async def test_errors_are_those_of_any_other_task(
     assert len(attempts) == 3
     assert "in raises" in attempts[-1]["failure_detail"]
 
-    assert (await failure(client, crunching.raises.call("exit"))).category == "handler_panic"
+    for way_out in ("exit", "interrupt"):
+        assert (await failure(client, crunching.raises.call(way_out))).category == "handler_panic"
     assert (await failure(client, crunching.odd.call())).category == "result_encode"
     assert await result(client, crunching.raises.call("retry")) is None
     assert await result(client, crunching.square.call(2)) == 4

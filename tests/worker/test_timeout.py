@@ -95,7 +95,7 @@ async def test_a_handler_that_answers_a_timeout_with_another_error_still_expires
             await handle.result(timeout=10)
 
 
-async def test_a_thread_that_takes_too_long_keeps_its_slot_until_it_returns(
+async def test_where_one_thread_may_be_stuck_its_task_is_not_claimed_until_it_returns(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
     app, gate, lock = App(), threading.Event(), threading.Lock()
@@ -114,7 +114,7 @@ async def test_a_thread_that_takes_too_long_keeps_its_slot_until_it_returns(
         stored = await given.row(db, handle.execution_id)
         return stored["retry_count"] >= 1
 
-    async with app.worker(dsn=ff_dsn, concurrency=1, lease_ttl=1):
+    async with app.worker(dsn=ff_dsn, concurrency=4, max_stuck_threads=1, lease_ttl=1):
         handle = await client.submit(stuck.call())
         await eventually(timed_out)
         for _ in range(2):  # rounds of its sweeps: what it could start by mistake has started

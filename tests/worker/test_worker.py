@@ -10,8 +10,10 @@ import pytest
 
 from flowfabric import App, Client, Ctx, ResourceExhausted, Retry, Unavailable
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.states import PublicState
 from flowfabric.testing import TestServer
+from flowfabric.worker import idleness
 from tests import given
 from tests.worker.facts import count, eventually, told_twice
 
@@ -287,6 +289,62 @@ async def test_running_until_idle_ends_whatever_the_number_of_slots(
     await asyncio.wait_for(app.worker(dsn=ff_dsn, concurrency=slots).run_until_idle(), 10)
 
     assert await count(db) == await count(db, "completed")
+
+
+async def test_running_until_idle_waits_for_the_lease_of_a_dead_worker(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    app = App()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> str:
+        return "here"
+
+    handle = await client.submit(job.call())
+    assert await claim(db, given.OTHER, ttl=0.5)
+
+    await asyncio.wait_for(app.worker(dsn=ff_dsn, lease_ttl=2).run_until_idle(), 20)
+
+    assert await handle.result(timeout=1) == "here"
+
+
+async def test_running_until_idle_does_not_wait_for_what_others_do(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    """Whether their leases are renewed, or expire much later."""
+    app, gate, started = App(), asyncio.Event(), []
+
+    @app.task("job")
+    async def job(ctx: Ctx, number: int) -> None:
+        started.append(number)
+        await gate.wait()
+
+    await client.submit(job.call(1))
+    await claim(db, given.OTHER, ttl=600)
+    async with app.worker(dsn=ff_dsn, lease_ttl=2):
+        handle = await client.submit(job.call(2))
+        await eventually(lambda: started)
+        await asyncio.wait_for(app.worker(dsn=ff_dsn, lease_ttl=2).run_until_idle(), 10)
+        assert await handle.state() is PublicState.ACTIVE
+        gate.set()
+
+    assert started == [2]
+
+
+async def test_running_until_idle_ends_where_no_sweep_expires_a_lease(
+    client: Client, ff_dsn: str, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idleness, "SWEPT_WITHIN", 0.2)
+    await given.claimed(db, ttl=0.01)
+    app = App()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> None: ...
+
+    worker = app.worker(dsn=ff_dsn, lease_ttl=1, reconcile=False)
+    await asyncio.wait_for(worker.run_until_idle(), 20)
+
+    assert await count(db, "active") == 1
 
 
 async def test_a_worker_that_cannot_start_says_so(ff_server: TestServer) -> None:

@@ -25,6 +25,7 @@ from flowfabric.worker.context import Ctx
 from flowfabric.worker.loop import Worker
 from flowfabric.worker.processes import ProcessPool
 from flowfabric.worker.settings import WorkerSettings
+from flowfabric.worker.threads import HandlerThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,6 +147,7 @@ class App:
         capabilities: Iterable[str] = (),
         concurrency: int = 64,
         sync_workers: int = 32,
+        max_stuck_threads: int | None = None,
         transactions: int = 4,
         lease_ttl: float | timedelta = 30.0,
         drain: float | timedelta = 30.0,
@@ -171,6 +173,7 @@ class App:
             capabilities=tuple(capabilities),
             concurrency=concurrency,
             sync_workers=sync_workers,
+            max_stuck_threads=max_stuck_threads,
             transactions=transactions,
             lease_ttl=_seconds("lease_ttl", lease_ttl),
             drain=_seconds("drain", drain),
@@ -178,7 +181,8 @@ class App:
             lease_history=lease_history,
             reconcile=reconcile,
         )
-        environment = Environment(threads=sync_workers, processes=ProcessPool())
+        threads = HandlerThreads(sync_workers, most_stuck=max_stuck_threads)
+        environment = Environment(threads=threads, processes=ProcessPool())
         return Worker(
             {kind: task.handler(environment) for kind, task in self.tasks.items()},
             database=DatabaseConfig(
@@ -190,6 +194,7 @@ class App:
             ),
             settings=settings,
             state=self.state,
+            threads=threads,
             on_close=environment.close,
         )
 

@@ -35,6 +35,7 @@ from flowfabric.errors import (
     invalid_input,
 )
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
+from flowfabric.stored_policy import DEFAULT_RECLAIMS
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.environment import Environment
 from flowfabric.worker.handler import EncodedResult, Handler
@@ -260,7 +261,7 @@ def task_policy(
     return ExecutionPolicy(
         retry_policy=None if retry is None else retry.policy,
         timeout_policy=limits,
-        max_reclaim_count=100 if max_reclaims is None else max_reclaims,
+        max_reclaim_count=DEFAULT_RECLAIMS if max_reclaims is None else max_reclaims,
     )
 
 

@@ -14,6 +14,7 @@ from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.output import DatabaseUrl, complain, log_to_terminal
 from flowfabric.cli.supervisor import supervise
+from flowfabric.worker.threads import STUCK
 
 
 def worker(
@@ -30,6 +31,13 @@ def worker(
     ] = None,
     concurrency: Annotated[int, typer.Option(help="How many handlers run at the same time.")] = 64,
     sync_workers: Annotated[int, typer.Option(help="Threads for tasks that are not async.")] = 32,
+    max_stuck_threads: Annotated[
+        int | None,
+        typer.Option(
+            help="Threads that may run on after their attempt before their tasks are not claimed."
+            " Default: as many as --sync-workers."
+        ),
+    ] = None,
     lease_ttl: Annotated[
         float, typer.Option(help="Seconds until a lease expires unless renewed.")
     ] = 30.0,
@@ -43,7 +51,13 @@ def worker(
             show_default=False,
         ),
     ] = None,
-    until_idle: Annotated[bool, typer.Option(help="Stop when no work is left.")] = False,
+    until_idle: Annotated[
+        bool,
+        typer.Option(
+            help="Stop when no work is left. Executions of a dead worker are waited for, until"
+            " their lease expires: at most --lease-ttl."
+        ),
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Claim executions and run them.
@@ -68,6 +82,7 @@ def worker(
         capabilities=capability or (),
         concurrency=concurrency,
         sync_workers=sync_workers,
+        max_stuck_threads=max_stuck_threads,
         lease_ttl=lease_ttl,
         drain=drain,
         worker_id=worker_id,
@@ -84,8 +99,8 @@ def _same_command() -> list[str]:
 
 def _exit_despite_running_threads() -> None:
     """Exit at once if handler threads still run after the drain: threads cannot be stopped."""
-    stuck = [thread for thread in threading.enumerate() if "flowfabric handler" in thread.name]
-    if any(thread.is_alive() for thread in stuck):
+    stuck = [thread for thread in threading.enumerate() if thread.name == STUCK]
+    if stuck:
         logging.shutdown()
         sys.stdout.flush()
         if os.environ.get("PYTEST_CURRENT_TEST") is None:

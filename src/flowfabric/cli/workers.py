@@ -20,6 +20,7 @@ from flowfabric.cli.output import (
 )
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
+from flowfabric.engine.workers.list_workers import WorkerEntry
 from flowfabric.errors import NotFound
 
 app = typer.Typer(help="List worker processes and their history.")
@@ -52,6 +53,7 @@ def workers(
         "instance", "pool", "lanes", "capabilities", "concurrency", "since", "heartbeat", "status"
     )
     for entry in page.workers:
+        status = "alive" if entry.alive else "[red]silent[/]"
         shown.add_row(
             escape(entry.worker_instance_id),
             escape(entry.worker_id),
@@ -60,11 +62,20 @@ def workers(
             str(entry.concurrency),
             ago(entry.registered_at),
             ago(entry.last_heartbeat_at),
-            "alive" if entry.alive else "[red]silent[/]",
+            f"{status}{_stuck(entry)}",
         )
     console.print(shown if page.workers else f"No workers in namespace {escape(repr(namespace))}.")
     if page.next_cursor:
         console.print(f"More: --after {escape(page.next_cursor)}", soft_wrap=True)
+
+
+def _stuck(entry: WorkerEntry) -> str:
+    """The stuck threads of a worker by kind, and which kinds it does not claim."""
+    parts = [
+        f"{count} stuck in {kind!r}{' (not claimed)' if kind in entry.unclaimed_kinds else ''}"
+        for kind, count in entry.stuck_threads.items()
+    ]
+    return f"\n[yellow]threads: {escape(', '.join(parts))}[/]" if parts else ""
 
 
 @app.command()

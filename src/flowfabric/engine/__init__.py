@@ -11,6 +11,7 @@ from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.read_history import HistoryEntry
 from flowfabric.engine.events.subscribe import Subscription
+from flowfabric.engine.executions.count_expiring_leases import ExpiringLeases
 from flowfabric.engine.executions.describe_execution import (
     CurrentAttempt,
     CurrentLease,
@@ -142,6 +143,7 @@ __all__ = [
     "ExpiredLease",
     "ExpiredLeaseCursor",
     "ExpiredLeasePage",
+    "ExpiringLeases",
     "Explanation",
     "ExplanationReason",
     "ExponentialBackoff",

@@ -14,6 +14,7 @@ from flowfabric.engine.events import (
 )
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.executions import (
+    count_expiring_leases,
     describe_execution,
     explain_execution,
     get_execution_namespace,
@@ -269,6 +270,7 @@ class Engine:
     get_execution_namespace = statement(get_execution_namespace.get_execution_namespace)
     resolve_execution_flow_id = statement(resolve_execution_flow_id.resolve_execution_flow_id)
     read_exec_core_fields = statement(read_exec_core_fields.read_exec_core_fields)
+    count_expiring_leases = statement(count_expiring_leases.count_expiring_leases)
     list_expired_leases = statement(list_expired_leases.list_expired_leases)
 
     # Events: as they happen, or the history of one execution.

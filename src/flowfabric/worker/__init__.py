@@ -1,7 +1,9 @@
 """The worker process: claims executions, runs their handlers, records the outcomes.
 
 loop              `Worker`: starts the parts below, claims, stops in order
+claims            claims executions, also while the database is in trouble
 unanswered_claims what claims got whose answer was lost
+idleness          when a worker that runs until it is idle may stop
 slots             runs claimed attempts, at most `concurrency` at a time
 settings          the settings of one worker process
 signals           SIGTERM and SIGINT stop the worker
@@ -14,11 +16,12 @@ transaction       the transaction that a handler may have, committed with its re
 transaction_pool  the connections for such transactions
 claimed_task      `ClaimedTask`: a claimed execution that the caller runs
 handler           `Handler`: how executions of one kind are run; exceptions become failures
-run_task          runs a task's function: dependencies, middleware, threads
+run_task          runs a task's function: dependencies, middleware
 environment       threads, child processes and dependencies that all tasks of a worker share
 context           `Ctx`: what a handler is given
 children          how a handler starts child executions and waits for them
 child_batch       the children of one such call
+threads           threads for plain functions, and those that are stuck
 processes         a pool of child processes for `executor="process"`
 child_process     the program that such a child process runs
 frames            the messages between a worker and its child processes

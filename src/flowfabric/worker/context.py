@@ -84,11 +84,6 @@ class Ctx:
         """What the application put into `app.state`."""
 
     @property
-    def abandoned(self) -> bool:
-        """Does the worker stop without waiting for this handler?"""
-        return self._attempt.abandoned
-
-    @property
     def claimed(self) -> Claimed:
         """The claimed execution, as the engine returned it."""
         return self._attempt.claimed

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 from flowfabric.worker.processes import ProcessPool
+from flowfabric.worker.threads import HandlerThreads
 
 
 class ProcessScope:
@@ -26,8 +27,10 @@ class ProcessScope:
 class Environment:
     """Threads, child processes and process-scoped dependencies; closed when the worker stops."""
 
-    def __init__(self, *, threads: int | None = None, processes: ProcessPool | None = None) -> None:
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="flowfabric handler")
+    def __init__(
+        self, *, threads: HandlerThreads | None = None, processes: ProcessPool | None = None
+    ) -> None:
+        self.threads = threads or HandlerThreads()
         self.processes = processes
         self.process_scope = ProcessScope()
 
@@ -35,5 +38,5 @@ class Environment:
         """Stop threads and child processes, and clean up the process-scoped dependencies."""
         if self.processes is not None:
             await self.processes.close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.close()
         await self.process_scope.close()

@@ -113,7 +113,10 @@ def _chain(error: BaseException) -> str:
     parts: list[str] = []
     link: BaseException | None = error
     while link is not None and len(parts) < _CHAIN:
-        parts.append(_text(link) or type(link).__name__)
+        text = _text(link)
+        if text and not isinstance(link, Exception):  # SystemExit(3) says "3"
+            text = f"{type(link).__name__}: {text}"
+        parts.append(text or type(link).__name__)
         if parts[-1] == _NOT_RAISABLE and isinstance(link, TypeError):
             parts.append("a handler raises RetryLater to be tried again; Retry is a task's policy")
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, Self, TypeVar
-from uuid import uuid4
 
 import msgspec
 
@@ -20,10 +17,12 @@ from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
-from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError
+from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
 from flowfabric.worker.claimed_task import ClaimedTask
+from flowfabric.worker.claims import Claims
 from flowfabric.worker.handler import Handler
+from flowfabric.worker.idleness import Idleness
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
 from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
@@ -31,6 +30,7 @@ from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_ca
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
+from flowfabric.worker.threads import HandlerThreads
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 
@@ -38,6 +38,7 @@ log: Final = logging.getLogger("flowfabric.worker")
 _STOP_WITHIN: Final = 2.0
 _POLL_LISTENING: Final = 3.0
 _FIRST_PAUSE: Final = 0.05
+_LOOK_EVERY: Final = 0.2
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class Worker:
         database: DatabaseConfig,
         settings: WorkerSettings,
         state: SimpleNamespace | None = None,
+        threads: HandlerThreads | None = None,
         on_close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.settings = settings
@@ -71,23 +73,34 @@ class Worker:
         idle_timeout = min(database.idle_transaction_timeout, settings.lease_ttl)
         self._database = msgspec.structs.replace(database, idle_transaction_timeout=idle_timeout)
         self._on_close = on_close
-        self._claimant = settings.claimant(kinds=tuple(self.handlers), instance=self.instance)
+        self._threads = threads or HandlerThreads(settings.sync_workers)
         self._held_leases = HeldLeases()
         self._transactions = TransactionPool(
             self._database, settings, self._held_leases, role=f"handlers of {self.instance}"[:60]
         )
+        self._stopping = asyncio.Event()
         self._unanswered = UnansweredClaims(
             self.instance,
             self._held_leases,
             lease_ttl=settings.lease_ttl,
             running_for=database.statement_timeout + _STOP_WITHIN,
         )
-        self._stopping = asyncio.Event()
+        self._claims = self._claims_of(tuple(self.handlers))
         self._started = asyncio.Event()
         self._capacity_freed = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
         self._until_idle = False
-        self._claim_seconds = 0.01
+        self._idleness = Idleness(settings.lease_ttl)
+
+    def _claims_of(self, kinds: tuple[str, ...] | None) -> Claims:
+        return Claims(
+            self.settings.claimant(kinds=kinds, instance=self.instance),
+            lease_ttl=self.settings.lease_ttl,
+            held_leases=self._held_leases,
+            unanswered=self._unanswered,
+            threads=self._threads,
+            stopping=self._stopping,
+        )
 
     # The ways to run a worker.
 
@@ -103,7 +116,11 @@ class Worker:
                 await self._claim_until_stopped(parts)
 
     async def run_until_idle(self) -> None:
-        """Run every execution that is claimable, also those that become so meanwhile; then stop."""
+        """Run every execution that is claimable, also those that become so meanwhile; then stop.
+
+        Executions whose worker died become claimable when their lease expires, and are waited for:
+        as long as a lease expires within one `lease_ttl` and its holder does not renew it.
+        """
         self._until_idle = True
         await self.run(handle_signals=False)
 
@@ -134,6 +151,7 @@ class Worker:
         without an outcome releases the execution.
         """
         found: deque[RunningAttempt] = deque()
+        claims = self._claims if self.handlers else self._claims_of(None)
         async with self._running(found) as parts:
             while not self._stopping.is_set():
                 if found:
@@ -142,7 +160,7 @@ class Worker:
                     await self._wait_for_capacity()
                     continue
                 else:
-                    claimed = await self._claim(parts.engine, 1, any_kind=not self.handlers)
+                    claimed = await claims.claim(parts.engine, 1)
                 if not claimed:
                     if not found:
                         await self._wait_for_work(parts.waiter)
@@ -169,7 +187,7 @@ class Worker:
             stack.push_async_callback(self._transactions.close)
             if self._on_close is not None:
                 stack.push_async_callback(self._on_close)
-            await self._start_renewer(engine, stack)
+            renewer = await self._start_renewer(engine, stack)
             listener = Listener(self._database)
             listener.start()
             stack.push_async_callback(listener.close)
@@ -197,6 +215,13 @@ class Worker:
                     self._capacity_freed.set()
                     waiter.wake()
 
+            def threads_changed() -> None:
+                if not self._stopping.is_set():
+                    renewer.send_heartbeat()
+                    self._capacity_freed.set()
+                    waiter.wake()
+
+            self._threads.on_change = threads_changed
             _start(stack, self._unanswered.run(engine, found), "flowfabric claims")
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
             self._started.set()
@@ -208,14 +233,20 @@ class Worker:
                 await self._drain(recorder, slots)
         log.info("worker %s stopped", self.instance)
 
-    async def _start_renewer(self, engine: Engine, stack: contextlib.AsyncExitStack) -> None:
+    async def _start_renewer(self, engine: Engine, stack: contextlib.AsyncExitStack) -> Renewer:
         """Register the lanes and the worker, and renew leases and registration until the end."""
         settings, kinds = self.settings, tuple(self.handlers)
         await engine.register_lanes(settings.lanes, registered_by=f"worker {settings.worker_id}")
         async with engine.pool.connection() as conn:
             await register(conn, settings, self.instance, kinds)
         renewer = Renewer(
-            self._database, settings, self.instance, kinds, self._held_leases, self._lease_lost
+            self._database,
+            settings,
+            self.instance,
+            kinds,
+            self._held_leases,
+            self._threads,
+            self._lease_lost,
         )
         stack.push_async_callback(renewer.stop)
         try:
@@ -225,6 +256,7 @@ class Worker:
                 self.instance, reason="could not start", namespace=settings.namespace
             )
             raise
+        return renewer
 
     def _slots(self, engine: Engine, recorder: OutcomeRecorder) -> Slots:
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
@@ -236,6 +268,7 @@ class Worker:
             run,
             recorder,
             self._held_leases,
+            self._threads,
             capacity_freed=self._capacity_freed,
             stopping=self._stopping,
         )
@@ -262,7 +295,7 @@ class Worker:
         for attempt in self._held_leases:
             if not attempt.finished:
                 log.warning("releasing %s: it did not end while draining", attempt)
-                slot, attempt.abandoned = attempt.slot, True
+                slot = attempt.slot
                 recorder.put(attempt, attempt.lease)
                 if slot is not None:
                     slot.cancel()
@@ -276,53 +309,25 @@ class Worker:
     async def _claim_until_stopped(self, parts: _Parts) -> None:
         engine, recorder, slots, waiter = parts
         while not self._stopping.is_set():
-            limit = min(slots.capacity(self._claim_seconds), MAX_BATCH)
+            limit = min(slots.capacity(self._claims.seconds), MAX_BATCH)
             if limit <= 0:
                 await self._wait_for_capacity()
                 continue
-            claimed = await self._unless_stopped(self._claim(engine, limit)) or []
+            claimed = await self._unless_stopped(self._claims.claim(engine, limit)) or []
             slots.add(claimed)
             if claimed:
+                self._idleness.busy()
                 await waiter.busy()
             elif not self._until_idle:
                 await self._wait_for_work(waiter)
             elif len(slots):
                 await self._wait_for_capacity()
             elif not await recorder.drained():
-                return
-
-    async def _claim(
-        self, engine: Engine, limit: int, *, any_kind: bool = False
-    ) -> list[RunningAttempt]:
-        """Claim up to `limit` executions; while the database is in trouble, log and try again."""
-        claimant = self._claimant
-        if any_kind:
-            claimant = self.settings.claimant(kinds=None, instance=self.instance)
-        pause = 0.1
-        while not self._stopping.is_set():
-            lease_id, sent_at = uuid4(), time.monotonic()
-            try:
-                claimed = await engine.claim(
-                    claimant, ttl=self.settings.lease_ttl, limit=limit, lease_id=lease_id
-                )
-            except asyncio.CancelledError:
-                self._unanswered.add(lease_id, sent_at)
-                raise
-            except FlowFabricError as error:
-                if isinstance(error, TransportError | OperationTimeout):
-                    self._unanswered.add(lease_id, sent_at)
-                log.warning("worker %s cannot claim: %s", self.instance, error)
+                if await self._idleness.reached(engine, self._claims.claimant()):
+                    return
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(random.uniform(0, pause)):
+                    async with asyncio.timeout(_LOOK_EVERY):
                         await self._stopping.wait()
-                pause = min(pause * 2, 10.0)
-                continue
-            self._claim_seconds += 0.2 * (time.monotonic() - sent_at - self._claim_seconds)
-            attempts = [RunningAttempt(each, sent_at) for each in claimed]
-            for attempt in attempts:
-                self._held_leases.add(attempt)
-            return attempts
-        return []
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result of `work`; None if it takes much longer than a stop that comes meanwhile."""

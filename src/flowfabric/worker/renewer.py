@@ -26,6 +26,7 @@ from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
+from flowfabric.worker.threads import HandlerThreads
 
 log: Final = logging.getLogger("flowfabric.worker")
 HEARTBEAT: Final = 10.0
@@ -47,11 +48,12 @@ class Renewer:
         instance: str,
         kinds: tuple[str, ...],
         held_leases: HeldLeases,
+        threads: HandlerThreads,
         on_lost: Callable[[RunningAttempt, Exception], None],
     ) -> None:
         self._database, self._settings = database, settings
         self._instance, self._kinds = instance, kinds
-        self._held_leases, self._on_lost = held_leases, on_lost
+        self._held_leases, self._threads, self._on_lost = held_leases, threads, on_lost
         self._every = settings.lease_ttl / 3
         self._owner_loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._main, name="flowfabric renewer", daemon=True)
@@ -60,7 +62,8 @@ class Renewer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._conn: Connection | None = None
-        self._next_renewal = self._next_heartbeat = 0.0
+        self._next_renewal = self._next_heartbeat = self._tried_at = 0.0
+        self._heartbeat_now = False
         self._pause = 0.0
 
     async def start(self) -> None:
@@ -77,6 +80,11 @@ class Renewer:
         self._stopping.set()
         self._wake_up()
         await asyncio.to_thread(self._thread.join, 10.0)
+
+    def send_heartbeat(self) -> None:
+        """Send one soon, because what it reports has changed; at most one a second."""
+        self._heartbeat_now = True
+        self._wake_up()
 
     def _wake_up(self) -> None:
         if self._loop is not None and self._wake is not None:
@@ -104,6 +112,10 @@ class Renewer:
                 async with asyncio.timeout(max(0.0, pause)):
                     await self._wake.wait()
             self._wake.clear()
+            if self._heartbeat_now:
+                self._heartbeat_now = False
+                soon = max(time.monotonic(), self._tried_at + 1.0)
+                due_at = self._next_heartbeat = min(self._next_heartbeat, soon)
             self._mark_overdue_lost()
             if not self._stopping.is_set() and time.monotonic() >= due_at:
                 await self._renew_or_back_off()
@@ -115,7 +127,7 @@ class Renewer:
         Leases that are lost meanwhile make no try more urgent: tries are at least `_FIRST_PAUSE`
         apart, however long the database is away.
         """
-        now = time.monotonic()
+        now = self._tried_at = time.monotonic()
         within = min(self._every, max(0.05, self._seconds_until_loss()))
         try:
             async with asyncio.timeout(within):
@@ -192,8 +204,16 @@ class Renewer:
 
     async def _heartbeat(self, conn: Connection) -> None:
         settings = self._settings
-        answer = await heartbeat_worker(conn, self._instance, namespace=settings.namespace)
-        if isinstance(answer, WorkerNotRegistered):
+        for _ in range(2):
+            answer = await heartbeat_worker(
+                conn,
+                self._instance,
+                namespace=settings.namespace,
+                stuck_threads=self._threads.stuck,
+                unclaimed_kinds=sorted(self._threads.exhausted),
+            )
+            if not isinstance(answer, WorkerNotRegistered):
+                return
             await register(conn, settings, self._instance, self._kinds)
 
     async def _mark_stopped(self) -> None:

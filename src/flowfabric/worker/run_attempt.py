@@ -89,8 +89,6 @@ async def _outcome(
         return failure_of(error, lease, handler)  # raised by user code; the engine has the say
     except AttemptSuspended:
         return None
-    except KeyboardInterrupt:
-        raise
     except TimeoutError as error:
         if limit is not None and limit.expired():
             await _expire(attempt, engine)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.environment import Environment, ProcessScope
 from flowfabric.worker.handler import EncodedResult, Handler
+from flowfabric.worker.threads import Returned
+
+log: Final = logging.getLogger("flowfabric.worker")
+_cleanups: Final[set[asyncio.Task[None]]] = set()
+"""Keeps the running cleanups from being collected."""
 
 Middleware: TypeAlias = Callable[[Ctx, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -63,12 +68,17 @@ async def run_task(
         return task.encode_result(await task.function(ctx, **arguments), encoding)
     raised: BaseException | None = None
     result: Any = None
+    running: list[Returned] = []
     async with contextlib.AsyncExitStack() as stack:
 
         async def innermost() -> Any:
             resolved = await task.plan.resolve(ctx, stack, environment.process_scope)
             given = {**arguments, **_without_context(resolved, ctx)}
-            return await _invoke(task, environment.threads, ctx, given)
+            if task.is_async:
+                return await task.function(ctx, **given)
+            call = partial(task.function, ctx, **given)
+            in_context = partial(contextvars.copy_context().run, call)
+            return await environment.threads.run(task.kind, in_context, running)
 
         call = innermost
         for middleware in reversed(task.middleware):
@@ -78,39 +88,27 @@ async def run_task(
         except BaseException as error:
             raised = error
             raise
+        finally:
+            if any(not each.done() for each in running):
+                _clean_up_later(running, stack.pop_all())
     if raised is not None:
         raise raised  # even if the cleanup of a dependency swallowed it: the attempt failed
     return task.encode_result(result, encoding)
 
 
-async def _invoke(
-    task: RunnableTask, threads: Executor, ctx: Ctx, arguments: dict[str, Any]
-) -> Any:
-    if task.is_async:
-        return await task.function(ctx, **arguments)
-    loop = asyncio.get_running_loop()
-    variables = contextvars.copy_context()
-    call = partial(task.function, ctx, **arguments)
-    work = loop.run_in_executor(threads, lambda: variables.run(_caught, call))
-    try:
-        result, raised = await asyncio.shield(work)
-    except asyncio.CancelledError:
-        # A thread cannot be stopped: the slot is in use until the function returns.
-        while not work.done() and not ctx.abandoned:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait((work,))
-        raise
-    if raised is not None:
-        raise raised
-    return result
+def _clean_up_later(running: list[Returned], stack: contextlib.AsyncExitStack) -> None:
+    """A stuck thread may still use its dependencies: they are cleaned up when it returns."""
 
+    async def clean_up() -> None:
+        await asyncio.wait(running)
+        try:
+            await stack.aclose()
+        except Exception:
+            log.warning("the cleanup of a dependency failed", exc_info=True)
 
-def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """The result or the exception, as values: a future refuses some exceptions."""
-    try:
-        return call(), None
-    except BaseException as error:
-        return None, error
+    task = asyncio.create_task(clean_up(), name="flowfabric cleanup")
+    _cleanups.add(task)
+    task.add_done_callback(_cleanups.discard)
 
 
 def _without_context(resolved: dict[str, Any], ctx: Ctx) -> dict[str, Any]:

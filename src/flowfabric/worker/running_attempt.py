@@ -18,7 +18,6 @@ class RunningAttempt:
     """One claimed execution, from its claim until its outcome is recorded."""
 
     __slots__ = (
-        "abandoned",
         "claimed",
         "failures",
         "finished",
@@ -38,8 +37,6 @@ class RunningAttempt:
         """How many renewals have failed since the last one that succeeded."""
         self.lost = False
         """The lease is not held any more."""
-        self.abandoned = False
-        """The worker stops without waiting for the handler, not even for its thread."""
         self.finished = False
         """The handler has returned or raised; what follows is only the recording."""
         self.has_children = False

@@ -24,6 +24,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     concurrency: int = 64
     sync_workers: int = 32
+    max_stuck_threads: int | None = None
+    """How many threads may be stuck before their kinds are not claimed; None: `sync_workers`."""
     lease_ttl: float = 30.0
     drain: float = 30.0
     prefetch: int = 512
@@ -37,6 +39,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for field in ("concurrency", "sync_workers", "transactions"):
             _check_count(field, getattr(self, field), at_least=1)
+        if self.max_stuck_threads is not None:
+            _check_count("max_stuck_threads", self.max_stuck_threads, at_least=1)
         _check_count("prefetch", self.prefetch, at_least=0)
         try:
             milliseconds(self.lease_ttl, field="lease_ttl")

@@ -11,6 +11,7 @@ from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.run_attempt import HandlerOutcome, Recorded
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
+from flowfabric.worker.threads import HandlerThreads
 
 
 class Slots:
@@ -22,6 +23,7 @@ class Slots:
         run: Callable[[RunningAttempt], Awaitable[HandlerOutcome]],
         recorder: OutcomeRecorder,
         held_leases: HeldLeases,
+        threads: HandlerThreads,
         *,
         capacity_freed: asyncio.Event,
         stopping: asyncio.Event,
@@ -29,6 +31,7 @@ class Slots:
         """Set `capacity_freed` when an attempt has ended; begin none once `stopping` is set."""
         self._settings, self._run = settings, run
         self._recorder, self._held_leases = recorder, held_leases
+        self._threads = threads
         self._capacity_freed, self._stopping = capacity_freed, stopping
         self._buffer: deque[RunningAttempt] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,6 +101,9 @@ class Slots:
             attempt = self._buffer.popleft()
             if attempt.lost:
                 self._held_leases.discard(attempt)
+                continue
+            if attempt.claimed.execution_kind in self._threads.exhausted:
+                self._recorder.put(attempt, attempt.lease)
                 continue
             attempt.slot = task
             began = time.monotonic()

@@ -126,7 +126,7 @@ async def test_another_lane_than_its_own_is_refused(
 
 @pytest.mark.parametrize(
     ("policy", "cap"),
-    [(None, 1000), (ExecutionPolicy(), 100), (ExecutionPolicy(max_reclaim_count=2), 2)],
+    [(None, 5), (ExecutionPolicy(), 5), (ExecutionPolicy(max_reclaim_count=2), 2)],
     ids=["no policy", "a policy", "a cap of its own"],
 )
 async def test_at_the_cap_nothing_is_granted_and_nothing_ends(

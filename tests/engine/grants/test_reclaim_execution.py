@@ -414,7 +414,7 @@ async def test_a_count_below_nothing_counts_as_nothing(db: Connection, clock: Cl
 async def test_every_hundredth_reclaim_is_warned_of(
     db: Connection, clock: Clock, caplog: pytest.LogCaptureFixture, before: int, warned: bool
 ) -> None:
-    lease = await granted.lost(db, clock)
+    lease = await granted.lost(db, clock, policy=ExecutionPolicy(max_reclaim_count=1000))
     await reclaim_granted(db, lease.execution_id)
     await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = $1", before)
 

@@ -223,7 +223,9 @@ async def test_leases_are_recovered_from_as_often_as_the_cap_says(
 
 
 @pytest.mark.parametrize(
-    ("policy", "cap"), [(None, 1000), (ExecutionPolicy(), 100)], ids=["no policy", "a policy"]
+    ("policy", "cap"),
+    [(None, 5), (ExecutionPolicy(), 5), (ExecutionPolicy(max_reclaim_count=100), 100)],
+    ids=["no policy", "a policy", "a policy that says so"],
 )
 async def test_without_a_cap_of_its_own_an_execution_has_the_default(
     db: Connection, clock: Clock, policy: ExecutionPolicy | None, cap: int

@@ -10,6 +10,8 @@ from flowfabric import App, Ctx, Retry
 
 app = App()
 
+LOSSES = 1000
+"""Leases are lost here far more often than a task's default allows."""
 BOOK = "INSERT INTO side (execution_id, lease_epoch) VALUES ($1, $2)"
 
 
@@ -22,14 +24,14 @@ async def started(ctx: Ctx, call_next):
     return await call_next()
 
 
-@app.task("plain")
+@app.task("plain", max_reclaims=LOSSES)
 async def plain(ctx: Ctx, number: int, seconds: float) -> int:
     """Takes a while; the worker records its result."""
     await asyncio.sleep(seconds)
     return number
 
 
-@app.task("stumble", retry=Retry(max_retries=3, initial=0.0))
+@app.task("stumble", retry=Retry(max_retries=3, initial=0.0), max_reclaims=LOSSES)
 async def stumble(ctx: Ctx, number: int, seconds: float) -> int:
     """Fails at first."""
     await asyncio.sleep(seconds)
@@ -38,14 +40,14 @@ async def stumble(ctx: Ctx, number: int, seconds: float) -> int:
     return number
 
 
-@app.task("join")
+@app.task("join", max_reclaims=LOSSES)
 async def join(ctx: Ctx, seconds: float) -> int:
     """The sum of what it waited for."""
     await asyncio.sleep(seconds)
     return sum((await ctx.upstreams()).values())
 
 
-@app.task("booked", retry=Retry(max_retries=20, initial=0.0))
+@app.task("booked", retry=Retry(max_retries=20, initial=0.0), max_reclaims=LOSSES)
 async def booked(ctx: Ctx, number: int, seconds: float) -> int:
     """Writes a row of its own, which is there if and only if its result is."""
     await asyncio.sleep(seconds)

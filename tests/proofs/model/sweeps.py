@@ -8,7 +8,7 @@ from tests.proofs.model import dispatch, flows
 from tests.proofs.model.moves import backoff_ms, retries_left, retry
 from tests.proofs.model.records import Execution, World
 
-NO_CAP = 1000
+DEFAULT_CAP = 5
 
 
 def promote_due(world: World) -> int:
@@ -30,7 +30,7 @@ def has_lapsed(world: World, each: Execution) -> bool:
 
 def lapse(world: World, each: Execution) -> None:
     """Row 22, or 25 once its leases were lost more often than its policy bears."""
-    cap = NO_CAP if each.policy is None else each.policy.max_reclaim_count
+    cap = DEFAULT_CAP if each.policy is None else each.policy.max_reclaim_count
     if each.lease_reclaim_count >= cap:
         why = "max_reclaims_exceeded"
         world.terminalize([each], "failed", reason=why, category="infra_crash")

@@ -416,12 +416,18 @@ CREATE TABLE ff.worker_registry (
     last_heartbeat_ms  bigint NOT NULL,
     liveness_ttl_ms    bigint NOT NULL,
     registered_at_ms   bigint NOT NULL,
+    stuck_threads      jsonb NOT NULL DEFAULT '{}',
+    unclaimed_kinds    text[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
 COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'When the process last sent a heartbeat.';
 COMMENT ON COLUMN ff.worker_registry.liveness_ttl_ms IS
     'Without a heartbeat for this long the process counts as dead.';
+COMMENT ON COLUMN ff.worker_registry.stuck_threads IS
+    'By kind: how many threads of the process still run although their attempts are over.';
+COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS
+    'Kinds that the process does not claim until one of its stuck threads has returned.';
 
 CREATE TABLE ff.worker_registry_event (
     partition_key      smallint NOT NULL,

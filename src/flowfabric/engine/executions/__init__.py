@@ -7,6 +7,7 @@ reasons                     makes the reasons from the facts
 search_executions           executions by lane, state, kind, tag and time
 list_executions             the ids of one partition
 list_attempts               the attempts of one execution
+count_expiring_leases       leases that expire soon, on what a worker could run
 list_expired_leases         expired leases that no sweep has voided
 read_outcomes               the outcomes of executions that have ended
 read_execution              the stored row of one execution

@@ -24,11 +24,12 @@ WITH core AS (
     SELECT w.worker_instance_id, w.capabilities, w.concurrency,
            core.lane_id = ANY (w.lanes) AS on_lane,
            w.kinds = '{}' OR core.execution_kind = ANY (w.kinds) AS of_kind,
-           core.required_capabilities <@ w.capabilities AS capable
+           core.required_capabilities <@ w.capabilities AS capable,
+           core.execution_kind = ANY (w.unclaimed_kinds) AS stuck
       FROM core JOIN ff.worker_registry w ON w.namespace = core.namespace
      WHERE w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms
 ), able AS (
-    SELECT * FROM alive WHERE on_lane AND of_kind AND capable
+    SELECT * FROM alive WHERE on_lane AND of_kind AND capable AND NOT stuck
 ), ahead AS (         -- executions of its route that are claimed before it, up to a limit
     SELECT count(*) AS n
       FROM core CROSS JOIN LATERAL (
@@ -60,6 +61,8 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
        (SELECT count(*) FROM alive WHERE on_lane) AS lane_workers,
        (SELECT count(*) FROM alive WHERE on_lane AND of_kind) AS kind_workers,
        (SELECT count(*) FROM able) AS able_workers,
+       (SELECT count(*) FROM alive WHERE on_lane AND of_kind AND capable AND stuck)
+           AS stuck_workers,
        (SELECT coalesce(sum(concurrency), 0) FROM able)::bigint AS slots,
        (SELECT n FROM busy) AS busy_slots, (SELECT n FROM ahead) AS ahead,
        ARRAY(SELECT c FROM unnest(core.required_capabilities) AS c

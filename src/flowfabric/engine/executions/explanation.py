@@ -21,6 +21,7 @@ class ReasonCode(StrEnum):
     NO_WORKER = "no_worker"
     NO_WORKER_FOR_KIND = "no_worker_for_kind"
     NO_CAPABLE_WORKER = "no_capable_worker"
+    THREADS_STUCK = "threads_stuck"
     WORKERS_BUSY = "workers_busy"
     BEHIND_OTHERS = "behind_others"
     ABOUT_TO_START = "about_to_start"
@@ -108,6 +109,7 @@ class Facts(msgspec.Struct, frozen=True):
     lane_workers: int
     kind_workers: int
     able_workers: int
+    stuck_workers: int
     slots: int
     busy_slots: int
     ahead: int

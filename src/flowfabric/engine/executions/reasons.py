@@ -196,6 +196,14 @@ def _unserved(facts: Facts) -> ExplanationReason | None:
     if facts.able_workers:
         return None
     here = f"on lane {facts.lane_id!r} in namespace {facts.namespace!r}"
+    if facts.stuck_workers:
+        return ExplanationReason(
+            why=ReasonCode.THREADS_STUCK,
+            message=f"{_workers(facts.stuck_workers)} {here} could run it and does not claim "
+            f"{facts.execution_kind!r}: threads of earlier attempts have not returned",
+            remedy="restart the worker; find out why the task hangs, ff workers shows how many "
+            'threads do; with executor="process" it can be stopped',
+        )
     if facts.lane_workers == 0:
         elsewhere = f" ({facts.workers} on other lanes)" if facts.workers else ""
         return ExplanationReason(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, LiteralString
 
 import msgspec
@@ -14,7 +15,9 @@ from flowfabric.instants import instant
 HEARTBEAT_WORKER: Final[LiteralString] = """
 -- workers.heartbeat_worker
 WITH beat AS (        -- only of a worker that has not expired
-    UPDATE ff.worker_registry SET last_heartbeat_ms = ff.now_ms()
+    UPDATE ff.worker_registry
+       SET last_heartbeat_ms = ff.now_ms(), stuck_threads = %(stuck_threads)s::jsonb,
+           unclaimed_kinds = %(unclaimed_kinds)s::text[]
      WHERE (partition_key, namespace, worker_instance_id)
          = (%(partition_key)s, %(namespace)s, %(worker_instance_id)s)
        AND last_heartbeat_ms + liveness_ttl_ms > ff.now_ms()
@@ -45,9 +48,18 @@ class _Expiry(msgspec.Struct, frozen=True):
 
 
 async def heartbeat_worker(
-    conn: Connection, worker_instance_id: str, *, namespace: str = "default"
+    conn: Connection,
+    worker_instance_id: str,
+    *,
+    namespace: str = "default",
+    stuck_threads: Mapping[str, int] | None = None,
+    unclaimed_kinds: Sequence[str] = (),
 ) -> WorkerRefreshed | WorkerNotRegistered:
-    """The instance is alive; `WorkerNotRegistered` if its row was deleted or has expired."""
+    """The instance is alive; `WorkerNotRegistered` if its row was deleted or has expired.
+
+    `stuck_threads` says by kind how many of its threads still run although their attempts are over,
+    and `unclaimed_kinds` which kinds it does not claim because of them.
+    """
     check_worker_name(worker_instance_id, field="worker_instance_id")
     row = await fetch_maybe(
         conn,
@@ -56,6 +68,8 @@ async def heartbeat_worker(
         partition_key=worker_partition(worker_instance_id),
         namespace=namespace,
         worker_instance_id=worker_instance_id,
+        stuck_threads=msgspec.json.encode(dict(stuck_threads or {})).decode(),
+        unclaimed_kinds=list(unclaimed_kinds),
     )
     return (
         WorkerNotRegistered()

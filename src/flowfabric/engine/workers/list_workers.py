@@ -15,7 +15,7 @@ from flowfabric.pages import check_limit
 LIST_WORKERS: Final[LiteralString] = """
 -- workers.list_workers
 SELECT worker_id, worker_instance_id, lanes, capabilities, kinds, concurrency, last_heartbeat_ms,
-       liveness_ttl_ms, registered_at_ms,
+       liveness_ttl_ms, registered_at_ms, stuck_threads::text AS stuck_threads, unclaimed_kinds,
        last_heartbeat_ms + liveness_ttl_ms > ff.now_ms() AS alive
   FROM ff.worker_registry
  WHERE namespace = %(namespace)s
@@ -36,6 +36,10 @@ class WorkerEntry(msgspec.Struct, frozen=True, kw_only=True):
     last_heartbeat_at: datetime
     liveness_ttl: timedelta
     registered_at: datetime
+    stuck_threads: dict[str, int]
+    """By kind: threads that still run although their attempts are over."""
+    unclaimed_kinds: list[str]
+    """The kinds that the process does not claim because of stuck threads."""
     alive: bool
 
 
@@ -56,6 +60,8 @@ class _Row(msgspec.Struct, frozen=True):
     last_heartbeat_ms: int
     liveness_ttl_ms: int
     registered_at_ms: int
+    stuck_threads: str
+    unclaimed_kinds: list[str]
     alive: bool
 
 
@@ -78,6 +84,8 @@ async def list_workers(
             last_heartbeat_at=instant(row.last_heartbeat_ms),
             liveness_ttl=timedelta(milliseconds=row.liveness_ttl_ms),
             registered_at=instant(row.registered_at_ms),
+            stuck_threads=msgspec.json.decode(row.stuck_threads, type=dict[str, int]),
+            unclaimed_kinds=row.unclaimed_kinds,
             alive=row.alive,
         )
         for row in rows

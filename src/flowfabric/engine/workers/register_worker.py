@@ -32,7 +32,8 @@ WITH known AS (       -- a live row of this instance
        SET worker_id = EXCLUDED.worker_id, lanes = EXCLUDED.lanes,
            capabilities = EXCLUDED.capabilities, kinds = EXCLUDED.kinds,
            concurrency = EXCLUDED.concurrency, last_heartbeat_ms = EXCLUDED.last_heartbeat_ms,
-           liveness_ttl_ms = EXCLUDED.liveness_ttl_ms,
+           liveness_ttl_ms = EXCLUDED.liveness_ttl_ms, stuck_threads = EXCLUDED.stuck_threads,
+           unclaimed_kinds = EXCLUDED.unclaimed_kinds,
            registered_at_ms = CASE WHEN w.last_heartbeat_ms + w.liveness_ttl_ms > ff.now_ms()
                                    THEN w.registered_at_ms ELSE EXCLUDED.registered_at_ms END
      WHERE w.worker_id = EXCLUDED.worker_id

@@ -1,0 +1,81 @@
+"""The claims of a worker: what it asks for, and how it goes on when a claim fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.lifecycle.claim import Claimant
+from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
+from flowfabric.worker.threads import HandlerThreads
+from flowfabric.worker.unanswered_claims import UnansweredClaims
+
+log: Final = logging.getLogger("flowfabric.worker")
+
+
+class Claims:
+    """Claims executions until `stopping` is set; their leases are held from the claim on."""
+
+    def __init__(
+        self,
+        claimant: Claimant,
+        *,
+        lease_ttl: float,
+        held_leases: HeldLeases,
+        unanswered: UnansweredClaims,
+        threads: HandlerThreads,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._claimant, self._lease_ttl = claimant, lease_ttl
+        self._held_leases, self._unanswered = held_leases, unanswered
+        self._threads, self._stopping = threads, stopping
+        self.seconds = 0.01
+        """How long a claim takes, on average."""
+
+    def claimant(self) -> Claimant:
+        """The worker with the kinds that it can run now: not those whose threads are stuck."""
+        claimant, exhausted = self._claimant, self._threads.exhausted
+        if not exhausted or claimant.kinds is None:
+            return claimant
+        kinds = tuple(kind for kind in claimant.kinds if kind not in exhausted)
+        return msgspec.structs.replace(claimant, kinds=kinds)
+
+    async def claim(self, engine: Engine, limit: int) -> list[RunningAttempt]:
+        """Claim up to `limit` executions; while the database is in trouble, log and try again."""
+        pause = 0.1
+        while not self._stopping.is_set():
+            claimant = self.claimant()
+            if claimant.kinds == ():
+                return []
+            lease_id, sent_at = uuid4(), time.monotonic()
+            try:
+                claimed = await engine.claim(
+                    claimant, ttl=self._lease_ttl, limit=limit, lease_id=lease_id
+                )
+            except asyncio.CancelledError:
+                self._unanswered.add(lease_id, sent_at)
+                raise
+            except FlowFabricError as error:
+                if isinstance(error, TransportError | OperationTimeout):
+                    self._unanswered.add(lease_id, sent_at)
+                log.warning("worker %s cannot claim: %s", claimant.worker_instance_id, error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(random.uniform(0, pause)):
+                        await self._stopping.wait()
+                pause = min(pause * 2, 10.0)
+                continue
+            self.seconds += 0.2 * (time.monotonic() - sent_at - self.seconds)
+            attempts = [RunningAttempt(each, sent_at) for each in claimed]
+            for attempt in attempts:
+                self._held_leases.add(attempt)
+            return attempts
+        return []
