@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from flowfabric.config import DATABASE_URL, DatabaseConfig, redact
+from flowfabric.config import DATABASE_POOLER, DATABASE_URL, DatabaseConfig, redact
 from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error
 from flowfabric.db.rows import Connection
 from flowfabric.errors import (
@@ -157,6 +157,10 @@ def _unreachable(config: DatabaseConfig, error: BaseException) -> FlowFabricErro
         return ConfigError("database", DATABASE_URL, f"{redact(config.dsn)}: {error}")
     found = as_flowfabric_error(error, "connect")
     where = redact(config.dsn)
+    if "unsupported startup parameter" in str(error):  # the words of PgBouncer, in every mode
+        return ConfigError(
+            "database", DATABASE_POOLER, f"{where} is a pooler: set {DATABASE_POOLER}=1 ({error})"
+        )
     if isinstance(found, Unavailable):
         return Unavailable("connect", f"{where}: {error}")
     if isinstance(found, TransportError):
