@@ -263,6 +263,7 @@ async def test_the_doctor_examines_a_migrated_database(shell: Shell) -> None:
     assert answer.code == (1 if failed else 0)
 
 
+@pytest.mark.session("logs in as another role")
 async def test_a_role_with_fewer_rights_is_made_by_migrate_and_known_by_the_doctor(
     shell: Shell, ff_dsn: str, db: Connection
 ) -> None:

@@ -5,6 +5,8 @@ import json
 import signal
 from typing import Any
 
+import pytest
+
 from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
@@ -139,6 +141,7 @@ async def test_only_of_a_namespace_or_with_a_tag(ff: Inside, db: Connection) -> 
 # From now.
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_from_now_only_what_happens_afterwards_is_told(shell: Shell, db: Connection) -> None:
     await cancelled(db)
     tail = await follow(shell, db, "--limit", "2", "--json")
@@ -148,6 +151,7 @@ async def test_from_now_only_what_happens_afterwards_is_told(shell: Shell, db: C
     assert [each["execution_id"] for each in told(await end(tail))] == [str(each) for each in made]
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_an_event_is_printed_when_it_happens_and_ctrl_c_ends_the_tail(
     shell: Shell, db: Connection, ff_engine: Engine
 ) -> None:
@@ -163,6 +167,7 @@ async def test_an_event_is_printed_when_it_happens_and_ctrl_c_ends_the_tail(
     assert (answer.code, answer.out, answer.err) == (0, "", "")
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_tail_that_lost_its_connection_goes_on_where_it_was(
     shell: Shell, db: Connection
 ) -> None:
@@ -207,6 +212,7 @@ async def test_a_filter_that_cannot_be_is_one_line(ff: Inside) -> None:
         assert "must" in one_line(await ff("events", "tail", *wanted))
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_it_says_that_it_follows_once_it_does(shell: Shell, db: Connection) -> None:
     async with db.transaction():
         await db.execute("LOCK TABLE ff.completion_event")  # nobody can tell what is newest

@@ -198,6 +198,7 @@ async def test_many_are_answered_in_order_and_keys_are_honoured(
     assert [await handle.result(timeout=10) for handle in handles] == [10, 12, 14]
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_commit_wakes_an_idle_worker(client: Client, ff_dsn: str, db: Connection) -> None:
     async with app.worker(dsn=ff_dsn), asyncpg_connection_without_transaction(ff_dsn) as conn:
         await eventually(lambda: is_idle(db))

@@ -59,6 +59,7 @@ async def test_a_failure_tells_reason_and_category(client: Client, ff_dsn: str, 
     assert failed.value.execution_id == handle.execution_id
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_cancelled_one_tells_why_also_to_those_who_wait_already(
     client: Client, db: Connection, app: App
 ) -> None:
@@ -133,6 +134,7 @@ async def test_a_waiter_hears_of_the_end(
         assert time.monotonic() - ended_at < 1.3  # a client that listens polls only every 2 s
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_notified_waiter_hears_of_it_at_once(
     client: Client, db: Connection, app: App
 ) -> None:
@@ -194,6 +196,7 @@ async def no_clients(db: Connection) -> bool:
 
 @pytest.mark.timing
 @pytest.mark.parametrize("listen", [True, False], ids=["notified", "polling"])
+@pytest.mark.session("waits until the sessions of a client are gone")
 async def test_two_hundred_waiters_of_one_client_cost_few_statements(
     ff_dsn: str, db: Connection, app: App, listen: bool
 ) -> None:
@@ -212,6 +215,7 @@ async def test_two_hundred_waiters_of_one_client_cost_few_statements(
     )  # not one for each waiter, and few looks in half a second
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_client_that_is_gone_is_no_longer_listed_as_waiting(
     ff_dsn: str, db: Connection, app: App
 ) -> None:

@@ -23,6 +23,8 @@ from flowfabric.errors import (
 )
 from tests.db.facts import blocked, disconnected
 
+pytestmark = pytest.mark.session("provokes errors by settings and process ids of its sessions")
+
 Another = Callable[[], Awaitable[Connection]]
 INSERT_LANE = "\n-- lanes.seed: one\nINSERT INTO ff.lane_registry VALUES (%(lane)s, 0, 'test')"
 RAISE = "DO $$ BEGIN RAISE SQLSTATE '{}' USING MESSAGE = 'provoked'; END $$"

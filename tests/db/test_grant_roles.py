@@ -19,6 +19,8 @@ from flowfabric.errors import ConfigError, Unavailable
 from flowfabric.states import RoleAccess
 from tests import given
 
+pytestmark = pytest.mark.session("logs in as other roles; PgBouncer is asked for one user")
+
 WORKER = f"ff_test_worker_{os.getpid()}"
 READER = f"ff_test_reader_{os.getpid()}"
 

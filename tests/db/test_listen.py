@@ -12,6 +12,8 @@ from flowfabric.db.listen import Listener, signalled
 from flowfabric.db.rows import Connection
 from tests.db.facts import disconnected, until
 
+pytestmark = pytest.mark.session("is about LISTEN")
+
 LISTENERS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'flowfabric listener'"
     " AND datname = current_database()"

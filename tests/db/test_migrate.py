@@ -315,6 +315,7 @@ async def test_a_run_that_dies_before_any_of_its_statements_is_finished_by_the_n
     assert deaths >= 19
 
 
+@pytest.mark.session("kills a session by its process id")
 async def test_a_process_that_is_killed_while_it_migrates_holds_up_nobody(
     empty_dsn: str, conn: Connection, looking: Connection
 ) -> None:

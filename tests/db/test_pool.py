@@ -15,6 +15,8 @@ from flowfabric.db.transaction import repeated, run
 from flowfabric.errors import FlowFabricError, TransportError
 from tests.db.facts import disconnected, until
 
+pytestmark = pytest.mark.session("counts sessions and looks at their settings")
+
 Opened = Callable[[DatabaseConfig], Awaitable[None]]
 SECRET = "s3cr3t-marker"
 BACKEND = "SELECT pg_backend_pid() AS pid"

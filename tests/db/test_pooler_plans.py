@@ -27,6 +27,8 @@ from tests.engine.flows.graphs import fan_in, member, submitted
 from tests.explained import whole_reads
 from tests.proofs.crowd import analyzed, crowded
 
+pytestmark = pytest.mark.session("measures one session and changes its settings")
+
 BATCH = 100
 SMALL = {"lane_registry", "partition_config", "route", "waiter", "worker_registry"}
 """Tables with a row per lane, per kind or per process."""

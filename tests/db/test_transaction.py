@@ -117,6 +117,7 @@ async def test_a_conflict_found_at_commit_runs_the_body_again(pool: Pool, db: Co
     assert await lanes(db) == {"mine": 1, "theirs": 1}
 
 
+@pytest.mark.session("has a lock timeout in its session")
 async def test_a_lock_that_is_not_given_is_tried_three_times(pool: Pool, db: Connection) -> None:
     runs: list[None] = []
 
@@ -133,6 +134,7 @@ async def test_a_lock_that_is_not_given_is_tried_three_times(pool: Pool, db: Con
     assert await lanes(db) == {}
 
 
+@pytest.mark.session("has a lock timeout in its session")
 async def test_a_single_statement_is_run_again_too(pool: Pool, db: Connection) -> None:
     holder = db.transaction()
     await holder.start()

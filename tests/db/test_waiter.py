@@ -17,6 +17,8 @@ from flowfabric.db.rows import Connection
 from flowfabric.db.waiter import WAITING_FOR, Waiter, deregister, register
 from tests.db.facts import disconnected, until
 
+pytestmark = pytest.mark.session("registers for notifications, which needs LISTEN")
+
 Another = Callable[[], Awaitable[Connection]]
 
 NEVER = 3600.0

@@ -76,6 +76,7 @@ async def test_lanes_are_told_by_the_engine(
     assert capsys.readouterr().out.startswith(f"lane_state_changed {client.identity} deploy 42")
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_subscription_that_was_cut_goes_on(
     reader: Reader, client: Client, db: Connection
 ) -> None:

@@ -297,6 +297,7 @@ async def test_tasks_one_at_a_time_by_hand(
 # Testing.
 
 
+@pytest.mark.session("creates databases, for which a server must have no other sessions")
 async def test_the_tests_of_the_testing_page_pass(reader: Reader) -> None:
     mailer = opened(reader, "docs/guides/testing.md", "mailer")
 
@@ -325,7 +326,7 @@ async def test_roles_with_fewer_rights(reader: Reader) -> None:
     conn = await asyncpg.connect(reader.dsn)
     try:
         await reader.sql("create-roles")
-        said = await reader.shell("grant")
+        said = await reader.shell("grant-roles")
         await reader.sql("role-settings")
         [[settings]] = await conn.fetch(
             "SELECT rolconfig FROM pg_roles WHERE rolname = 'shop_worker'"

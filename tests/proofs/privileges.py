@@ -153,11 +153,13 @@ async def _outcome(call: Any) -> str:
     return "refused" if refusals else "done"
 
 
-async def _tour(owner: Engine, engine: Engine) -> dict[str, str]:
-    """How each operation ends for this role, in a place that the owner made for it."""
+async def _tour(owner: Engine, engine: Engine, access: RoleAccess) -> dict[str, str]:
+    """How each operation ends for this role; a role that writes gets a new place for each."""
     outcomes: dict[str, str] = {}
+    place = await settle(owner, f"place-{access}")
     for number, (name, stop) in enumerate(TOUR.items()):
-        place = await settle(owner, f"place-{number}")
+        if access is RoleAccess.RUNTIME and stop.access == "write":
+            place = await settle(owner, f"place-{number}")
         outcomes[name] = await _outcome(stop.call(engine, place))
     return outcomes
 
@@ -179,22 +181,27 @@ async def _refused(conn: Connection, statements: Sequence[str]) -> list[str]:
     return allowed
 
 
-async def _story(dsn: str) -> tuple[int, int]:
-    """Results that a client saw of a worker with flows and children; and rows that sweeps moved."""
-    worker = app.worker(dsn=dsn)
-    async with await Client.connect(dsn) as client:
-        serving = asyncio.create_task(worker.run())
-        handles = [await client.submit(parent.call(number)) for number in range(5)]
-        flow = app.flow("pair")
-        first = flow.add(double.call(1))
-        flow.add(double.call(2)).after(first)
-        started = await client.start(flow)
-        results = [await handle.result(timeout=30) for handle in handles]
-        await started.result(timeout=30)
-        worker.stop()
-        await serving
-        moved = sum([await sweep_all(client.engine.pool, sweep) for sweep in SWEEPS])
-    return sum(result == 2 * (2 * number + 1) for number, result in enumerate(results)), moved
+async def _story(dsn: str) -> tuple[int, str]:
+    """How many results a client saw of a worker with flows and children; what went wrong."""
+    right = 0
+    try:
+        async with await Client.connect(dsn) as client, app.worker(dsn=dsn):
+            right = await _served(client)
+            for sweep in SWEEPS:
+                await sweep_all(client.engine.pool, sweep)
+    except FlowFabricError as error:
+        return right, f"; {error!r}"[:200]
+    return right, ""
+
+
+async def _served(client: Client) -> int:
+    handles = [await client.submit(parent.call(number)) for number in range(5)]
+    flow = app.flow("pair")
+    flow.add(double.call(2)).after(flow.add(double.call(1)))
+    started = await client.start(flow)
+    results = [await handle.result(timeout=30) for handle in handles]
+    await started.result(timeout=30)
+    return sum(result == 2 * (2 * number + 1) for number, result in enumerate(results))
 
 
 async def _prove(dsn: str) -> list[Figure]:
@@ -209,11 +216,11 @@ async def _prove(dsn: str) -> list[Figure]:
 async def _runtime(owner: Engine, dsn: str) -> list[Figure]:
     await owner.seed_waitpoint_hmac_secret("k0", "ef" * 32)
     await owner.register_lanes(["aside"], registered_by="proof")
-    right, _ = await _story(dsn)
+    right, trouble = await _story(dsn)
     engine = await Engine.connect(DatabaseConfig(dsn=dsn))
     conn = await connect(DatabaseConfig(dsn=dsn), role="tests")
     try:
-        outcomes = await _tour(owner, engine)
+        outcomes = await _tour(owner, engine, RoleAccess.RUNTIME)
         allowed = await _refused(conn, NOT_FOR_RUNTIME)
     finally:
         await conn.close()
@@ -231,9 +238,9 @@ async def _runtime(owner: Engine, dsn: str) -> list[Figure]:
         Figure(
             promise="S13",
             what="runtime role: handlers with children, flows and transactions that ended rightly",
-            reached=f"{right} of 5",
+            reached=f"{right} of 5{trouble}",
             target="all",
-            held=right == 5,
+            held=right == 5 and not trouble,
         ),
         Figure(
             promise="S13",
@@ -258,7 +265,7 @@ async def _read(owner: Engine, dsn: str) -> list[Figure]:
     engine = await Engine.connect(DatabaseConfig(dsn=dsn, listen=False))
     conn = await connect(DatabaseConfig(dsn=dsn), role="tests")
     try:
-        outcomes = await _tour(owner, engine)
+        outcomes = await _tour(owner, engine, RoleAccess.READ)
         allowed = await _refused(conn, (*NOT_FOR_RUNTIME, *NOT_FOR_READERS))
     finally:
         await conn.close()

@@ -1,5 +1,7 @@
 """What the sweeps of flows touch when there is nothing to do, as long as nobody counted rows."""
 
+import pytest
+
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
@@ -7,6 +9,8 @@ from flowfabric.engine.joins.cancel_siblings import cancel_siblings
 from flowfabric.engine.joins.dispatch_completions import undispatched
 from tests.explained import Explained
 from tests.proofs.crowd import analyzed, crowded
+
+pytestmark = pytest.mark.session("prepares statements and sets how its session plans")
 
 FEW = 10
 

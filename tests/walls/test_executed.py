@@ -91,6 +91,7 @@ async def what_operators_do(engine: Engine) -> None:
         await sweep_all(engine.pool, sweep)
 
 
+@pytest.mark.session("reads the log of the server, where PgBouncer writes too")
 async def test_the_server_sees_only_statements_that_are_looked_at_here(
     db: Connection, ff_dsn: str
 ) -> None:

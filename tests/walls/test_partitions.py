@@ -11,6 +11,8 @@ from flowfabric.db.rows import Connection
 from tests.walls.partitions import HOT, conjuncts, touched, unkeyed_in_text
 from tests.walls.sources import Constant, statements
 
+pytestmark = pytest.mark.session("prepares statements and sets how its session plans")
+
 GLOBAL = {
     "lane_registry",
     "function_annotation",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flowfabric.db.rows import Connection
 from flowfabric.db.schema import SCHEMA_SQL, describe_schema
+
+pytestmark = pytest.mark.session("sets the search path of its session")
 
 
 async def test_the_written_schema_equals_the_migrated_one(db: Connection) -> None:

@@ -43,6 +43,7 @@ async def all_done(db: Connection) -> bool:
     return await count(db) == await count(db, "completed")
 
 
+@pytest.mark.session("counts the sessions of a worker")
 async def test_a_worker_carries_on_however_often_its_connections_are_cut(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -67,6 +68,7 @@ async def test_a_worker_carries_on_however_often_its_connections_are_cut(
     assert await db.fetchval("SELECT count(*) FROM ff.completion_event") == 300
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_an_idle_worker_whose_connections_were_cut_still_finds_work(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -81,6 +83,7 @@ async def test_an_idle_worker_whose_connections_were_cut_still_finds_work(
             assert await handle.result(timeout=10) == number
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_worker_survives_the_loss_of_any_statement_it_can_be_in(
     client: Client, ff_dsn: str, db: Connection, another: Any
 ) -> None:
@@ -220,6 +223,7 @@ async def test_whoever_put_a_task_down_and_was_not_told_is_not_refused_when_it_a
 
 
 @pytest.mark.parametrize("fault", ["cut", "silence"])
+@pytest.mark.session("counts the sessions of a worker")
 async def test_a_worker_that_is_stopped_during_an_outage_ends_all_the_same(
     client: Client, ff_dsn: str, db: Connection, fault: str
 ) -> None:

@@ -1,124 +1,170 @@
-"""Behind PgBouncer in transaction mode: transactions of handlers take no lease's renewal away."""
+"""Workers, clients and commands behind a real PgBouncer in transaction mode."""
+
+from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+import os
+import sys
+from collections.abc import Callable, Generator
 
 import pytest
 
-from flowfabric import App, Client, Ctx, Retry
+from flowfabric import App, Client, Ctx
+from flowfabric.config import DATABASE_POOLER, DatabaseConfig
+from flowfabric.db.migrate import migrate, needed_version
+from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
+from flowfabric.errors import ConfigError
+from flowfabric.testing import TestServer
 from tests.pgbouncer import PgBouncer, installed
-from tests.worker.facts import eventually, lease_expired_events, told_twice
+from tests.worker.facts import count, lease_expired_events
 
 pytestmark = [
-    pytest.mark.timeout(90),
-    pytest.mark.skipif(
-        installed() is None, reason="no pgbouncer on this machine: Debian's package"
-    ),
+    pytest.mark.timeout(60),
+    pytest.mark.session("starts a PgBouncer of its own"),
+    pytest.mark.skipif(installed() is None, reason="no pgbouncer: apt-get install pgbouncer"),
 ]
 
-TTL, POOL = 1.5, 6
+Through = Callable[..., str]
 
 
 @pytest.fixture
-def pooled(ff_dsn: str) -> Generator[str]:
-    """A DSN through a pooler with six connections."""
-    with PgBouncer.start(ff_dsn, default_pool_size=POOL) as bouncer:
-        yield bouncer.through(ff_dsn)
+def through() -> Generator[Through]:
+    """The DSN of a database through a PgBouncer with these settings."""
+    running: list[PgBouncer] = []
+
+    def start(dsn: str, **settings: object) -> str:
+        running.append(PgBouncer.start(dsn, **settings))
+        return running[-1].through(dsn)
+
+    try:
+        yield start
+    finally:
+        for each in running:
+            each.stop()
 
 
-@pytest.fixture(autouse=True)
-async def ledger(db: Connection) -> AsyncGenerator[None]:
-    await db.execute("CREATE TABLE ledger (number integer PRIMARY KEY)")
-    yield
-    await db.execute("DROP TABLE ledger")
-
-
-def writing(seconds: float) -> tuple[App, list[int]]:
-    """An app whose task has a transaction open for so long, and the numbers of its starts."""
-    app, starts = App(), []
-
-    @app.task("write", retry=Retry(max_retries=0))
-    async def write(ctx: Ctx, number: int) -> int:
-        starts.append(number)
-        tx = await ctx.transaction()
-        await tx.execute("INSERT INTO ledger VALUES ($1)", number)
-        await asyncio.sleep(seconds)
-        return number
-
-    return app, starts
-
-
-async def test_two_workers_with_more_transactions_than_the_pooler_has_room_for_lose_no_lease(
-    client: Client, pooled: str, db: Connection
-) -> None:
-    executions = 10
-    app, starts = writing(1.2 * TTL)
-    settings = {"dsn": pooled, "pooler": True, "transactions": 4, "lease_ttl": TTL}
-    async with (
-        app.worker(**settings, concurrency=5, worker_instance_id="a"),
-        app.worker(**settings, concurrency=5, worker_instance_id="b"),
-    ):
-        handles = await client.submit_many(app.tasks["write"].many(range(executions)))
-        for handle in handles:
-            await handle.result(timeout=60)
-
-    assert sorted(starts) == list(range(executions))
-    assert await lease_expired_events(db) == 0
-    assert await told_twice(db) == 0
-    assert await db.fetchval("SELECT count(*) FROM ledger") == executions
-
-
-async def test_a_transaction_that_would_take_the_last_connection_waits(
-    client: Client, ff_dsn: str, db: Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    app, starts = writing(1.0)
-    with PgBouncer.start(ff_dsn, default_pool_size=2) as bouncer:
-        async with app.worker(dsn=bouncer.through(ff_dsn), pooler=True, lease_ttl=5):
-            handles = await client.submit_many(app.tasks["write"].many(range(2)))
-            for handle in handles:
-                await handle.result(timeout=30)
-
-    assert sorted(starts) == [0, 1]
-    assert "default_pool_size" in caplog.text
-
-
-async def test_with_a_direct_dsn_leases_are_renewed_past_the_pooler(
-    client: Client, ff_dsn: str, db: Connection
-) -> None:
-    app, starts = App(), []
-
-    @app.task("job", retry=Retry(max_retries=0))
-    async def job(ctx: Ctx) -> None:
-        starts.append(ctx.attempt_index)
-        await asyncio.sleep(2 * TTL)
-
-    async def renewers() -> bool:
-        return await db.fetchval(
-            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name = 'flowfabric renewer')"
-        )
-
-    with PgBouncer.start(ff_dsn, default_pool_size=1) as bouncer:
-        pooled = bouncer.through(ff_dsn)
-        async with app.worker(dsn=pooled, direct_dsn=ff_dsn, pooler=True, lease_ttl=TTL):
-            handle = await client.submit(job.call())
-            await eventually(renewers)
-            await handle.result(timeout=30)
-
-    assert starts == [0]
-
-
-async def test_a_worker_that_is_idle_in_a_transaction_is_bounded_behind_a_pooler_too(
-    client: Client, pooled: str
-) -> None:
+def made() -> App:
     app = App()
 
-    @app.task("job", retry=Retry(max_retries=0))
-    async def job(ctx: Ctx) -> str:
-        tx = await ctx.transaction()
-        return await tx.fetchval("SHOW idle_in_transaction_session_timeout")
+    @app.task("double")
+    async def double(ctx: Ctx, number: int) -> int:
+        await ctx.progress(50)
+        return 2 * number
 
-    async with app.worker(dsn=pooled, pooler=True, lease_ttl=TTL):
-        handle = await client.submit(job.call())
-        assert await handle.result(timeout=20) == "1500ms"
+    @app.task("family")
+    async def family(ctx: Ctx, number: int) -> int:
+        return sum(await ctx.gather([double.call(number), double.call(number + 1)]))
+
+    @app.task("book")
+    async def book(ctx: Ctx, number: int) -> int:
+        return await (await ctx.transaction()).fetchval("SELECT $1::integer", number)
+
+    return app
+
+
+async def test_results_children_flows_and_transactions_come_through(
+    ff_dsn: str, through: Through, db: Connection
+) -> None:
+    app, dsn = made(), through(ff_dsn)
+    async with (
+        await Client.connect(dsn, pooler=True) as client,
+        app.worker(dsn=dsn, pooler=True, lease_ttl=5),
+    ):
+        handles = [
+            await client.submit(app.tasks[kind].call(number))
+            for number in range(5)
+            for kind in ("double", "family", "book")
+        ]
+        flow = app.flow("pair")
+        flow.add(app.tasks["double"].call(2), name="second").after(
+            flow.add(app.tasks["double"].call(1), name="first")
+        )
+        started = await client.start(flow)
+
+        results = [await handle.result(timeout=20) for handle in handles]
+        of_flow = await started.result(timeout=20)
+
+    assert results == [each for n in range(5) for each in (2 * n, 4 * n + 2, n)]
+    assert of_flow == {"first": 2, "second": 4}
+    assert await lease_expired_events(db) == 0
+
+
+async def test_more_processes_than_server_connections_take_turns(
+    ff_dsn: str, through: Through, db: Connection
+) -> None:
+    app, dsn = made(), through(ff_dsn, default_pool_size=2)
+    async with (
+        await Client.connect(dsn, pooler=True) as client,
+        app.worker(dsn=dsn, pooler=True, lease_ttl=5),
+        app.worker(dsn=dsn, pooler=True, lease_ttl=5),
+    ):
+        handles = await client.submit_many([app.tasks["family"].call(n) for n in range(20)])
+        results = await asyncio.gather(*(handle.result(timeout=30) for handle in handles))
+
+    assert results == [4 * number + 2 for number in range(20)]
+    assert await count(db, "completed") == 60
+    assert await lease_expired_events(db) == 0
+
+
+async def test_a_migration_and_the_commands_come_through(
+    ff_server: TestServer, through: Through, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = await ff_server.create_empty()
+    dsn = through(direct)
+    monkeypatch.setenv(DATABASE_POOLER, "1")
+    try:
+        migrated = await migrate(dsn)
+        said = [
+            await ff(*command, "--database-url", dsn)
+            for command in (("submit", "job"), ("executions", "list"))
+        ]
+    finally:
+        await ff_server.drop(direct)
+
+    assert migrated.version == needed_version()
+    assert "job" in said[1]
+
+
+async def ff(*arguments: str) -> str:
+    """What a command prints; it must succeed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "flowfabric.cli",
+        *arguments,
+        env={**os.environ, "COLUMNS": "200"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+async def test_a_process_that_was_not_told_of_the_pooler_is_told_what_to_set(
+    ff_dsn: str, through: Through
+) -> None:
+    with pytest.raises(ConfigError, match="is a pooler: set FF_DATABASE_POOLER=1"):
+        await connect(DatabaseConfig(dsn=through(ff_dsn), pooler=False), role="tests")
+
+
+async def test_a_call_that_is_given_up_cancels_no_statement_of_another_client(
+    ff_dsn: str, through: Through
+) -> None:
+    """The cancel of one client must not reach the session that it held a moment ago."""
+    config = DatabaseConfig(dsn=through(ff_dsn, default_pool_size=1), pooler=True)
+    hasty, patient = await connect(config, role="tests"), await connect(config, role="tests")
+    try:
+        for _ in range(5):
+            sleeping = asyncio.create_task(hasty.fetchval("SELECT pg_sleep(5)"))
+            await asyncio.sleep(0.02)
+            waiting = asyncio.create_task(patient.fetchval("SELECT 7 FROM pg_sleep(0.02)"))
+            sleeping.cancel()
+            await asyncio.wait({sleeping})
+
+            assert await waiting == 7
+            assert await hasty.fetchval("SELECT 1") == 1
+    finally:
+        await hasty.close()
+        await patient.close()

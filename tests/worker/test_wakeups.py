@@ -40,6 +40,7 @@ def idle_app() -> App:
 
 
 @pytest.mark.timing
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_notification_wakes_an_idle_worker_long_before_its_next_poll(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -53,6 +54,7 @@ async def test_a_notification_wakes_an_idle_worker_long_before_its_next_poll(
 
 
 @pytest.mark.timing
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_work_that_became_due_wakes_an_idle_worker(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -86,6 +88,7 @@ async def test_without_notifications_a_worker_polls(
     assert not await is_idle(db)
 
 
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_worker_that_is_busy_is_deregistered(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -127,6 +130,7 @@ async def test_outcomes_of_many_executions_are_recorded_in_few_transactions(
 
 
 @pytest.mark.timing
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_single_outcome_does_not_wait_for_company(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from flowfabric.config import DATABASE_URL, DatabaseConfig, redact
+from flowfabric.config import DATABASE_POOLER, DATABASE_URL, DatabaseConfig, redact
 from flowfabric.db.connect_limit import connect_limit
 from flowfabric.db.connection import BaseConnection
 from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error, described
@@ -165,6 +165,10 @@ def _unreachable(config: DatabaseConfig, error: BaseException) -> FlowFabricErro
         return ConfigError("database", DATABASE_URL, f"{redact(config.dsn)}: {error}")
     found = as_flowfabric_error(error, "connect")
     where = redact(config.dsn)
+    if "unsupported startup parameter" in str(error):  # the words of PgBouncer, in every mode
+        return ConfigError(
+            "database", DATABASE_POOLER, f"{where} is a pooler: set {DATABASE_POOLER}=1 ({error})"
+        )
     if isinstance(found, Unavailable):
         return Unavailable("connect", f"{where}: {described(error)}")
     if isinstance(found, TransportError):

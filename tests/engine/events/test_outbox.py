@@ -135,6 +135,7 @@ async def kill(db: Connection, follower: Follower) -> None:
                 pass
 
 
+@pytest.mark.session("cuts sessions by their names")
 async def test_every_committed_event_is_seen_in_order_though_writers_are_late_and_readers_cut(
     hub: Hub, db: Connection, another: Callable[[], Awaitable[Connection]]
 ) -> None:

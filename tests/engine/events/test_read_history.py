@@ -70,6 +70,7 @@ async def test_an_id_of_another_partition_is_another_execution(db: Connection) -
     assert await read_history(db, other) == []
 
 
+@pytest.mark.session("reads the plan of a session with our settings")
 async def test_a_story_is_found_by_indexes(db: Connection) -> None:
     done = await completed(db)
     text, names = positional(READ_HISTORY)

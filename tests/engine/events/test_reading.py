@@ -28,6 +28,7 @@ async def plan(db: Connection, statement: str, *values: int) -> str:
 
 
 @pytest.mark.parametrize("table", TABLES)
+@pytest.mark.session("reads the plan of a session with our settings")
 async def test_a_page_and_the_newest_id_come_from_the_key(db: Connection, table: str) -> None:
     page = await plan(db, TABLES[table].READ, 7, 1000, 256)
     newest = await plan(db, TABLES[table].NEWEST)

@@ -19,6 +19,7 @@ from tests.engine.events.facts import claimed_many, completed, emitted, taken, t
 WAITERS = "SELECT count(*) FROM ff.waiter WHERE waiter_id LIKE '%-reader-%'"
 
 
+@pytest.mark.session("counts registrations for notifications")
 async def test_two_subscribers_share_one_reader_and_see_the_same(hub: Hub, db: Connection) -> None:
     one, two = await subscribe_lease_history(hub), await subscribe_lease_history(hub)
     await claimed_many(db, 20)

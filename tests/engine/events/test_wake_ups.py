@@ -32,6 +32,7 @@ A_POLL = 2.0
 
 
 @pytest.mark.timing
+@pytest.mark.session("begins when a process is registered for notifications")
 async def test_events_arrive_long_before_the_next_poll(hub: Hub, db: Connection) -> None:
     ends = await subscribe_completions(hub)
     history = await subscribe_lease_history(hub)

@@ -16,7 +16,11 @@ from tests.engine.executions.explained import worker
 from tests.engine.lifecycle.claim_costs import Queue
 from tests.explained import buffers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.session("prepares statements and sets how its session plans"),
+]
 
 MANY = 100_000
 MOST = 3000

@@ -2,6 +2,8 @@
 
 from uuid import uuid4
 
+import pytest
+
 from flowfabric.db.rows import Connection, positional
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.add_execution_to_flow import MemberAdded, add_execution_to_flow
@@ -69,6 +71,7 @@ async def test_one_that_is_given_a_member_meanwhile_is_passed_over(
     assert await flow.count("flow_core") == 1
 
 
+@pytest.mark.session("reads the plan of a session with our settings")
 async def test_it_looks_only_at_those_that_are_empty(db: Connection) -> None:
     text, names = positional(DELETE_EMPTY_FLOWS)
     values = {"limit": 10, "kept_ms": 1}

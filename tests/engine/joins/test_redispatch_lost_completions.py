@@ -176,6 +176,7 @@ async def cost(db: Connection) -> tuple[int, str]:
     return sum(map(int, re.findall(r"(?:hit|read)=(\d+)", first))), "\n".join(lines)
 
 
+@pytest.mark.session("reads the plan of a session with our settings")
 async def test_it_costs_the_same_however_many_executions_have_ended(
     db: Connection, ff_engine: Engine
 ) -> None:

@@ -11,7 +11,11 @@ from flowfabric.db.pool import connect
 from flowfabric.testing import TestServer
 from tests.engine.lifecycle.claim_costs import MOST, TEXT, Queue, cost, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.session("prepares statements and sets how its session plans"),
+]
 
 
 @pytest.fixture(scope="module")
