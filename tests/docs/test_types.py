@@ -67,7 +67,14 @@ async def test_mypy_accepts_every_example(reader: Reader) -> None:
 
     said = await reader.run(
         sys.executable,
-        *("-m", "mypy", "--strict", "--allow-redefinition", "--no-error-summary"),
+        *(
+            "-m",
+            "mypy",
+            "--strict",
+            "--allow-redefinition",
+            "--no-error-summary",
+            "--explicit-package-bases",
+        ),
         *("--cache-dir", str(ROOT / ".mypy_cache"), "."),
     )
 
