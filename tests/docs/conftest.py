@@ -32,7 +32,9 @@ class Reader:
         self.page = page
         for each in blocks(page):
             if each.role == "file":
-                (self.place / each.name).write_text(each.text)
+                file = self.place / each.name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(each.text)
 
     async def shell(self, name: str, **variables: str) -> str:
         """Run the shell example `name`; what it prints. Fails if a command of it fails."""

@@ -1,8 +1,9 @@
 """The written pages as tests see them: blocks, tables, headings and links.
 
 A fenced block may be marked by the comment above it. `<!-- file: NAME -->` is a file of the
-reader's directory, `<!-- test: NAME -->` is run by the test that asks for it by that name, and
-`<!-- output: NAME -->` is what such a test compares with what was printed.
+reader's directory, `<!-- test: NAME -->` is run by the test that asks for it by that name,
+`<!-- output: NAME -->` is what such a test compares with what was printed, and
+`<!-- before: NAME -->` is code for another system, which is not installed here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PAGES: Final = sorted(
 )
 
 _BLOCK: Final = re.compile(
-    r"(?:<!-- (?P<role>file|test|output): (?P<name>\S+) -->\n)?"
+    r"(?:<!-- (?P<role>file|test|output|before): (?P<name>\S+) -->\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -30,7 +31,7 @@ _HEADING: Final = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """One fenced block; `role` is `file`, `test`, `output` or empty."""
+    """One fenced block; `role` is `file`, `test`, `output`, `before` or empty."""
 
     page: str
     line: int

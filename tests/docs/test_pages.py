@@ -67,6 +67,8 @@ def test_every_example_is_a_file_or_is_run(page: str) -> None:
                 assert each.role or UNMARKED_SHELL.match(each.text), f"{each} is not run"
             case "text":
                 assert each.role == "output", f"{each} is not compared"
+            case "yaml" | "dockerfile":
+                assert each.role == "file", f"{each} is not read"
             case "mermaid":
                 pass
             case _:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from flowfabric.app.codec import JSON, Codec
-from flowfabric.app.depends import Factory, Plan
+from flowfabric.app.depends import Plan
 from flowfabric.app.flow import Flow
 from flowfabric.app.overrides import Override, Overrides
 from flowfabric.app.task import Environment, Middleware, Task, task_policy
@@ -29,7 +29,6 @@ from flowfabric.worker.threads import HandlerThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 M = TypeVar("M", bound=Middleware)
 
 
@@ -120,7 +119,7 @@ class App:
         self._middleware.append(function)
         return function
 
-    def override(self, dependency: Factory[T], fake: Factory[T]) -> Override:
+    def override(self, dependency: Callable[..., Any], fake: Callable[..., Any]) -> Override:
         """While the block is open, handlers get what `fake` makes instead of `dependency`.
 
         For tests: `with app.override(bank, fake_bank): ...`. The fake is a factory like any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints, overload
 
 from flowfabric.app.overrides import Override, Overrides
 from flowfabric.errors import ConfigError
@@ -14,7 +14,6 @@ from flowfabric.worker.environment import ProcessScope
 
 T = TypeVar("T")
 Scope = Literal["task", "process"]
-Factory: TypeAlias = "Callable[..., AsyncGenerator[T] | Generator[T] | Awaitable[T] | T]"
 
 
 class Dependency:
@@ -24,16 +23,25 @@ class Dependency:
         self.factory, self.scope = factory, scope
 
 
+# One signature per form of the factory: mypy does not find `T` in a union of the four.
+@overload
+def Depends(factory: Callable[..., AsyncGenerator[T, Any]], *, scope: Scope = ...) -> T: ...
+@overload
+def Depends(factory: Callable[..., Generator[T, Any, Any]], *, scope: Scope = ...) -> T: ...
+@overload
+def Depends(factory: Callable[..., Awaitable[T]], *, scope: Scope = ...) -> T: ...
+@overload
+def Depends(factory: Callable[..., T], *, scope: Scope = ...) -> T: ...
 def Depends(  # noqa: N802  reads as a declaration in a signature
-    factory: Factory[T], *, scope: Scope = "task"
-) -> T:
+    factory: Callable[..., Any], *, scope: Scope = "task"
+) -> Any:
     """The default of a handler's parameter: the handler is given what `factory` makes.
 
     The factory may be plain or async, and may yield once to clean up after the task. It may
     have a parameter of type `Ctx`, and dependencies of its own. With `scope="process"` the factory
     is called once per worker process.
     """
-    return cast("T", Dependency(factory, scope))
+    return Dependency(factory, scope)
 
 
 class Plan:
