@@ -83,7 +83,7 @@ def test_what_json_has_is_encoded_as_before() -> None:
 def test_msgpack_has_these_numbers() -> None:
     encoded = packed.encode_result([math.inf], "msgpack")
 
-    assert packed.read_result(encoded) == [math.inf]
+    assert packed.read_result(encoded.data, "msgpack") == [math.inf]
 
 
 @pytest.mark.parametrize("value", [deep(200_000), circle()])

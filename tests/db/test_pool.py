@@ -108,7 +108,7 @@ async def test_the_search_path_is_fixed_but_for_connections_that_run_statements_
 ) -> None:
     config = DatabaseConfig(dsn=ff_dsn, pooler=False)
     ours, theirs = [
-        await Pool.open(config, role="x", planner_settings=engine) for engine in (True, False)
+        await Pool.open(config, role="x", for_handlers=users) for users in (False, True)
     ]
     async with ours.connection() as conn, theirs.connection() as handlers:
         assert await conn.fetchval("SHOW search_path") == "pg_catalog, pg_temp"

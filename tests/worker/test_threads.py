@@ -55,7 +55,7 @@ async def test_a_function_that_hangs_takes_neither_slots_nor_threads_from_others
     client: Client, ff_dsn: str, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     hanging = Hanging(gate)
-    limits = {"concurrency": 2, "sync_workers": 2, "max_stuck_threads": 3}
+    limits: dict[str, Any] = {"concurrency": 2, "sync_workers": 2, "max_stuck_threads": 3}
     async with hanging.app.worker(dsn=ff_dsn, **limits):
         stuck = await client.submit(hanging.hangs.call())
         await eventually(lambda: "is not claimed" in caplog.text)
@@ -114,7 +114,7 @@ async def test_what_was_claimed_already_is_not_begun(
     hanging = Hanging(gate)
 
     handles = await client.submit_many([hanging.hangs.call() for _ in range(65)])
-    limits = {"concurrency": 64, "sync_workers": 64, "max_stuck_threads": 1}
+    limits: dict[str, Any] = {"concurrency": 64, "sync_workers": 64, "max_stuck_threads": 1}
     async with hanging.app.worker(dsn=ff_dsn, **limits):  # 64 in the slots, one behind them
         await eventually(lambda: "64 in all" in caplog.text)
         other = await client.submit(hanging.on_loop.call())

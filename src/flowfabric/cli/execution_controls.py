@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from flowfabric.app.codec import encode_untyped
 from flowfabric.cli.bulk import AtMost, Chosen, Verbose, Work, complain_of, do_all
 from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
@@ -25,7 +26,6 @@ from flowfabric.cli.output import AsJson, DatabaseUrl, Id, console, counted, pri
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.executions.read_execution_context import ExecutionContext
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.complete import Completed
 from flowfabric.engine.lifecycle.delay import Delayed
@@ -167,7 +167,7 @@ def complete(
     stored, encoding = encode_untyped(_json(result))
 
     async def override(engine: Engine) -> Completed:
-        await _context(engine, wanted)
+        await _require(engine, wanted)
         confirmed(f"Complete {wanted} in place of its worker?", yes=yes)
         return await engine.override_complete(
             wanted, result=stored, encoding=encoding, reason=reason, actor=user_at_host()
@@ -189,7 +189,7 @@ def fail(
     wanted = ExecutionId.parse(execution_id)
 
     async def override(engine: Engine) -> TerminalFailed:
-        await _context(engine, wanted)
+        await _require(engine, wanted)
         confirmed(f"Fail {wanted} in place of its worker?", yes=yes)
         return await engine.override_fail(wanted, reason=reason, actor=user_at_host())
 
@@ -211,7 +211,7 @@ def delay(
     length = duration(time, field="DURATION")
 
     async def override(engine: Engine) -> Delayed:
-        await _context(engine, wanted)
+        await _require(engine, wanted)
         confirmed(f"Take {wanted} away from its worker for {time}?", yes=yes)
         return await engine.override_delay(
             wanted, delay=length, reason=reason, actor=user_at_host()
@@ -271,11 +271,10 @@ def _json(text: str | None) -> object:
         raise invalid_input("--result", text, f"is not JSON: {error}") from None
 
 
-async def _context(engine: Engine, execution_id: ExecutionId) -> ExecutionContext:
-    """What an override has to know of the execution; raises `NotFound` before anything is asked."""
+async def _require(engine: Engine, execution_id: ExecutionId) -> None:
+    """Raise `NotFound` before anything is asked."""
     if await engine.read_execution_state(execution_id) is None:
         raise NotFound("execution", execution_id)
-    return await engine.read_execution_context(execution_id)
 
 
 def _say(answer: object, said: str, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.worker.renewer import Renewer
 from flowfabric.worker.running_attempt import HeldLeases
 from flowfabric.worker.settings import WorkerSettings
+from flowfabric.worker.threads import HandlerThreads
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure
 from tests.proofs.proof import Proof
@@ -55,8 +56,10 @@ async def crowded(arena: Arena, dsn: str, each: int) -> tuple[Board, Sampler]:
     settings = WorkerSettings(lease_ttl=1.0)
     db = await connect(DatabaseConfig(dsn=dsn), role="looks on")
     engine = await Engine.connect(config)
-    renewer = Renewer(config, settings, "w-1", (), HeldLeases(), lambda _held, _why: None)
-    renewer.start()
+    renewer = Renewer(
+        config, settings, "w-1", (), HeldLeases(), HandlerThreads(), lambda _held, _why: None
+    )
+    await renewer.start()
     engine.listener.start()
     guests = [
         Guest(engine, board, arena.chance(f"pool {number}"), number) for number in range(CLIENTS)
