@@ -304,11 +304,12 @@ AWKWARD = 'x"]\n;--<b>{é}|#\\'
 
 @pytest.mark.parametrize("language", ["mermaid", "dot"])
 async def test_names_cannot_break_out_of_the_picture(
-    ff: Inside, ff_engine: Engine, language: str
+    ff: Inside, ff_engine: Engine, db: Connection, language: str
 ) -> None:
     flow_id = uuid4()
-    only = member(flow_id, AWKWARD)
+    only = member(flow_id, "given")
     await ff_engine.submit_flow(NewFlow(flow_id=flow_id, flow_kind="odd", members=[only]))
+    await db.execute("UPDATE ff.exec_body SET member_name = $1", AWKWARD)  # by another writer
 
     answer = await ff("flows", "graph", str(flow_id), "--format", language, "--json")
 
