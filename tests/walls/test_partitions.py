@@ -64,6 +64,7 @@ BATCHES = {
     "lifecycle.terminalize",
     "lifecycle.unblock",
     "lifecycle.wait_children",
+    "operators.override: what the same override has ended",
     "operators.replay_execution: the flows, not locked yet",
 }
 CLAIMS: Mapping[str, set[str]] = {

@@ -71,7 +71,7 @@ CONTROLS = {
     ),
     "override_delays": Control(
         lambda engine, some: engine.override_delays(some, delay=60, reason="no", actor="ann"),
-        *("active", Delayed, "waiting", ExecutionNotActive, "delayed", "delayed"),
+        *("active", Delayed, "completed", ExecutionNotActive, "delayed", "delayed"),
     ),
     "change_priorities": Control(
         lambda engine, some: engine.change_priorities(some, 7, reason="no", actor="ann"),

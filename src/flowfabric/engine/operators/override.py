@@ -19,7 +19,7 @@ A = TypeVar("A")
 
 # Only a replay changes the epoch of an execution that has ended.
 OVERRIDDEN: Final[LiteralString] = """
--- operators.overridden
+-- operators.override: what the same override has ended
 SELECT e.partition_key, e.execution_id
   FROM ff.exec_core e
   JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
