@@ -209,7 +209,7 @@ CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
     "change_priority": lambda db, each: change_priority(db, each, 7),
     "promote_dependents": lambda db, each: promote_dependents(db, [each]),
     "hold_dependents": lambda db, each: hold_dependents(db, [each]),
-    "park_members": lambda db, each: park_members(db, each.partition_key, FLOW, also_running=False),
+    "park_members": lambda db, each: park_members(db, [each], also_running=False),
     "terminalize": lambda db, each: terminalize(db, [each], outcome=TerminalOutcome.SKIPPED),
     "unblock_execution": unblock_execution,
     "mark_lease_expired_if_due": mark_lease_expired_if_due,
@@ -290,7 +290,7 @@ async def stand(
     if operation == "claim_execution":
         await granted.claim_granted(db, execution_id)
     if operation == "end_parked_members":
-        await park_members(db, execution_id.partition_key, FLOW, also_running=False)
+        await park_members(db, [execution_id], also_running=False)
     if operation in HELD_BACK and before == "waiting":
         await block_execution_for_admission(db, execution_id, HELD_BACK[operation])
     return execution_id, lease
