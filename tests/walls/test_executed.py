@@ -20,7 +20,7 @@ from tests.walls.test_partitions import name_of
 LOGGED = re.compile(r"LOG:  (?:execute [^:\n]*|statement): (.*(?:\n\t.*)*)")
 # The driver's own: transactions, what is listened to, and how parameters are encoded.
 OF_THE_DRIVER = re.compile(
-    r"(BEGIN|START TRANSACTION|COMMIT|ROLLBACK|LISTEN|UNLISTEN|DEALLOCATE)\b"
+    r"(BEGIN|START TRANSACTION|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|LISTEN|UNLISTEN|DEALLOCATE)\b"
     r"|.*\bset_config\('jit'|.*\bpg_catalog\.pg_type\b",
     re.DOTALL,
 )

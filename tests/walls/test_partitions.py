@@ -40,6 +40,7 @@ BATCHES = {
     "joins.lock_joins: the edges of the members that were skipped",
     "joins.lock_joins: what the members wait for",
     "joins.reset_joins",
+    "joins.reset_joins: an upstream that was skipped again at once does not count for the others",
     "lifecycle.block",
     "lifecycle.cancel",
     "lifecycle.complete",
@@ -61,7 +62,10 @@ BATCHES = {
     "lifecycle.postpone",
     "lifecycle.revoke",
     "lifecycle.tag",
+    "lifecycle.park_members",
     "lifecycle.terminalize",
+    "lifecycle.terminalize: passing over rows in use",
+    "flows.reconcile_cancels: flows whose members are all in use",
     "lifecycle.unblock",
     "lifecycle.wait_children",
     "operators.override: what the same override has ended",
@@ -75,6 +79,7 @@ SWEEPS: Mapping[str, set[str]] = {
     "events.prune_actions": {"operator_event"},
     "flows.cancel_backlog_due": {"cancel_backlog"},
     "joins.cancel_siblings: the joins that were listed first": {"edge_group+pending_cancel_groups"},
+    "joins.dispatch_completions: as far as no other transaction has locked": {"completion_event"},
     "joins.dispatch_completions: which completions, with the joins that they concern": {
         "completion_event"
     },

@@ -904,7 +904,7 @@ BEGIN
           FROM old JOIN ff.flow_core f USING (partition_key, flow_id)
     ), free_flow AS (
         SELECT f.partition_key, f.flow_id
-          FROM ff.flow_core f JOIN flow USING (partition_key, flow_id) FOR UPDATE OF f SKIP LOCKED
+          FROM flow JOIN ff.flow_core f USING (partition_key, flow_id) FOR UPDATE OF f SKIP LOCKED
     ), of_join AS (
         SELECT g.partition_key, g.group_id, old.execution_id
           FROM old JOIN ff.edge_group g

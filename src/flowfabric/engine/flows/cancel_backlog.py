@@ -25,7 +25,7 @@ SELECT partition_key, flow_id, reason, cancellation_policy FROM ff.cancel_backlo
 
 LISTED: Final[LiteralString] = """
 -- flows.end_members: the members that are still listed, passing over rows in use
-SELECT m.execution_id
+SELECT m.execution_id, e.blocking_reason = 'paused_by_flow_cancel' AS parked
   FROM ff.cancel_backlog_member m JOIN ff.exec_core e USING (partition_key, execution_id)
  WHERE (m.partition_key, m.flow_id) = (%(partition_key)s, %(flow_id)s)
  ORDER BY m.execution_id LIMIT %(limit)s FOR NO KEY UPDATE OF e SKIP LOCKED
@@ -40,7 +40,7 @@ DELETE FROM ff.cancel_backlog_member
 
 DELETED: Final[LiteralString] = """
 -- flows.end_members: listed members that do not exist any more
-SELECT m.execution_id FROM ff.cancel_backlog_member m
+SELECT m.execution_id, false AS parked FROM ff.cancel_backlog_member m
  WHERE (m.partition_key, m.flow_id) = (%(partition_key)s, %(flow_id)s)
    AND NOT EXISTS (SELECT FROM ff.exec_core e
                     WHERE (e.partition_key, e.execution_id) = (m.partition_key, m.execution_id))
@@ -87,6 +87,7 @@ class EndedMembers(msgspec.Struct, frozen=True):
 
 class _Member(msgspec.Struct, frozen=True):
     execution_id: UUID
+    parked: bool
 
 
 async def lock_backlog(conn: Connection, partition_key: int, flow_id: UUID) -> Backlog | None:
@@ -109,7 +110,11 @@ async def end_members(conn: Connection, backlog: Backlog, limit: int) -> EndedMe
     if listed:
         ending = [ExecutionId(home, each.execution_id) for each in listed]
         if backlog.cancellation_policy != CancellationPolicy.CANCEL_ALL:
-            ending = await park_members(conn, ending, also_running=False)
+            parked = [each.parked for each in listed]
+            others = [each for each, known in zip(ending, parked, strict=True) if not known]
+            ending = [each for each, known in zip(ending, parked, strict=True) if known]
+            if others:
+                ending += await park_members(conn, others, also_running=False)
         await terminalize(
             conn, ending, outcome=TerminalOutcome.CANCELLED, reason=backlog.reason, by=BY
         )

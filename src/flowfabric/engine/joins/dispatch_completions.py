@@ -80,7 +80,7 @@ SELECT event_id, partition_key, execution_id, outcome, partly,
 
 # Nothing here waits, so the order of the locks does not matter.
 PICK_FREE: Final[LiteralString] = """
--- joins.dispatch_completions: as far as no other transaction has locked the joins or their waiters
+-- joins.dispatch_completions: as far as no other transaction has locked
 WITH picked AS (
     SELECT event_id, partition_key, execution_id, outcome FROM ff.completion_event
      WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL
