@@ -42,6 +42,21 @@ async def test_workers_are_shown_with_what_they_offer(ff: Inside, ff_engine: Eng
     assert "silent" not in line
 
 
+async def test_stuck_threads_are_shown_by_task(ff: Inside, ff_engine: Engine) -> None:
+    await register(ff_engine, "w-1")
+    await ff_engine.heartbeat_worker(
+        "w-1", stuck_threads={"resize": 3, "other": 1}, unclaimed_kinds=["resize"]
+    )
+
+    shown = (await ff("workers")).out
+    [worker] = (await ff("workers", "--json")).json["workers"]
+
+    assert "1 stuck in 'other', 3 stuck in 'resize' (not claimed)" in " ".join(shown.split())
+    assert worker["stuck_threads"] == {"resize": 3, "other": 1}
+    await ff_engine.heartbeat_worker("w-1")
+    assert "stuck" not in (await ff("workers")).out
+
+
 async def test_the_same_for_programs(ff: Inside, ff_engine: Engine) -> None:
     await register(ff_engine, "w-1", capabilities=["gpu"], concurrency=8)
 

@@ -116,12 +116,7 @@ async def test_what_there_is_no_slot_for_is_handed_back(
         await eventually(lambda: any_active(db))
         second = await client.submit(job.call())
         lease_id = uuid4()
-        assert await claim(
-            db,
-            worker.settings.claimant(kinds=("job",), instance=worker.instance),
-            ttl=30,
-            lease_id=lease_id,
-        )
+        assert await claim(db, worker._claims.claimant(), ttl=30, lease_id=lease_id)
         worker._unanswered.add(lease_id, time.monotonic())
 
         async def is_handed_back() -> bool:
