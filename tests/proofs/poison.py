@@ -74,7 +74,7 @@ async def _run(dsn: str, *, neighbours: int, ttl: float, poisoned: bool) -> Run:
                 )
 
             await eventually(tended, within=120)
-        run = Run(await count(db, "completed"), float(await db.fetchval(P99)), deaths)
+        run = Run(await count(db, "completed"), float(await db.fetchval(P99) or 0), deaths)
         return run if bad is None else await _with_its_end(db, run, bad.execution_id)
     finally:
         await client.close()

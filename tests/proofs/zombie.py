@@ -176,6 +176,8 @@ async def _steal(dsn: str, chance: random.Random, *, leases: int, forged: int) -
         await _with_an_open_wait(db, old)
         await _fall_asleep(db, old)
         await asleep.replay(db, CALLS, old, LeaseExpired)
+        if asleep.unexpected:  # then there is nothing left to steal
+            return asleep.figures("G3", f"{leases:,} leases that ran out")
         while await expire_leases(db, limit=500):
             pass
         await asleep.replay(db, CALLS, old, ExecutionNotActive)

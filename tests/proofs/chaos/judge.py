@@ -52,7 +52,7 @@ _SERVED: Final = """
 SELECT count(DISTINCT worker_instance_id) FROM ff.lease_event WHERE worker_instance_id = ANY($1)
 """
 _NEXT_CLAIM: Final = """
-SELECT coalesce(min(occurred_at_ms), $1) FROM ff.lease_event
+SELECT coalesce(min(occurred_at_ms), $1::bigint + 3600000) FROM ff.lease_event  -- never is an hour
  WHERE event_type = 'acquired' AND occurred_at_ms >= $1
 """
 _SUMS: Final = """
@@ -91,7 +91,7 @@ async def _struck(db: asyncpg.Connection[Any], stage: Stage) -> Figure:
     left = [name for crew in stage.crews for name in crew.gave_up]
     given_up = await db.fetchval(_SERVED, left)
     return Figure(
-        "G1",
+        "G1, G19",
         "kill -9 of workers, of Postgres; freezes; cuts (after, before, inside a commit, plain)",
         f"{kinds['kill']}, {kinds['postgres']}; {kinds['freeze']}; {cuts['after']}, "
         f"{cuts['before']}, {cuts['inside']}, {cuts['cut']}; {given_up} gave up; "

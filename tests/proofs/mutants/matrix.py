@@ -49,7 +49,7 @@ class Matrix:
             for mutant in self._mutants
             for promise in mutant.breaks
             for proof in self._proofs
-            if promise in proof.claims and self._caught(mutant, proof.name)
+            if promise in proof.claims and self._shows(mutant, proof.name, promise)
         }
         return sorted({each for proof in self._proofs for each in proof.claims} - shown)
 
@@ -96,7 +96,9 @@ class Matrix:
         for promise in sorted(claimed, key=lambda each: (each[0], int(each[1:]))):
             proofs = [proof.name for proof in self._proofs if promise in proof.claims]
             against = [mutant for mutant in self._mutants if promise in mutant.breaks]
-            noticed = {name for each in against for name in self.caught_by(each)} & set(proofs)
+            noticed = {
+                name for name in proofs for each in against if self._shows(each, name, promise)
+            }
             drawn.add_row(
                 promise,
                 ", ".join(proofs),
@@ -105,6 +107,11 @@ class Matrix:
                 style="bold red" if promise in unproven else None,
             )
         return drawn
+
+    def _shows(self, mutant: Mutant, proof: str, promise: str) -> bool:
+        """Did a figure of this very promise fall short?"""
+        verdict = self._verdicts.get(Cell(mutant, Catcher(proof)))
+        return verdict is not None and promise in verdict.promises
 
     def _caught(self, mutant: Mutant, proof: str) -> bool:
         verdict = self._verdicts.get(Cell(mutant, Catcher(proof)))
