@@ -191,7 +191,8 @@ async def _all_ended(dsn: str) -> None:
     db = await asyncpg.connect(dsn)
 
     async def none_goes_on() -> bool:
-        return (await db.fetchrow(_ENDED))["going"] == 0
+        ended = await db.fetchrow(_ENDED)
+        return ended is not None and ended["going"] == 0
 
     try:
         await eventually(none_goes_on, within=60)

@@ -45,6 +45,7 @@ def describe_execution(world: World, execution_id: ExecutionId) -> ExecutionSnap
         total_attempt_count=each.total_attempt_count,
         retry_count=each.retry_count,
         lease_reclaim_count=each.lease_reclaim_count,
+        infra_release_count=0,
         created_at=instant(each.created_at_ms),
         started_at=instant(each.started_at_ms),
         terminal_at=instant(each.terminal_at_ms),
