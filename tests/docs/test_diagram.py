@@ -33,6 +33,11 @@ from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.lifecycle.release_after_trouble import (
+    MAX_RELEASES,
+    Trouble,
+    release_after_trouble,
+)
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.restart import restart
 from flowfabric.engine.lifecycle.terminalize import terminalize
@@ -145,7 +150,7 @@ def test_the_vectors_use_only_words_of_the_enums() -> None:
     words = {word.value for alphabet in alphabets for word in alphabet}
 
     vectors = list(rows(sections(STATES_PAGE, 2)["Stored columns"]))
-    assert len(vectors) == 20
+    assert len(vectors) == 21
     for _, vector in vectors:
         for alphabet, part in zip(alphabets, vector.split(" / "), strict=False):
             assert set(quoted(part)) <= words
@@ -203,6 +208,9 @@ MOVES: dict[str, Callable[[Connection, Lease], Awaitable[object]]] = {
     "cancel": lambda db, lease: cancel(db, [Cancellation(lease, "why")]),
     "release": lambda db, lease: release(db, [lease]),
     "delay": lambda db, lease: delay(db, [DelayRequest(lease=lease, delay=60)]),
+    "release_after_trouble": lambda db, lease: release_after_trouble(
+        db, [Trouble(lease=lease, reason="why")]
+    ),
     "wait_children": lambda db, lease: wait_for_a_child(db, lease),
 }
 CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
@@ -293,6 +301,8 @@ async def stand(
     if operation in ("park_members", "end_parked_members") and before != "waiting_children":
         more = {"flow_id": FLOW}
     execution_id, lease = await begin(db, before, **more, **FIELDS.get(arrow, {}))
+    if arrow == ("active", "failed", "release_after_trouble"):
+        await db.execute("UPDATE ff.exec_core SET infra_release_count = $1", MAX_RELEASES)
     if operation == "claim_execution":
         await granted.claim_granted(db, execution_id)
     if operation == "end_parked_members":

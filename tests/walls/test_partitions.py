@@ -56,6 +56,7 @@ BATCHES = {
     "lifecycle.progress",
     "lifecycle.promote_dependents",
     "lifecycle.release",
+    "lifecycle.release_after_trouble",
     "lifecycle.renew",
     "lifecycle.reprioritise",
     "lifecycle.restart",

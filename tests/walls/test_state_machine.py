@@ -22,6 +22,7 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
+from flowfabric.engine.lifecycle.release_after_trouble import Trouble, release_after_trouble
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ValidationError
@@ -195,6 +196,7 @@ class Walk:
             (4, self.fail),
             (2, self.delay),
             (2, self.release),
+            (1, self.release_after_trouble),
             (1, self.cancel),
             (1, self.cancel_execution),
             (2, self.renew),
@@ -274,6 +276,10 @@ class Walk:
 
     async def release(self) -> None:
         await release(self.db, self.some_leases())
+
+    async def release_after_trouble(self) -> None:
+        troubles = [Trouble(lease=lease, reason="no room") for lease in self.some_leases()]
+        await release_after_trouble(self.db, troubles)
 
     async def cancel(self) -> None:
         await cancel(self.db, [Cancellation(lease, "random") for lease in self.some_leases()[:1]])

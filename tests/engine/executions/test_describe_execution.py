@@ -73,6 +73,7 @@ async def test_a_new_execution_is_described(db: Connection, clock: Clock) -> Non
         "total_attempt_count": 0,
         "retry_count": 0,
         "lease_reclaim_count": 0,
+        "infra_release_count": 0,
         "created_at": instant(now),
         "started_at": None,
         "terminal_at": None,

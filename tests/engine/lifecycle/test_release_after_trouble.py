@@ -48,8 +48,7 @@ async def test_the_same_attempt_starts_again_after_a_short_delay(
     assert answer.delay_until is not None
     assert timedelta(seconds=0.25) <= answer.delay_until - now <= timedelta(seconds=0.5)
     assert await given.standing(db, lease.execution_id) == (
-        "runnable/not_eligible_until_time/waiting_for_retry_backoff/none/attempt_interrupted"
-        " → delayed"
+        "runnable/not_eligible_until_time/waiting_for_delay/none/attempt_interrupted → delayed"
     )
     stored = await given.row(db, lease.execution_id)
     assert stored == stored | {

@@ -47,7 +47,7 @@ async def join(ctx: Ctx, seconds: float) -> int:
     return sum((await ctx.upstreams()).values())
 
 
-@app.task("booked", retry=Retry(max_retries=20, initial=0.0), max_reclaims=LOSSES)
+@app.task("booked", max_reclaims=LOSSES)
 async def booked(ctx: Ctx, number: int, seconds: float) -> int:
     """Writes a row of its own, which is there if and only if its result is."""
     await asyncio.sleep(seconds)

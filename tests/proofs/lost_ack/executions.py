@@ -16,6 +16,7 @@ from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
+from flowfabric.engine.lifecycle.release_after_trouble import ReleasedAfterTrouble, Trouble
 from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.workers.register_worker import WorkerRefreshed
@@ -191,6 +192,15 @@ OF_EXECUTIONS: Final = (
         right=put_down(1),
         refused=True,
         effects=given_back("released"),
+    ),
+    Operation(
+        name="release_after_trouble",
+        begin=subjects.held,
+        call=lambda engine, lease: engine.release_after_trouble(
+            [Trouble(lease=lease, reason="no room")]
+        ),
+        right=again(ReleasedAfterTrouble),
+        effects="SELECT sum(infra_release_count) FROM ff.exec_core",
     ),
     Operation(
         name="task.delay",

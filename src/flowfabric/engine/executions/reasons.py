@@ -151,12 +151,12 @@ def _waits_for_upstreams(facts: Facts) -> ExplanationReason:
 def _not_due(facts: Facts) -> ExplanationReason:
     due = facts.delay_until_ms or facts.seen_at_ms
     why = {
-        BlockingReason.WAITING_FOR_RETRY_BACKOFF: _released(facts)
-        if facts.infra_release_count
-        else f"attempt {facts.attempt_index - 1} failed "
+        BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index - 1} failed "
         f"({facts.failure_category}: {facts.failure_reason}); retry {facts.retry_count} waits",
         BlockingReason.WAITING_FOR_RESUME_DELAY: "it was resumed with a delay and waits",
     }.get(BlockingReason(facts.blocking_reason), "it is delayed")
+    if facts.infra_release_count and facts.blocking_reason == BlockingReason.WAITING_FOR_DELAY:
+        why = _released(facts)
     if due <= facts.seen_at_ms:
         return ExplanationReason(
             why=ReasonCode.DUE,

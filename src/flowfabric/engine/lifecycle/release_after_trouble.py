@@ -63,7 +63,7 @@ RELEASE_AFTER_TROUBLE: Final[LiteralString] = (
         "troubled",
         where="NOT over_bound",
         until_ms="ff.now_ms() + wait_ms",
-        waiting_for="'waiting_for_retry_backoff'",
+        waiting_for="'waiting_for_delay'",
         attempt_outcome="'interrupted'",
         infra_releases="infra_release_count + 1",
         bumps_epoch="false",
