@@ -173,6 +173,9 @@ class OperatorEventType(StrEnum):
     """What an operator did."""
 
     CANCELLED = "cancelled"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DELAYED = "delayed"
     LEASE_REVOKED = "lease_revoked"
     PRIORITY_CHANGED = "priority_changed"
     REPLAYED = "replayed"

@@ -133,6 +133,9 @@ class Admin(_Blocking[AsyncAdmin]):
         self._wrapped.actor = actor
 
     revoke_lease = _blocking(AsyncAdmin.revoke_lease)
+    complete = _blocking(AsyncAdmin.complete)
+    fail = _blocking(AsyncAdmin.fail)
+    delay = _blocking(AsyncAdmin.delay)
     set_priority = _blocking(AsyncAdmin.set_priority)
     lanes = _blocking(AsyncAdmin.lanes)
     pause_lane = _blocking(AsyncAdmin.pause_lane)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, PartitionKey
 
 
@@ -50,6 +51,22 @@ def read_untyped(result: bytes | None, encoding: str | None) -> Any:
         return decode(result)
     except msgspec.DecodeError:
         return result
+
+
+def write_untyped(result: object, encoding: str | None) -> bytes | None:
+    """The result in the encoding of its execution; raises `ValidationError` if it has no form.
+
+    Bytes are stored as they are.
+    """
+    if result is None or isinstance(result, bytes):
+        return result
+    encode = msgspec.msgpack.encode if encoding == "msgpack" else msgspec.json.encode
+    try:
+        return encode(result)
+    except (TypeError, ValueError) as error:
+        raise invalid_input(
+            "result", type(result).__name__, f"cannot be encoded: {error}"
+        ) from None
 
 
 def _payload(data: bytes) -> Any:

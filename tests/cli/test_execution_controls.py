@@ -16,6 +16,9 @@ CONTROLS = {
     "replay": (),
     "priority": ("7",),
     "revoke": (),
+    "complete": ("--yes",),
+    "fail": ("--yes",),
+    "delay": ("5m", "--yes"),
     "block": (),
     "unblock": (),
     "tag": ("shop.tenant=acme",),
@@ -316,3 +319,67 @@ async def test_nothing_has_happened_to_what_was_just_submitted(ff: Inside, db: C
         await ff("executions", "history", new)
     ).out == "Nothing has happened to the execution yet.\n"
     assert (await ff("executions", "history", new, "--json")).json == []
+
+
+# Overrides.
+
+
+async def test_complete_ends_a_running_execution_with_the_result_of_the_operator(
+    ff: Inside, db: Connection
+) -> None:
+    lease = await given.claimed(db, payload_encoding="json")
+    complete = ("executions", "complete", str(lease.execution_id), "--yes")
+
+    answer = await ff(*complete, "--result", '{"paid": true}', "--reason", "it hangs")
+    again = await ff(*complete, "--json")
+    shown = await ff("executions", "show", str(lease.execution_id), "--json")
+
+    assert (answer.code, answer.out) == (0, f"completed {lease.execution_id}\n")
+    assert again.json == {"execution_id": str(lease.execution_id), "repeated": True}
+    assert shown.json["result"] == {"paid": True}
+    [action] = await actions(db, lease.execution_id)
+    assert (action.event_type, action.actor, action.reason) == (
+        "completed",
+        user_at_host(),
+        "it hangs",
+    )
+
+
+async def test_fail_and_delay_take_an_execution_from_its_worker(ff: Inside, db: Connection) -> None:
+    failed, delayed = await given.claimed(db), await given.claimed(db)
+
+    one = await ff("executions", "fail", str(failed.execution_id), "--yes", "--reason", "it hangs")
+    two = await ff("executions", "delay", str(delayed.execution_id), "15m", "--yes")
+
+    assert (one.code, one.out) == (0, f"failed {failed.execution_id}\n")
+    assert (two.code, two.out) == (0, f"delayed {delayed.execution_id}\n")
+    assert (await given.row(db, failed.execution_id))["failure_reason"] == "it hangs"
+    assert (await given.row(db, delayed.execution_id))["public_state"] == "delayed"
+
+
+async def test_an_override_without_a_terminal_needs_a_yes(ff: Inside, db: Connection) -> None:
+    lease = await given.claimed(db)
+
+    answer = await ff("executions", "fail", str(lease.execution_id))
+
+    assert answer.code == 1
+    assert "--yes" in answer.err
+    assert (await given.row(db, lease.execution_id))["public_state"] == "active"
+
+
+async def test_what_no_worker_holds_is_not_overridden(ff: Inside, db: Connection) -> None:
+    waiting = await given.created(db)
+
+    answer = one_line(await ff("executions", "complete", str(waiting), "--yes"))
+
+    assert f"execution {waiting} is runnable, not active" in answer
+
+
+async def test_a_result_that_is_not_json_is_one_line(ff: Inside, db: Connection) -> None:
+    lease = await given.claimed(db)
+
+    answer = await ff(
+        "executions", "complete", str(lease.execution_id), "--yes", "--result", "{paid"
+    )
+
+    assert "--result '{paid' is not JSON" in one_line(answer)

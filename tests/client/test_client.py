@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from flowfabric import App, Client, Ctx, ExecutionId, NotFound, Retry, ValidationError
+from flowfabric import (
+    App,
+    Client,
+    Ctx,
+    ExecutionFailed,
+    ExecutionId,
+    NotFound,
+    Retry,
+    ValidationError,
+)
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.states import PublicState
 from tests import given
 from tests.worker.facts import count, creating_transactions, eventually
@@ -305,3 +315,25 @@ async def test_attempts_are_listed_while_one_runs_and_after(client: Client, ff_d
 
     [ended] = await handle.attempts()
     assert (ended.attempt_index, ended.outcome) == (0, "success")
+
+
+async def test_an_operator_acts_in_place_of_a_worker(client: Client, db: Connection) -> None:
+    app = App()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> dict[str, int]:
+        raise AssertionError("not run")
+
+    completed, failed, delayed = [await client.submit(job.call()) for _ in range(3)]
+    await claim(db, given.WORKER, ttl=30, limit=3)
+
+    await client.admin.complete(completed.execution_id, {"n": 1}, reason="by hand")
+    await client.admin.fail(str(failed.execution_id), "by hand")
+    await client.admin.delay(delayed.execution_id, 60)
+
+    assert await completed.result(timeout=5) == {"n": 1}
+    with pytest.raises(ExecutionFailed, match="by hand"):
+        await failed.result(timeout=5)
+    assert await delayed.state() == "delayed"
+    with pytest.raises(ValidationError, match="result"):
+        await client.admin.complete(completed.execution_id, object())

@@ -41,6 +41,9 @@ from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.change_priority import change_priority
+from flowfabric.engine.operators.override_complete import override_complete
+from flowfabric.engine.operators.override_delay import override_delay
+from flowfabric.engine.operators.override_fail import override_fail
 from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.engine.operators.unblock_execution import unblock_execution
@@ -206,6 +209,9 @@ CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
     "claim": lambda db, _: claim(db, given.WORKER, ttl=30),
     "cancel_execution": lambda db, each: cancel_execution(db, each, reason="why"),
     "revoke_lease": lambda db, each: revoke_lease(db, each, reason="why"),
+    "override_complete": override_complete,
+    "override_fail": lambda db, each: override_fail(db, each, reason="why"),
+    "override_delay": lambda db, each: override_delay(db, each, delay=60),
     "change_priority": lambda db, each: change_priority(db, each, 7),
     "promote_dependents": lambda db, each: promote_dependents(db, [each]),
     "hold_dependents": lambda db, each: hold_dependents(db, [each]),

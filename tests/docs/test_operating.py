@@ -121,6 +121,18 @@ async def test_what_runs_is_taken_away(
     assert again.lease.lease_epoch > held.lease.lease_epoch
 
 
+async def test_what_runs_is_completed_in_place_of_its_worker(
+    reader: Reader, order: Handle[str], db: Connection
+) -> None:
+    holder = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("payments",))
+    await claim(db, holder, ttl=30)
+
+    said = await reader.shell("override", ID=str(order.execution_id))
+
+    assert f"completed {order.execution_id}" in said
+    assert await order.state() == "completed"
+
+
 async def test_an_execution_is_moved_held_back_and_let_go(
     reader: Reader, order: Handle[str], db: Connection
 ) -> None:

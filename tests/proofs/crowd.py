@@ -172,9 +172,9 @@ SELECT partition_key, flow_id, members, members, ended, 0, 0, 0, 0, 0, 0, member
 _PROMISED: Final = f"""
 INSERT INTO ff.claim_grant (
        partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
-       worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms)
+       worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms, lease_epoch)
 SELECT {_home("n")}, int8send(n), {_execution("n")}, 'claim', 'elsewhere', 'elsewhere-1', 'default',
-       '{{}}', 86400000, ff.now_ms(), ff.now_ms() + 86400000
+       '{{}}', 86400000, ff.now_ms(), ff.now_ms() + 86400000, 0
   FROM generate_series($1::bigint, $2::bigint) AS n
 """
 _UNTENDED: Final = """

@@ -55,11 +55,13 @@ BATCHES = {
     "lifecycle.renew",
     "lifecycle.reprioritise",
     "lifecycle.restart",
+    "lifecycle.postpone",
     "lifecycle.revoke",
     "lifecycle.tag",
     "lifecycle.terminalize",
     "lifecycle.unblock",
     "lifecycle.wait_children",
+    "operators.override: what the same override has ended",
     "operators.replay_execution: the flows, not locked yet",
 }
 CLAIMS: Mapping[str, set[str]] = {

@@ -46,7 +46,7 @@ READS = {
         "ff.operator_event",
         "ff.worker_registry",
     },
-    "operators": {"ff.exec_core"},
+    "operators": {"ff.exec_core", "ff.operator_event"},
     "retention": {"ff.exec_core", "ff.lane_registry", "ff.route", "ff.settled_flow"},
 }
 

@@ -1,14 +1,16 @@
-"""`ff executions cancel | replay | priority | revoke | block | unblock | tag`."""
+"""`ff executions cancel | replay | priority | revoke | complete | fail | delay | block | …`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from flowfabric.cli.bulk import AtMost, Chosen, Verbose, Work, complain_of, do_all
-from flowfabric.cli.confirm import Yes
+from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
+from flowfabric.cli.durations import duration
 from flowfabric.cli.executions import (
     Kind,
     Lane,
@@ -22,11 +24,17 @@ from flowfabric.cli.executions import (
 from flowfabric.cli.output import AsJson, DatabaseUrl, Id, console, counted, print_json
 from flowfabric.cli.submit import parse_tags
 from flowfabric.client.identity import user_at_host
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.read_execution_context import ExecutionContext
 from flowfabric.engine.lifecycle.cancel import Cancelled
+from flowfabric.engine.lifecycle.complete import Completed
+from flowfabric.engine.lifecycle.delay import Delayed
+from flowfabric.engine.lifecycle.fail import TerminalFailed
 from flowfabric.engine.operators.revoke_lease import LeaseRevoked
-from flowfabric.errors import FlowFabricError, invalid_input
+from flowfabric.errors import FlowFabricError, NotFound, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.states import BlockingReason, EligibilityState
+from flowfabric.wire import write_untyped
 
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Execution ids, {fp:N}:<uuid>.")
@@ -147,6 +155,74 @@ def revoke(
 
 
 @app.command()
+def complete(
+    execution_id: Id,
+    result: Annotated[str | None, typer.Option(help="The result, as JSON.")] = None,
+    reason: Reason = None,
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a running execution with a result, in place of its worker."""
+    wanted = ExecutionId.parse(execution_id)
+    value = _json(result)
+
+    async def override(engine: Engine) -> Completed:
+        context = await _context(engine, wanted)
+        confirmed(f"Complete {wanted} in place of its worker?", yes=yes)
+        stored = write_untyped(value, context.payload_encoding)
+        return await engine.override_complete(
+            wanted, result=stored, reason=reason, actor=user_at_host()
+        )
+
+    answer = ask(database_url, override)
+    _say(answer, f"completed {'before: ' if answer.repeated else ''}{wanted}", as_json)
+
+
+@app.command()
+def fail(
+    execution_id: Id,
+    reason: Annotated[str, typer.Option(help="Why.")] = "failed with ff",
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fail a running execution in place of its worker, without a retry."""
+    wanted = ExecutionId.parse(execution_id)
+
+    async def override(engine: Engine) -> TerminalFailed:
+        await _context(engine, wanted)
+        confirmed(f"Fail {wanted} in place of its worker?", yes=yes)
+        return await engine.override_fail(wanted, reason=reason, actor=user_at_host())
+
+    answer = ask(database_url, override)
+    _say(answer, f"failed {'before: ' if answer.repeated else ''}{wanted}", as_json)
+
+
+@app.command()
+def delay(
+    execution_id: Id,
+    time: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90s, 15m or 2h.")],
+    reason: Reason = None,
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a running execution away from its worker; the attempt goes on after the delay."""
+    wanted = ExecutionId.parse(execution_id)
+    length = duration(time, field="DURATION")
+
+    async def override(engine: Engine) -> Delayed:
+        await _context(engine, wanted)
+        confirmed(f"Take {wanted} away from its worker for {time}?", yes=yes)
+        return await engine.override_delay(
+            wanted, delay=length, reason=reason, actor=user_at_host()
+        )
+
+    _say(ask(database_url, override), f"delayed {wanted}", as_json)
+
+
+@app.command()
 def block(
     execution_id: Id,
     reason: Reason = None,
@@ -188,6 +264,20 @@ def tag(
     [(key, value)] = parse_tags([given]).items()
     ask(database_url, lambda engine: engine.set_execution_tag(wanted, key, value))
     _say({"execution_id": wanted, "tags": {key: value}}, f"tagged {wanted}", as_json)
+
+
+def _json(text: str | None) -> object:
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise invalid_input("--result", text, f"is not JSON: {error}") from None
+
+
+async def _context(engine: Engine, execution_id: ExecutionId) -> ExecutionContext:
+    """What an override has to know of the execution; raises `NotFound` before anything is asked."""
+    if await engine.read_execution_state(execution_id) is None:
+        raise NotFound("execution", execution_id)
+    return await engine.read_execution_context(execution_id)
 
 
 def _say(answer: object, said: str, as_json: bool) -> None:

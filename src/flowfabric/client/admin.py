@@ -14,6 +14,7 @@ from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.workers.list_workers import WorkerPage
 from flowfabric.ids import ExecutionId
 from flowfabric.states import LaneState
+from flowfabric.wire import write_untyped
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
@@ -35,6 +36,46 @@ class Admin:
             reason=reason,
             actor=self.actor,
             worker_instance_id=worker_instance_id,
+        )
+
+    async def complete(
+        self, execution_id: ExecutionId | str, result: object = None, *, reason: str | None = None
+    ) -> None:
+        """End a running execution with this result in place of its worker; may be repeated.
+
+        Raises `ExecutionNotActive` unless a worker holds the execution.
+        """
+        wanted = self._client.parse(execution_id)
+        context = await self._engine.read_execution_context(wanted)
+        await self._engine.override_complete(
+            wanted,
+            result=write_untyped(result, context.payload_encoding),
+            reason=reason,
+            actor=self.actor,
+        )
+
+    async def fail(self, execution_id: ExecutionId | str, reason: str) -> None:
+        """Fail a running execution in place of its worker, without a retry; may be repeated.
+
+        Raises `ExecutionNotActive` unless a worker holds the execution.
+        """
+        await self._engine.override_fail(
+            self._client.parse(execution_id), reason=reason, actor=self.actor
+        )
+
+    async def delay(
+        self,
+        execution_id: ExecutionId | str,
+        delay: float | timedelta,
+        *,
+        reason: str | None = None,
+    ) -> None:
+        """Take a running execution away from its worker; it is claimable again after `delay`.
+
+        Raises `ExecutionNotActive` unless a worker holds the execution.
+        """
+        await self._engine.override_delay(
+            self._client.parse(execution_id), delay=delay, reason=reason, actor=self.actor
         )
 
     async def set_priority(

@@ -458,7 +458,7 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id) WHERE (execution_id IS NOT NULL);
@@ -598,7 +598,7 @@ DECLARE
     locked_ids uuid[] := '{}';
     missing bigint := 0;
     now_ms constant bigint := ff.now_ms();
-    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > now_ms);
+    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r

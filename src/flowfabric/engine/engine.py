@@ -108,6 +108,9 @@ from flowfabric.engine.operators import (
     cancel_execution,
     cancel_flow,
     change_priority,
+    override_complete,
+    override_delay,
+    override_fail,
     replay_execution,
     revoke_lease,
     set_execution_tag,
@@ -179,6 +182,12 @@ class Engine:
     cancel_execution = transaction(cancel_execution.cancel_execution)
     replay_executions = transaction(replay_execution.replay_executions)
     replay_execution = transaction(replay_execution.replay_execution)
+    override_completes = transaction(override_complete.override_completes)
+    override_complete = transaction(override_complete.override_complete)
+    override_fails = transaction(override_fail.override_fails)
+    override_fail = transaction(override_fail.override_fail)
+    override_delays = transaction(override_delay.override_delays)
+    override_delay = transaction(override_delay.override_delay)
     revoke_leases = transaction(revoke_lease.revoke_leases)
     revoke_lease = transaction(revoke_lease.revoke_lease)
     change_priorities = transaction(change_priority.change_priorities)

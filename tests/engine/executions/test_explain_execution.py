@@ -23,9 +23,9 @@ from tests.engine.executions.explained import at, only, whys, worker
 GRANT = """
 INSERT INTO ff.claim_grant (
        partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
-       worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms)
+       worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms, lease_epoch)
 SELECT $1, 'g', $2, $3, 'chosen', 'chosen-1', 'default', '{}', 60000, ff.now_ms(),
-       ff.now_ms() + $4
+       ff.now_ms() + $4, 0
 """
 
 

@@ -1,5 +1,6 @@
 """A call repeated by the same holder after a lost answer: the first answer, and nothing twice."""
 
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -239,13 +240,13 @@ async def test_one_lease_twice_in_a_batch_is_written_once(db: Connection, name: 
     assert stored["retry_count"] == (name == "fail_retry")
 
 
-FOR_GOOD = {"reason": "for good", "category": "permanent"}
-ONCE_MORE = {"reason": "once more", "category": "flaky"}
+FOR_GOOD: dict[str, Any] = {"reason": "for good", "category": "permanent"}
+ONCE_MORE: dict[str, Any] = {"reason": "once more", "category": "flaky"}
 
 
 @pytest.mark.parametrize("first", [FOR_GOOD, ONCE_MORE], ids=["for good", "once more"])
 async def test_the_first_of_two_failures_of_one_lease_in_a_batch_decides_for_both(
-    db: Connection, first: dict[str, str]
+    db: Connection, first: dict[str, Any]
 ) -> None:
     lease = await given.claimed(db, policy=given.retrying())
     second = ONCE_MORE if first is FOR_GOOD else FOR_GOOD

@@ -372,9 +372,10 @@ async def test_what_was_promised_to_a_worker_is_promised_no_more(db: Connection)
     await db.execute(
         """INSERT INTO ff.claim_grant (
                   partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id,
-                  lane_id, worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms)
+                  lane_id, worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms,
+                  lease_epoch)
            SELECT $1, 'g', $2, 'claim', 'w', 'w-1', 'default', '{}', 60000, ff.now_ms(),
-                  ff.now_ms() + 60000""",
+                  ff.now_ms() + 60000, 0""",
         execution_id.partition_key,
         execution_id.uuid,
     )

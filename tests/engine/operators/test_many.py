@@ -10,6 +10,9 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancelled
+from flowfabric.engine.lifecycle.complete import Completed
+from flowfabric.engine.lifecycle.delay import Delayed
+from flowfabric.engine.lifecycle.fail import TerminalFailed
 from flowfabric.engine.operators.block_execution_for_admission import Blocked
 from flowfabric.engine.operators.change_priority import PriorityChanged
 from flowfabric.engine.operators.control import MAX_EXECUTIONS
@@ -17,6 +20,7 @@ from flowfabric.engine.operators.replay_execution import Replayed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.errors import (
+    ExecutionNotActive,
     ExecutionNotEligible,
     ExecutionNotTerminal,
     FlowAlreadyTerminal,
@@ -56,6 +60,18 @@ CONTROLS = {
     "revoke_leases": Control(
         lambda engine, some: engine.revoke_leases(some, reason="no", actor="ann"),
         *("active", LeaseRevoked, "delayed", LeaseNotRevoked, "lease_revoked", "waiting"),
+    ),
+    "override_completes": Control(
+        lambda engine, some: engine.override_completes(some, reason="no", actor="ann"),
+        *("active", Completed, "delayed", ExecutionNotActive, "completed", "completed"),
+    ),
+    "override_fails": Control(
+        lambda engine, some: engine.override_fails(some, reason="no", actor="ann"),
+        *("active", TerminalFailed, "completed", ExecutionNotActive, "failed", "failed"),
+    ),
+    "override_delays": Control(
+        lambda engine, some: engine.override_delays(some, delay=60, reason="no", actor="ann"),
+        *("active", Delayed, "completed", ExecutionNotActive, "delayed", "delayed"),
     ),
     "change_priorities": Control(
         lambda engine, some: engine.change_priorities(some, 7, reason="no", actor="ann"),

@@ -10,6 +10,9 @@ from flowfabric.engine.lanes.set_lane_state import set_lane_state
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.change_priority import change_priority
+from flowfabric.engine.operators.override_complete import override_complete
+from flowfabric.engine.operators.override_delay import override_delay
+from flowfabric.engine.operators.override_fail import override_fail
 from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, revoke_lease
 from flowfabric.engine.operators.set_execution_tag import set_execution_tag
@@ -26,15 +29,20 @@ from tests.engine.lifecycle.test_invariants import Walk, check_row
 CONTROLS = {
     "cancel": lambda db, each: cancel_execution(db, each, reason="walk"),
     "revoke": lambda db, each: revoke_lease(db, each, reason="walk"),
+    "complete": lambda db, each: override_complete(db, each, reason="walk"),
+    "fail": lambda db, each: override_fail(db, each, reason="walk"),
+    "delay": lambda db, each: override_delay(db, each, delay=1, reason="walk"),
     "replay": replay_execution,
     "priority": lambda db, each: change_priority(db, each, 1),
     "block": lambda db, each: block_execution_for_admission(db, each, "paused_by_operator"),
     "unblock": unblock_execution,
 }
 CHANCES = ["cancel", "revoke", "revoke", "replay", "replay", "replay", "priority", "block"]
-CHANCES += ["unblock", "unblock", "tag", "lane", "trim"]
+CHANCES += ["unblock", "unblock", "tag", "lane", "trim", "complete", "fail", "delay"]
 STATES = ["active", "active", "active", "paused"]
-FITTING = {"revoke": "active", "replay": "terminal", "cancel": "active"}
+FITTING = {"replay": "terminal"} | dict.fromkeys(
+    ("revoke", "cancel", "complete", "fail", "delay"), "active"
+)
 
 
 class Operated(Walk):

@@ -63,9 +63,9 @@ OWED = "INSERT INTO ff.cancel_backlog_member VALUES ($1, $2, $3)"
 GRANT = """
 INSERT INTO ff.claim_grant (
        partition_key, grant_id, execution_id, kind, worker_id, worker_instance_id, lane_id,
-       worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms)
+       worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms, lease_epoch)
 SELECT $1, decode(kind, 'escape'), $2, kind, 'w', 'w-1', 'default', '{}', 60000, ff.now_ms(),
-       ff.now_ms() + 60000 FROM unnest(ARRAY['claim', 'reclaim']) AS kind
+       ff.now_ms() + 60000, 0 FROM unnest(ARRAY['claim', 'reclaim']) AS kind
 """
 
 

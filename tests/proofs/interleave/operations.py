@@ -189,6 +189,20 @@ EXECUTIONS = (
         "revoke_lease x",
         lambda engine, scene, _: engine.revoke_lease(scene.id("x"), reason="stuck"),
     ),
+    Operation(
+        "override_complete x",
+        lambda engine, scene, side: engine.override_complete(
+            scene.id("x"), result=b"%d" % side, reason=f"side {side}"
+        ),
+    ),
+    Operation(
+        "override_fail x",
+        lambda engine, scene, side: engine.override_fail(scene.id("x"), reason=f"side {side}"),
+    ),
+    Operation(
+        "override_delay x",
+        lambda engine, scene, side: engine.override_delay(scene.id("x"), delay=60 + side),
+    ),
     change_priority("x"),
     replay("x"),
     Operation(

@@ -20,6 +20,7 @@ from flowfabric.engine.lifecycle.wait_children import ChildWait, WaitingChildren
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.workers.register_worker import WorkerRefreshed
 from flowfabric.errors import (
+    ExecutionNotActive,
     ExecutionNotEligible,
     ExecutionNotTerminal,
 )
@@ -199,6 +200,27 @@ OF_EXECUTIONS: Final = (
         call=lambda engine, each: engine.cancel_execution(each, reason="no"),
         right=lambda answer, _: answer.repeated,
         effects=told(OperatorEventType.CANCELLED),
+    ),
+    Operation(
+        name="override_complete",
+        begin=subjects.held,
+        call=lambda engine, lease: engine.override_complete(lease.execution_id, result=b"1"),
+        right=lambda answer, _: answer.repeated,
+        effects=told(OperatorEventType.COMPLETED),
+    ),
+    Operation(
+        name="override_fail",
+        begin=subjects.held,
+        call=lambda engine, lease: engine.override_fail(lease.execution_id, reason="stuck"),
+        right=lambda answer, _: answer.repeated,
+        effects=told(OperatorEventType.FAILED),
+    ),
+    Operation(  # "keeps 1-2" (executions.md 7): what is not active any more refuses it
+        name="override_delay",
+        begin=subjects.held,
+        call=lambda engine, lease: engine.override_delay(lease.execution_id, delay=60),
+        right=of(ExecutionNotActive),
+        effects=told(OperatorEventType.DELAYED),
     ),
     Operation(
         name="revoke_lease",

@@ -43,6 +43,36 @@ class ControlRules(Common):
             only=lease.execution_id,
         )
 
+    @move(number=which)
+    def override_complete(self, number: int) -> None:
+        meant = self.execution(number)
+        self.both(
+            "override_complete",
+            lambda engine: engine.override_complete(meant, result=b"by hand"),
+            lambda _: controls.override_complete(self.world, meant, b"by hand"),
+            only=meant,
+        )
+
+    @move(number=which)
+    def override_fail(self, number: int) -> None:
+        meant = self.execution(number)
+        self.both(
+            "override_fail",
+            lambda engine: engine.override_fail(meant, reason="by hand"),
+            lambda _: controls.override_fail(self.world, meant, "by hand"),
+            only=meant,
+        )
+
+    @move(number=which)
+    def override_delay(self, number: int) -> None:
+        meant = self.execution(number)
+        self.both(
+            "override_delay",
+            lambda engine: engine.override_delay(meant, delay=2),
+            lambda _: controls.override_delay(self.world, meant, 2000),
+            only=meant,
+        )
+
     @move(number=which, priority=st.sampled_from((-1, 3, 9001)))
     def change_priority(self, number: int, priority: int) -> None:
         meant = self.execution(number)

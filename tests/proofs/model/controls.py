@@ -8,6 +8,9 @@ from uuid import UUID
 from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.lifecycle.cancel import Cancelled
+from flowfabric.engine.lifecycle.complete import Completed
+from flowfabric.engine.lifecycle.delay import Delayed
+from flowfabric.engine.lifecycle.fail import TerminalFailed
 from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     LeaseMarkedExpired,
     LeaseNotExpired,
@@ -118,6 +121,37 @@ def revoke_lease(
     )
 
 
+def override_complete(world: World, execution_id: ExecutionId, result: bytes) -> Completed:
+    seen = _found(world, execution_id)
+    if seen.overridden == "success":
+        return Completed(execution_id=execution_id, repeated=True)
+    if seen.lifecycle_phase != "active":
+        raise _not_active(seen)
+    world.terminalize([seen], "success")
+    seen.result, seen.overridden = result, "success"
+    return Completed(execution_id=execution_id)
+
+
+def override_fail(world: World, execution_id: ExecutionId, reason: str) -> TerminalFailed:
+    seen = _found(world, execution_id)
+    if seen.overridden == "failed":
+        return TerminalFailed(execution_id=execution_id, repeated=True)
+    if seen.lifecycle_phase != "active":
+        raise _not_active(seen)
+    world.terminalize([seen], "failed", reason=reason, category=OPERATOR)
+    seen.overridden = "failed"
+    return TerminalFailed(execution_id=execution_id)
+
+
+def override_delay(world: World, execution_id: ExecutionId, delay_ms: int) -> Delayed:
+    seen = _found(world, execution_id)
+    if seen.lifecycle_phase != "active":
+        raise _not_active(seen)
+    until = world.now_ms + delay_ms
+    world.relinquish(seen, until_ms=until, waiting_for="waiting_for_delay", rotates=True)
+    return Delayed(execution_id=execution_id)
+
+
 def change_priority(world: World, execution_id: ExecutionId, priority: int) -> PriorityChanged:
     seen = _found(world, execution_id)
     if seen.eligibility_state != "eligible_now":
@@ -194,7 +228,8 @@ def _begin_anew(world: World, seen: Execution) -> None:
     seen.failure_reason = seen.failure_category = None
     seen.cancellation_reason = seen.cancelled_by = None
     seen.progress_pct = seen.progress_message = seen.result = None
-    if seen.deadline_at_ms is not None and seen.deadline_at_ms <= world.now_ms:
+    seen.overridden = None
+    if seen.deadline_at_ms is not None and seen.is_late(world.now_ms):
         seen.deadline_at_ms += world.now_ms - seen.deadline_from_ms
         seen.deadline_from_ms = world.now_ms
     world.touch(seen)
@@ -208,7 +243,8 @@ def issue_grant_and_claim(
         raise invalid_input("lane_id", lane_id, "is not the execution's")
     if seen.lifecycle_phase != "runnable":
         raise _not_active(seen)
-    if seen.eligibility_state != "eligible_now" or world.lanes[lane_id] != "active":
+    open_lane = world.lanes[lane_id] == "active"
+    if seen.eligibility_state != "eligible_now" or not open_lane or seen.is_late(world.now_ms):
         raise ExecutionNotLeaseable(execution_id, "it cannot be claimed now")
     taken = lease(world, seen, "operator", "operator", ttl_ms=ttl_ms, lease_id=lease_id).lease
     return GrantedClaim(

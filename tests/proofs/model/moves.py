@@ -120,6 +120,7 @@ def claim(
         each
         for each in world.executions.values()
         if each.eligibility_state == "eligible_now"
+        and not each.is_late(world.now_ms)
         and each.lane_id in claimant.lanes
         and world.lanes[each.lane_id] == "active"
         and (claimant.kinds is None or each.execution_kind in claimant.kinds)

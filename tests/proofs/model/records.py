@@ -71,6 +71,12 @@ class Execution(msgspec.Struct, kw_only=True):
     cancellation_reason: str | None = None
     cancelled_by: str | None = None
     result: bytes | None = None
+    overridden: str | None = None
+    """The outcome with which an operator ended it in place of its worker."""
+
+    def is_late(self, now_ms: int) -> bool:
+        """Has its deadline passed?"""
+        return self.deadline_at_ms is not None and self.deadline_at_ms <= now_ms
 
     @property
     def public_state(self) -> str:

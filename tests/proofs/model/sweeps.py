@@ -63,11 +63,7 @@ def expire_attempts(world: World) -> int:
 
 
 def expire_executions(world: World) -> int:
-    overdue = [
-        each
-        for each in world.executions.values()
-        if each.deadline_at_ms is not None and each.deadline_at_ms <= world.now_ms
-    ]
+    overdue = [each for each in world.executions.values() if each.is_late(world.now_ms)]
     return world.terminalize(overdue, "expired", reason="execution_deadline", category="timeout")
 
 

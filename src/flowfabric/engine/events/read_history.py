@@ -32,7 +32,9 @@ SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, lease_epoch,
  ORDER BY event_id
 """
 
-ENDING: Final = frozenset({OperatorEventType.CANCELLED})
+ENDING: Final = frozenset(
+    {OperatorEventType.CANCELLED, OperatorEventType.COMPLETED, OperatorEventType.FAILED}
+)
 """What an operator does that ends the execution."""
 
 OutboxName: TypeAlias = Literal["lease", "completion", "operator"]

@@ -47,6 +47,7 @@ Called by operator controls:
     reprioritise               the priority changes
     restart                    terminal → runnable
     revoke                     active → runnable, the holder is refused
+    postpone                   active → delayed, the holder is refused
     tag                        one tag gets a value
 
 SQL that statements share:

@@ -3,6 +3,9 @@
 A control of executions has a plural in the same module, for up to 1,000 executions at once.
 
     cancel_execution               an execution that has not ended ends as cancelled
+    override_complete              an execution ends with a result in place of its worker
+    override_fail                  an execution fails in place of its worker
+    override_delay                 an execution is delayed in place of its worker
     replay_execution               an execution that has ended runs once more
     revoke_lease                   an execution is claimable again, its holder is refused
     change_priority                an execution changes its place in the queue
@@ -10,5 +13,6 @@ A control of executions has a plural in the same module, for up to 1,000 executi
     unblock_execution              an execution that was held back goes on
     set_execution_tag              one tag of an execution gets a value
     cancel_flow                    a flow is cancelled with its members
+    override                       what the three overrides share
     control                        the frame that the controls of executions share
 """

@@ -1,0 +1,69 @@
+"""active → terminal(failed): an operator fails executions in place of their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.fail import TerminalFailed
+from flowfabric.engine.lifecycle.lock_executions import LockedExecution
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
+from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.operators.cancel_execution import OPERATOR
+from flowfabric.engine.operators.control import control, only
+from flowfabric.engine.operators.override import override_facts, override_refusal, with_repeats
+from flowfabric.errors import EngineError
+from flowfabric.ids import ExecutionId
+from flowfabric.states import LeaseEventReason, OperatorEventType, PublicState, TerminalOutcome
+
+
+async def override_fail(
+    conn: Connection, execution_id: ExecutionId, *, reason: str, actor: str = DEFAULT_ACTOR
+) -> TerminalFailed:
+    """The execution has failed for this reason, without a fence or a retry; needs a transaction.
+
+    Its failure category is `operator_override`. The lease is void, and its holder's writes are
+    refused; one operator event records who did it. Failed so before: the same answer and nothing
+    written. Raises `NotFound`, and `ExecutionNotActive` unless a worker holds the execution, under
+    a lease that may have expired.
+    """
+    return only(await override_fails(conn, [execution_id], reason=reason, actor=actor))
+
+
+async def override_fails(
+    conn: Connection,
+    executions: Sequence[ExecutionId],
+    *,
+    reason: str,
+    actor: str = DEFAULT_ACTOR,
+) -> list[TerminalFailed | EngineError]:
+    """As `override_fail` for at most 1,000 executions, with what that raises as answers.
+
+    The answers come in the order given. Raises `ValidationError` for arguments that cannot be.
+    """
+    check_actor(actor)
+
+    async def change(changing: list[LockedExecution]) -> dict[ExecutionId, TerminalFailed]:
+        await terminalize(
+            conn,
+            [each.id for each in changing],
+            outcome=TerminalOutcome.FAILED,
+            reason=reason,
+            category=OPERATOR,
+            lease_reason=LeaseEventReason.OPERATOR,
+        )
+        await operator_events(
+            conn,
+            OperatorEventType.FAILED,
+            {each.id: override_facts(each, PublicState.FAILED) for each in changing},
+            actor=actor,
+            reason=reason,
+        )
+        return {each.id: TerminalFailed(execution_id=each.id) for each in changing}
+
+    answers = await control(conn, executions, decide=override_refusal, change=change)
+    return await with_repeats(conn, answers, OperatorEventType.FAILED, _repeated)
+
+
+def _repeated(execution_id: ExecutionId) -> TerminalFailed:
+    return TerminalFailed(execution_id=execution_id, repeated=True)
