@@ -24,7 +24,7 @@ DECLARE
     locked_ids uuid[] := '{}';
     missing bigint := 0;
     now_ms constant bigint := ff.now_ms();
-    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > now_ms);
+    any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
 BEGIN
     SELECT array_agg(r.route_id) INTO routes
       FROM ff.route r
