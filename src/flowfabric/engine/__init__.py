@@ -74,6 +74,7 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     NotExpiredReason,
 )
 from flowfabric.engine.lifecycle.release import Released
+from flowfabric.engine.lifecycle.release_after_trouble import ReleasedAfterTrouble, Trouble
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
 from flowfabric.engine.operators.block_execution_for_admission import Blocked
@@ -201,6 +202,7 @@ __all__ = [
     "ReclaimCapExceeded",
     "ReclaimGrant",
     "Released",
+    "ReleasedAfterTrouble",
     "Replayed",
     "RetryPolicy",
     "RetryScheduled",
@@ -211,6 +213,7 @@ __all__ = [
     "TerminalFailed",
     "TimeoutPolicy",
     "Trim",
+    "Trouble",
     "Unblocked",
     "UpstreamResult",
     "VerifiedGrant",
