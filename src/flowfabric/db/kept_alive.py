@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final, cast
+from typing import Any, Final, LiteralString, cast
 
 import asyncpg
 
@@ -32,7 +32,7 @@ _OPERATIONS: Final = frozenset(
     }
 )
 """The methods of the driver's protocol that talk to the server."""
-_STATEMENT: Final = "-- db.kept_alive\nSELECT"
+KEEP_ALIVE: Final[LiteralString] = "-- db.kept_alive\nSELECT"
 _TIMEOUT: Final = 5.0
 
 
@@ -67,7 +67,7 @@ class _Guard:
     async def keep_alive(self) -> None:
         self._alive = alive = asyncio.get_running_loop().create_future()
         try:
-            await self._protocol.query(_STATEMENT, _TIMEOUT)
+            await self._protocol.query(KEEP_ALIVE, _TIMEOUT)
         finally:
             self._alive = None
             alive.set_result(None)

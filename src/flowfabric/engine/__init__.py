@@ -77,6 +77,7 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
 )
 from flowfabric.engine.lifecycle.read_claimed import StillClaimed
 from flowfabric.engine.lifecycle.release import Released
+from flowfabric.engine.lifecycle.release_after_trouble import ReleasedAfterTrouble, Trouble
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
 from flowfabric.engine.operators.block_execution_for_admission import Blocked
@@ -206,6 +207,7 @@ __all__ = [
     "ReclaimCapExceeded",
     "ReclaimGrant",
     "Released",
+    "ReleasedAfterTrouble",
     "Replayed",
     "RetryPolicy",
     "RetryScheduled",
@@ -217,6 +219,7 @@ __all__ = [
     "TerminalFailed",
     "TimeoutPolicy",
     "Trim",
+    "Trouble",
     "Unblocked",
     "UpstreamResult",
     "VerifiedGrant",
