@@ -1,7 +1,6 @@
 """Durable tasks on Postgres: handlers run at least once, outcomes are recorded exactly once."""
 
-import importlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from flowfabric.errors import (
     ChildFailed,
@@ -38,35 +37,22 @@ from flowfabric.states import PublicState
 from flowfabric.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from flowfabric.app.app import App
-    from flowfabric.app.codec import Codec, JsonCodec, MsgpackCodec
-    from flowfabric.app.depends import Depends
-    from flowfabric.app.flow import Flow
-    from flowfabric.app.task import Call, Task
-    from flowfabric.client.client import Client
-    from flowfabric.client.flow_handle import FlowHandle
-    from flowfabric.client.handle import Handle
-    from flowfabric.engine.engine import Engine
-    from flowfabric.worker.context import Ctx
-    from flowfabric.worker.loop import Worker
-
-# Imported when first used: these need the engine and the driver, which take most of the time.
-_ON_FIRST_USE: Final = {
-    "App": "flowfabric.app.app",
-    "Call": "flowfabric.app.task",
-    "Client": "flowfabric.client.client",
-    "Codec": "flowfabric.app.codec",
-    "Ctx": "flowfabric.worker.context",
-    "Depends": "flowfabric.app.depends",
-    "Engine": "flowfabric.engine.engine",
-    "Flow": "flowfabric.app.flow",
-    "FlowHandle": "flowfabric.client.flow_handle",
-    "Handle": "flowfabric.client.handle",
-    "JsonCodec": "flowfabric.app.codec",
-    "MsgpackCodec": "flowfabric.app.codec",
-    "Task": "flowfabric.app.task",
-    "Worker": "flowfabric.worker.loop",
-}
+    from flowfabric.on_first_use import (
+        App,
+        Call,
+        Client,
+        Codec,
+        Ctx,
+        Depends,
+        Engine,
+        Flow,
+        FlowHandle,
+        Handle,
+        JsonCodec,
+        MsgpackCodec,
+        Task,
+        Worker,
+    )
 
 __all__ = [
     "AllOf",
@@ -119,9 +105,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ON_FIRST_USE:
+    # The engine and the driver take most of the time of an import: they wait for the first use.
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
+    from flowfabric import on_first_use
+
+    value = globals()[name] = getattr(on_first_use, name)
     return value
 
 
