@@ -27,6 +27,7 @@ from tests import given
 from tests.engine.controls import RUNNABLE, TERMINAL, Another, execution, waiting
 from tests.engine.flows.graphs import Graph, empty, submitted
 from tests.engine.joins import parents
+from tests.engine.operators.test_cancel_flow_races import closed
 
 BLOCK_AGAIN = (
     "UPDATE ff.exec_core SET eligibility_state = 'blocked_by_dependencies',"
@@ -254,13 +255,13 @@ async def test_one_that_is_parked_meanwhile_is_not_promoted(
 
 
 async def test_one_that_was_promoted_before_its_flow_is_cancelled_ends_with_it(
-    db: Connection, ff_engine: Engine, another: Another
+    ff_engine: Engine, another: Another
 ) -> None:
     flow = await empty(ff_engine, "d", hold=True)
     operator = await another()
     async with operator.transaction():
         await promote_blocked_to_eligible(operator, flow["d"])
-        cancelling = await waiting(db, ff_engine.cancel_flow(flow.flow_id))
+        cancelling = await closed(flow, ff_engine.cancel_flow(flow.flow_id))
     await cancelling
 
     assert await flow.states() == "d:c"
