@@ -10,6 +10,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, create_execution
+from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.instants import epoch_ms, instant
 from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
@@ -105,14 +106,35 @@ async def test_a_moment_wins_over_a_delay_and_over_the_policys_moment(
     assert (await given.row(db, frozen))["delay_until_ms"] == now + 5000
 
 
-@pytest.mark.parametrize("seconds", [-3600, -0.001, 0])
-async def test_a_delay_that_has_passed_is_no_delay(
-    db: Connection, clock: Clock, seconds: float
-) -> None:
+@pytest.mark.parametrize("seconds", [-3600, -0.001])
+async def test_a_delay_in_the_past_is_refused(db: Connection, clock: Clock, seconds: float) -> None:
     past = await clock.now() + timedelta(seconds=seconds)
 
-    relative = await given.created(db, delay=seconds)
-    absolute = await given.created(db, delay_until=past)
+    with pytest.raises(ValidationError, match=f"delay {seconds} must not be negative"):
+        given.new(delay=seconds)
+    with pytest.raises(ValidationError, match="delay_until .* is in the past"):
+        await given.created(db, delay_until=past)
+    with pytest.raises(ValidationError, match="delay_until .* is in the past"):
+        await given.created(db, policy=ExecutionPolicy(delay_until=past))
+
+    assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
+
+
+async def test_a_create_that_is_repeated_after_its_delay_finds_its_execution(
+    db: Connection, clock: Clock
+) -> None:
+    new = given.new(delay_until=await clock.now() + timedelta(seconds=1))
+    await create_execution(db, [new])
+    await clock.advance(timedelta(seconds=2))
+
+    [answer] = await create_execution(db, [new])
+
+    assert isinstance(answer, Duplicate)
+
+
+async def test_a_delay_that_ends_now_is_no_delay(db: Connection, clock: Clock) -> None:
+    relative = await given.created(db, delay=0)
+    absolute = await given.created(db, delay_until=await clock.now())
 
     for execution_id in (relative, absolute):
         assert await given.standing(db, execution_id) == WAITING

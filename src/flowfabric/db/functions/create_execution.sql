@@ -5,8 +5,8 @@
 --
 -- An execution that exists already, or whose idempotency key belongs to another execution, is not
 -- created. If a new execution is for a lane that is draining or disabled, the whole call is refused with
--- SQLSTATE FF001; if its deadline has passed, with SQLSTATE 22023. An execution given as held is created
--- blocked by dependencies; its edges follow in the same transaction.
+-- SQLSTATE FF001; if its delay or its deadline has passed, with SQLSTATE 22023. An execution given as held
+-- is created blocked by dependencies; its edges follow in the same transaction.
 --
 -- Returns a row for each ordinal, except those that were created in the state waiting: the execution that
 -- the ordinal resolves to (the given one, or the earlier one of its idempotency key), and whether this
@@ -37,7 +37,8 @@ DECLARE
     last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
     policy_deadlines bigint[] := '{}';
-    any_deadline boolean := given_deadline_ms IS NOT NULL OR given_deadline_at_ms IS NOT NULL;
+    any_instant boolean := given_delay_until_ms IS NOT NULL OR given_deadline_ms IS NOT NULL
+                           OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
@@ -52,6 +53,9 @@ BEGIN
     IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: delay must end before the year 10000';
     END IF;
+    IF 0 > ANY (given_delay_ms) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: delay must not be negative';
+    END IF;
     IF last_ms < ANY (given_deadline_at_ms) OR last_ms - now_ms < ANY (given_deadline_ms) THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: deadline must be before the year 10000';
     END IF;
@@ -62,7 +66,7 @@ BEGIN
         any_new_route := any_new_route OR NOT EXISTS (SELECT FROM ff.route WHERE route_id = routes[shape]);
         policy_deadlines[shape] := ff.policy_number(
             shape_policy[shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000);
-        any_deadline := any_deadline OR policy_deadlines[shape] IS NOT NULL;
+        any_instant := any_instant OR policy_deadlines[shape] IS NOT NULL;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -165,15 +169,17 @@ BEGIN
         END IF;
     END IF;
 
-    IF any_deadline THEN
-        SELECT CASE WHEN g.deadline_at_ms IS NULL THEN 'deadline must leave some time'
-                    ELSE format('execution_deadline_at %s is in the past',
-                                to_char(to_timestamp(g.deadline_at_ms / 1000.0) AT TIME ZONE 'UTC',
-                                        'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) END INTO refusal
-          FROM unnest(given_partition_key, given_execution_id, given_shape, given_deadline_ms,
-                      given_deadline_at_ms)
-               AS g (partition_key, execution_id, shape, deadline_ms, deadline_at_ms)
-         WHERE coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])) <= now_ms
+    IF any_instant THEN
+        SELECT CASE WHEN g.delay_until_ms < now_ms
+                    THEN format('delay_until %s is in the past', ff.iso_instant(g.delay_until_ms))
+                    WHEN g.deadline_at_ms IS NULL THEN 'deadline must leave some time'
+                    ELSE format('execution_deadline_at %s is in the past', ff.iso_instant(g.deadline_at_ms))
+                    END INTO refusal
+          FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_until_ms,
+                      given_deadline_ms, given_deadline_at_ms)
+               AS g (partition_key, execution_id, shape, delay_until_ms, deadline_ms, deadline_at_ms)
+         WHERE (g.delay_until_ms < now_ms OR coalesce(
+                    g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])) <= now_ms)
            AND (all_new OR (g.partition_key, g.execution_id) IN (
                     SELECT * FROM unnest(new_partitions, new_ids)))
          LIMIT 1;

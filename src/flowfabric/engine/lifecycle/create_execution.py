@@ -111,6 +111,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             duration: float | timedelta | None = getattr(self, field)
             if duration is not None:
                 milliseconds(duration, field=field)
+        if self.delay is not None and milliseconds(self.delay) < 0:
+            raise invalid_input("delay", self.delay, "must not be negative")
         if self.deadline is not None and milliseconds(self.deadline) < 1:
             raise invalid_input("deadline", self.deadline, "must be positive")
 
