@@ -112,9 +112,9 @@ async def test_a_delay_in_the_past_is_refused(db: Connection, clock: Clock, seco
 
     with pytest.raises(ValidationError, match=f"delay {seconds} must not be negative"):
         given.new(delay=seconds)
-    with pytest.raises(ValidationError, match="delay_until .* is in the past"):
+    with pytest.raises(ValidationError, match=r"delay_until .* is in the past"):
         await given.created(db, delay_until=past)
-    with pytest.raises(ValidationError, match="delay_until .* is in the past"):
+    with pytest.raises(ValidationError, match=r"delay_until .* is in the past"):
         await given.created(db, policy=ExecutionPolicy(delay_until=past))
 
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
