@@ -135,4 +135,4 @@ def _pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-POOLER: Final = Proof("pooler", quick=quick, full=full)
+POOLER: Final = Proof("pooler", quick=quick, full=full, claims=("G16",))

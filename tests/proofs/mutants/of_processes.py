@@ -37,15 +37,9 @@ OF_WORKERS: Final = (
         ("G18",),
         (
             Edit(
-                Place(folder="worker/loop.py"),
-                find="$renewer.start() $stack.push_async_callback($renewer.stop)",
-                put="$renewer.start(); self._renewer = $renewer;"
-                " $stack.push_async_callback($renewer.stop)",
-            ),
-            Edit(
-                Place(function="Worker._drain"),
+                Place(function="Worker._running"),
                 find="self._stopping.set()",
-                put="self._stopping.set(); self._renewer._stopping.set()",
+                put="self._stopping.set(); renewer._stopping.set()",
             ),
         ),
         proofs=("drain",),
@@ -69,12 +63,30 @@ OF_WORKERS: Final = (
         ("G19",),
         (
             Edit(
-                Place(function="Worker._claim"),
+                Place(function="Claims.claim"),
                 find="pause = min(pause * 2, $longest)",
                 put="raise",
             ),
         ),
         proofs=("chaos_crash",),
+    ),
+    Mutant(
+        "trouble with the database fails a handler",
+        ("G19",),
+        (
+            Edit(
+                Place(function="repeat_while_leased"),
+                find="if isinstance($error, Unavailable) or not is_trouble($error): raise",
+                put="raise",
+            ),
+            Edit(
+                Place(function="outcome_of"),
+                find="if $trouble is not None:",
+                put="if False and $trouble is not None:",
+            ),
+        ),
+        proofs=("restart",),
+        tests=("worker/test_ctx_in_trouble.py",),
     ),
 )
 
@@ -151,6 +163,32 @@ OF_THE_DATABASE: Final = (
             ),
         ),
         proofs=("notify",),
+    ),
+    Mutant(
+        "statements are prepared behind a pooler",
+        ("G16",),
+        (
+            Edit(
+                Place(folder="db/pool.py"),
+                find='return {"statement_cache_size": 0,',
+                put='return {"statement_cache_size": 200,',
+            ),
+        ),
+        proofs=("pooler",),
+        tests=("worker/test_pgbouncer.py",),
+    ),
+    Mutant(
+        "a runtime role has every right on the tables",
+        ("S13",),
+        (
+            Edit(
+                Place(folder="db/grant_roles.py"),
+                find="GRANT INSERT, UPDATE, DELETE ON ff.%I TO %I",
+                put="GRANT ALL ON ff.%I TO %I",
+            ),
+        ),
+        proofs=("privileges",),
+        tests=("db/test_grant_roles.py",),
     ),
 )
 

@@ -20,6 +20,7 @@ _FENCE = Place(folder="engine/lifecycle")
 _FENCED = """($e.attempt_index, $e.lease_epoch, $e.lease_id)
            = ($held.$attempt, $held.$epoch, $held.$lease)"""
 _END = Place(folder="engine/lifecycle/sql")
+_TERMINALIZE = Place(folder="engine/lifecycle/terminalize.py")
 _LEASE = Place(folder="engine/lifecycle/sql")
 
 OF_LEASES: Final = (
@@ -68,7 +69,7 @@ OF_LEASES: Final = (
         "no terminal check",
         ("G2",),
         (
-            Edit(Place(statement="terminalize"), find="lifecycle_phase <> 'terminal'", put="true"),
+            Edit(_TERMINALIZE, find="lifecycle_phase <> 'terminal'", put="true"),
             Edit(_END, find="AND $e.lifecycle_phase <> 'terminal'", put=""),
         ),
         proofs=("interleave",),
@@ -146,7 +147,7 @@ OF_LEASES: Final = (
         ("G21",),
         (
             Edit(
-                Place(statement="terminalize"),
+                _TERMINALIZE,
                 find="ORDER BY $e.partition_key, $e.execution_id FOR",
                 put="ORDER BY $e.partition_key DESC, $e.execution_id DESC FOR",
             ),
@@ -192,6 +193,7 @@ OF_LEASES: Final = (
                 every=True,
             ),
         ),
+        proofs=("isolation",),
         tests=(f"{_LIFECYCLE}/test_claim_order.py::test_namespaces_are_separate",),
     ),
     Mutant(
@@ -227,11 +229,11 @@ OF_EVENTS: Final = (
         (
             Edit(
                 Place(function="dispatch_batch"),
-                find="$siblings = await $apply(conn, await $resolve(conn, $ends))",
+                find="$partly = {$each.event_id for $each in $ends if $each.partly}",
                 put='await conn.execute("UPDATE ff.completion_event SET dispatched_at_ms = 1'
                 ' WHERE event_id = ANY ($1::bigint[])", [each.event_id for each in $ends]);'
                 ' await conn.execute("COMMIT"); await conn.execute("BEGIN");'
-                " $siblings = await $apply(conn, await $resolve(conn, $ends))",
+                " $partly = {$each.event_id for $each in $ends if $each.partly}",
             ),
         ),
         proofs=("cascade_crash",),
