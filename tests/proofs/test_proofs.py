@@ -28,6 +28,8 @@ def test_what_is_promised_holds(proof: Proof, ff_server: TestServer) -> None:
 
     short = [figure for figure in figures if not figure.held]
     assert figures
+    if all(figure.skipped for figure in figures):
+        pytest.skip(figures[0].reached)
     assert not short, f"again with FF_PROOF_SEED={SEED}, or --replay {SEED}: {short}"
     spoken_of = {each for figure in figures for each in PROMISE.findall(figure.promise)}
     assert spoken_of == set(proof.claims)
