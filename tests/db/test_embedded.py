@@ -57,12 +57,12 @@ async def test_data_survives_a_restart_and_stopping_ends_the_server(data_dir: Pa
         assert await ask(first.dsn, "SHOW work_mem") == "7MB"
         assert await ask(first.dsn, "SHOW max_connections") == "200"
         assert int(str(await ask(first.dsn, "SHOW server_version_num"))) >= 150_000
-        await ask(first.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+        await ask(first.dsn, "CREATE TABLE public.kept AS SELECT 42 AS answer")
     assert ended(process)
     assert not (data_dir / "postmaster.pid").exists()
 
     with EmbeddedPostgres.start(data_dir) as second:
-        assert await ask(second.dsn, "SELECT answer FROM kept") == 42
+        assert await ask(second.dsn, "SELECT answer FROM public.kept") == 42
         assert await ask(second.dsn, "SHOW work_mem") == "4MB"
     configured = (data_dir / "postgresql.conf").read_text()
     assert configured.count("# flowfabric\n") == 1
@@ -71,10 +71,10 @@ async def test_data_survives_a_restart_and_stopping_ends_the_server(data_dir: Pa
 async def test_two_servers_run_side_by_side_and_temporary_ones_leave_nothing() -> None:
     one, two = EmbeddedPostgres.start(), EmbeddedPostgres.start()
     where = [Path(str(await ask(each.dsn, "SHOW data_directory"))) for each in (one, two)]
-    await ask(one.dsn, "CREATE TABLE only_here ()")
+    await ask(one.dsn, "CREATE TABLE public.only_here ()")
 
     assert where[0] != where[1]
-    assert await ask(two.dsn, "SELECT to_regclass('only_here') IS NULL")
+    assert await ask(two.dsn, "SELECT to_regclass('public.only_here') IS NULL")
     one.stop()
     assert not where[0].parent.exists()
     assert await ask(two.dsn, "SELECT 1") == 1

@@ -1204,6 +1204,7 @@ CREATE OR REPLACE FUNCTION ff.retry_delay_ms(policy jsonb, retry_count integer, 
  RETURNS bigint
  LANGUAGE plpgsql
  IMMUTABLE PARALLEL SAFE
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     backoff constant jsonb := policy #> '{retry_policy,backoff}';
@@ -1319,6 +1320,7 @@ CREATE OR REPLACE FUNCTION ff.tags_fault(tags jsonb)
  RETURNS text
  LANGUAGE plpgsql
  IMMUTABLE PARALLEL SAFE
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     number bigint;

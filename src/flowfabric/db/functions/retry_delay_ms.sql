@@ -3,6 +3,7 @@
 -- the backoff that cannot be read counts as its default.
 CREATE OR REPLACE FUNCTION ff.retry_delay_ms(policy jsonb, retry_count integer, execution_id uuid) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
     backoff constant jsonb := policy #> '{retry_policy,backoff}';

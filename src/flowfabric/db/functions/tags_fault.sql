@@ -2,6 +2,7 @@
 -- values of at most 16,384 bytes in all. Tags that are no object are none of the function's business.
 CREATE OR REPLACE FUNCTION ff.tags_fault(tags jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
     number bigint;
