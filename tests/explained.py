@@ -41,6 +41,9 @@ class Explained:
         await self._explain(sql, params)
         return await self._conn.execute(sql, *params)
 
+    def transaction(self) -> Any:
+        return self._conn.transaction()
+
     async def _explain(self, sql: str, params: Sequence[object]) -> None:
         mode = "force_generic_plan" if self.generic else "force_custom_plan"
         given = f"({', '.join(map(literal, params))})" if params else ""

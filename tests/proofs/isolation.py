@@ -34,6 +34,7 @@ from tests.proofs.proof import Proof
 from tests.proofs.tour import (
     FROM_START,
     LANE,
+    LATER,
     TOUR,
     Place,
     Stop,
@@ -47,6 +48,9 @@ FILTERED_BY_THE_READER: Final = frozenset(
     {"subscribe_completions", "subscribe_lease_history", "subscribe_operator_events"}
 )
 """One reader of a process reads the events of all namespaces once, for all its subscribers."""
+
+COUNTS: Final = ("count_trimmable", "count_expiring_leases")
+"""Reads that show nothing but a number."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -94,7 +98,9 @@ async def leaks(engine: Engine, mine: Place, foreign: Place) -> dict[str, list[s
         if name in TOUR and not any(mark in answer for mark in marks(mine)):
             found[name].append("nothing of its own")
     counted = await engine.count_trimmable(mine.trim, now=later())
-    found["count_trimmable"] = [] if counted == 1 else [f"{counted} counted, of which one is its"]
+    leased = (await engine.count_expiring_leases(mine.claimant, within=LATER)).leases
+    for name, number in zip(COUNTS, (counted, leased), strict=True):
+        found[name] = [] if number == 1 else [f"{number} counted, of which one is its"]
     return found
 
 
@@ -108,7 +114,7 @@ def looks(engine: Engine, mine: Place, foreign: Place) -> dict[str, Look]:
     reads = {
         name: on_tour(stop)
         for name, stop in TOUR.items()
-        if (stop.access, stop.bound) == ("read", "namespace") and name != "count_trimmable"
+        if (stop.access, stop.bound) == ("read", "namespace") and name not in COUNTS
     }
     return reads | {
         "explain_execution": lambda: engine.explain_execution(mine.waiting),

@@ -26,6 +26,7 @@ from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.ids import ExecutionId, PartitionKey, child_id, children_group_id
@@ -187,6 +188,10 @@ TOUR: Final[Mapping[str, Stop]] = {
         "namespace", lambda e, p: e.create_execution([given.new(namespace=p.namespace)])
     ),
     "claim": writes("namespace", lambda e, p: e.claim(p.claimant, ttl=30)),
+    "read_claimed": reads(
+        "id",
+        lambda e, p: e.read_claimed([p.lease.lease_id], worker_instance_id=p.instance),
+    ),
     "renew": writes("id", lambda e, p: e.renew([p.lease], ttl=30)),
     "progress": writes("id", lambda e, p: e.progress(p.lease, percent=1)),
     "complete": writes("id", lambda e, p: e.complete([Completion(p.lease)])),
@@ -201,6 +206,9 @@ TOUR: Final[Mapping[str, Stop]] = {
         ),
     ),
     "release": writes("id", lambda e, p: e.release([p.lease])),
+    "release_after_trouble": writes(
+        "id", lambda e, p: e.release_after_trouble([Trouble(lease=p.lease, reason="x")])
+    ),
     "cancel": writes("id", lambda e, p: e.cancel([Cancellation(p.lease, "no")])),
     "mark_lease_expired_if_due": writes(
         "id", lambda e, p: e.mark_lease_expired_if_due(p.lease.execution_id)
@@ -214,6 +222,16 @@ TOUR: Final[Mapping[str, Stop]] = {
         "id", lambda e, p: e.revoke_leases([p.lease.execution_id], reason="no")
     ),
     "revoke_lease": writes("id", lambda e, p: e.revoke_lease(p.lease.execution_id, reason="no")),
+    "override_completes": writes("id", lambda e, p: e.override_completes([p.lease.execution_id])),
+    "override_complete": writes("id", lambda e, p: e.override_complete(p.lease.execution_id)),
+    "override_fails": writes(
+        "id", lambda e, p: e.override_fails([p.lease.execution_id], reason="no")
+    ),
+    "override_fail": writes("id", lambda e, p: e.override_fail(p.lease.execution_id, reason="no")),
+    "override_delays": writes(
+        "id", lambda e, p: e.override_delays([p.lease.execution_id], delay=60)
+    ),
+    "override_delay": writes("id", lambda e, p: e.override_delay(p.lease.execution_id, delay=60)),
     "change_priorities": writes("id", lambda e, p: e.change_priorities([p.waiting], 7)),
     "change_priority": writes("id", lambda e, p: e.change_priority(p.waiting, 7)),
     "block_executions_for_admission": writes(
@@ -323,6 +341,9 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     "list_expired_leases": reads(
         "namespace", lambda e, p: e.list_expired_leases(as_of=later(), namespace=p.namespace)
+    ),
+    "count_expiring_leases": reads(
+        "namespace", lambda e, p: e.count_expiring_leases(p.claimant, within=LATER)
     ),
     # Events.
     "subscribe_completions": reads(

@@ -203,8 +203,9 @@ grant = of_table(
     "claim_grant",
     "worker_id",
     "partition_key, grant_id, execution_id, kind, worker_instance_id, lane_id,"
-    " worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms",
-    "0, uuid_send(gen_random_uuid()), gen_random_uuid(), 'claim', 'w-1', 'default', '{}', 1, 0, 0",
+    " worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms, lease_epoch",
+    "0, uuid_send(gen_random_uuid()), gen_random_uuid(), 'claim', 'w-1', 'default', '{}', 1, 0, 0,"
+    " 0",
 )
 
 DUE: dict[str, tuple[Build, float]] = {

@@ -25,7 +25,7 @@ from tests.worker.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(40)
 
-WRITE = "INSERT INTO ledger VALUES ($1)"
+WRITE = "INSERT INTO public.ledger VALUES ($1)"
 
 
 @pytest.fixture(autouse=True)
@@ -313,14 +313,16 @@ async def test_a_worker_that_freezes_in_a_transaction_keeps_its_rows_no_longer_t
         handle = await client.submit(locking.lock.call(0), deadline=60)
 
         async def locked() -> bool:
-            free = await db.fetch("SELECT FROM ledger WHERE number = 0 FOR UPDATE SKIP LOCKED")
+            free = await db.fetch(
+                "SELECT FROM public.ledger WHERE number = 0 FOR UPDATE SKIP LOCKED"
+            )
             return not free
 
         await eventually(locked, within=20)
         os.kill(frozen.pid, signal.SIGSTOP)
         try:
             await db.execute("SET lock_timeout = '10s'")
-            await db.execute("UPDATE ledger SET number = 100 WHERE number = 0")
+            await db.execute("UPDATE public.ledger SET number = 100 WHERE number = 0")
         finally:
             await db.execute("RESET lock_timeout")
             os.kill(frozen.pid, signal.SIGCONT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import time
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import msgspec
@@ -12,7 +14,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.faults import DRIVER_ERRORS, translated
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, execute
-from flowfabric.errors import OperationTimeout, ResourceExhausted
+from flowfabric.errors import ResourceExhausted, TransportError
 from flowfabric.worker.running_attempt import HeldLeases
 from flowfabric.worker.settings import WorkerSettings
 
@@ -65,6 +67,7 @@ class TransactionPool:
         self._pool: Pool | None = None
         self._beside: Pool | None = None
         self._admitting = asyncio.Lock()
+        self._next_trial = 0.0
 
     async def close(self) -> None:
         for pool in (self._pool, self._beside):
@@ -77,7 +80,8 @@ class TransactionPool:
         Waits while all connections are in use. Behind a pooler a transaction occupies one of the
         pooler's own connections, whose number is not known here. So it is kept only if another
         statement is answered beside it: at least one connection of the pooler is always left for
-        renewals and for everything else. Otherwise raises `ResourceExhausted`.
+        renewals and for everything else. Otherwise raises `ResourceExhausted`, and the next trial
+        waits a moment: each takes that connection away from the others for a while.
         """
         async with self._opening:
             if self._pool is None:
@@ -85,7 +89,8 @@ class TransactionPool:
         conn = await stack.enter_async_context(self._pool.connection())
         if not self._database.pooler:
             return conn, await _begun(conn)
-        async with self._admitting:
+        async with self._admitting:  # one trial at a time, and a pause after one that failed
+            await asyncio.sleep(self._next_trial - time.monotonic())
             return conn, await self._admitted(conn)
 
     async def _admitted(self, conn: Connection) -> Transaction:
@@ -98,20 +103,36 @@ class TransactionPool:
             transaction = await _begun(conn)
             try:
                 await execute(conn, IDLE_TIMEOUT, idle_timeout_ms=self._idle_timeout_ms)
-                with translated(ANSWER):
-                    await beside.fetchval(ANSWER, timeout=self._answer_within)
-            except BaseException as error:
+                await self._require_answer(beside)
+            except BaseException:
                 await rolled_back(conn, transaction)
-                if not isinstance(error, OperationTimeout):
-                    raise
-                beside.terminate()
-                raise ResourceExhausted(
-                    "pooler connections",
-                    f"no statement was answered within {self._answer_within:g} s beside the "
-                    "transaction of a handler; raise default_pool_size of the pooler, or lower "
-                    "transactions of the workers",
-                ) from error
+                raise
         return transaction
+
+    async def _require_answer(self, beside: Connection) -> None:
+        """Return once a statement is answered on this connection; else raise `ResourceExhausted`.
+
+        A connection that does not answer is closed. The driver's own timeout would send a cancel
+        request, and PgBouncer 1.18 was seen to end when many of those reach it.
+        """
+        answer = asyncio.ensure_future(beside.fetchval(ANSWER))
+        try:
+            await asyncio.wait((answer,), timeout=self._answer_within)
+        finally:
+            if not answer.done():
+                beside.terminate()
+                await asyncio.wait((answer,))
+                self._next_trial = time.monotonic() + self._answer_within * random.uniform(2, 4)
+        try:
+            with translated(ANSWER):
+                answer.result()
+        except TransportError as error:
+            raise ResourceExhausted(
+                "pooler connections",
+                f"no statement was answered within {self._answer_within:g} s beside the "
+                "transaction of a handler; raise default_pool_size of the pooler, or lower "
+                "transactions of the workers",
+            ) from error
 
 
 async def _begun(conn: Connection) -> Transaction:

@@ -30,12 +30,12 @@ HANDLE = LeaseHandle(
 )
 BYTES = HANDLE.encode()
 
-u32 = st.integers(0, 2**32 - 1)
-u64 = st.integers(0, 2**64 - 1)
+indexes = st.integers(0, 2**31 - 1)
+epochs = st.integers(0, 2**63 - 1)
 handles = st.builds(
     LeaseHandle,
     lease=st.builds(
-        Lease, st.builds(ExecutionId, st.integers(0, 255), st.uuids()), u32, u64, st.uuids()
+        Lease, st.builds(ExecutionId, st.integers(0, 255), st.uuids()), indexes, epochs, st.uuids()
     ),
     attempt_id=st.uuids(),
     lease_ttl=st.integers(0, MAX_MS).map(lambda ms: ms / 1000),

@@ -114,8 +114,8 @@ async def test_a_number_that_is_too_large_counts_as_the_largest(
 
 
 async def test_a_cap_that_is_no_number_counts_as_the_default(db: Connection) -> None:
-    assert await db.fetchval("""SELECT ff.reclaim_cap('{"max_reclaim_count": "x"}')""") == 100
-    assert await db.fetchval("""SELECT ff.reclaim_cap('{"max_reclaim_count": -3}')""") == 100
+    assert await db.fetchval("""SELECT ff.reclaim_cap('{"max_reclaim_count": "x"}')""") == 5
+    assert await db.fetchval("""SELECT ff.reclaim_cap('{"max_reclaim_count": -3}')""") == 5
     assert await db.fetchval("""SELECT ff.reclaim_cap('{"max_reclaim_count": 3.0}')""") == 3
     assert await db.fetchval("""SELECT ff.replay_cap('{"max_replay_count": []}')""") == 10
 
