@@ -124,7 +124,7 @@ class Stage:
         """Put the situation back and run the operations together.
 
         Their steps come as the schedule says; where it says nothing (any more), whoever went last
-        goes on, and then the others in `order`. Without a schedule they come one after the other.
+        goes on, and then the others in `order`; one that polls lets the others go first. Without a schedule they come one after the other.
         """
         self.plays += 1
         if self.plays % TIDY_EVERY == 0:
@@ -155,7 +155,8 @@ class Stage:
         acks: dict[int, int] = {}
         deadlocks = await self.settle(actors)
         while ready := tuple(n for n, actor in enumerate(actors) if actor.ready):
-            wanted = schedule[len(trace) : len(trace) + 1] + trace[-1:] + ranks
+            wanted = schedule[len(trace) : len(trace) + 1]
+            wanted += sorted(trace[-1:] + ranks, key=lambda n: actors[n].polls)
             chosen = next(n for n in wanted if n in ready)
             trace.append(chosen)
             options.append(ready)
