@@ -18,6 +18,10 @@ RAW = frozenset({"bug", "transport", "unavailable", "resource_exhausted", "timeo
 """Kinds of errors that say nothing of the operation and everything of the database."""
 
 
+ROUNDS = 2
+"""An operation that makes the same statement more often than that waits by looking again."""
+
+
 class Actor:
     """Runs `call`; `ready` while it is held, `done` once `answer` is there, else under way."""
 
@@ -36,6 +40,11 @@ class Actor:
     @property
     def ready(self) -> bool:
         return self._go is not None
+
+    @property
+    def polls(self) -> bool:
+        """Does it look again and again for what another has to do first?"""
+        return self.ready and self.steps.count(self.steps[-1]) > ROUNDS
 
     @property
     def under_way(self) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.end_cancelled_members import end_cancelled_members
 from flowfabric.engine.flows.reconcile_cancels import reconcile_cancels
 from flowfabric.engine.joins.cancel_siblings import cancel_siblings
@@ -18,8 +22,10 @@ from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.wait_children import ChildWait
+from flowfabric.errors import FlowAlreadyTerminal, NotBlockedByDeps
 from flowfabric.joins import AnyOf
 from flowfabric.states import CancellationPolicy
+from tests.proofs.interleave.actor import told
 from tests.proofs.interleave.families import ARROWS, born, new_flow
 from tests.proofs.interleave.operations import (
     CLAIM,
@@ -38,6 +44,11 @@ from tests.proofs.interleave.scene import Scene
 
 NOBODY = UUID(int=0)
 MEMBERS = ("a", "b", "c", "d", "e")
+
+DISPATCH = partial(dispatch_batch, lock_timeout="60s")
+"""It waits as long as it is held: how fast the steps are is not to decide what it does."""
+DISPATCH_FREE = partial(dispatch_batch, pass_over_locked=True)
+"""What a dispatcher does that has waited in vain."""
 
 # A batch that holds nothing changes nothing, but locks every row of it in the order of ids.
 EVERYBODY = Operation(
@@ -78,6 +89,33 @@ def apply_edge(arrow: str) -> Operation:
     )
 
 
+RECONCILE_CANCELS = swept("reconcile_cancels", reconcile_cancels, ("flow",), counts_rows=False)
+
+
+def _cancelled(answer: Any) -> str:
+    """Members in use are listed though they may be about to end, so which ones may differ."""
+    if isinstance(answer, FlowCancelAccepted | FlowAlreadyCancelled):
+        unnamed: dict[str, Any] = {"member_execution_ids": []}
+        if isinstance(answer, FlowCancelAccepted):
+            unnamed["cancel_pending"] = 0
+        answer = msgspec.structs.replace(answer, **unnamed)
+    return told(answer)
+
+
+GOES_ON: dict[str, Any] = {
+    "passes_over": True,
+    "next_turn": RECONCILE_CANCELS.call,
+    "in_the_end": _cancelled,
+}
+"""A cancel lists the members that are in use, and the reconciler ends them."""
+
+
+def _refused(answer: Any) -> str:
+    """A member that its flow has cancelled but not parked yet is refused by another name."""
+    parked = isinstance(answer, FlowAlreadyTerminal | NotBlockedByDeps)
+    return "its flow was cancelled" if parked else told(answer)
+
+
 def cancel_header(policy: CancellationPolicy) -> Operation:
     return Operation(
         f"cancel_flow_header {policy}",
@@ -85,6 +123,7 @@ def cancel_header(policy: CancellationPolicy) -> Operation:
             flow(scene), policy=policy, reason=f"side {side}", grace=0
         ),
         ("flow",),
+        **GOES_ON,
     )
 
 
@@ -94,6 +133,7 @@ CANCEL_AT_ONCE = Operation(
         flow(scene), reason=f"side {side}", grace=0, end_at_once=1000
     ),
     ("flow",),
+    **GOES_ON,
 )
 
 
@@ -132,14 +172,16 @@ FLOWS = (
         ),
         ("flow", "e"),
     ),
-    swept("dispatch", dispatch_batch, ("flow",)),
-    swept("cancel_siblings", cancel_siblings, ("flow",)),
+    swept("dispatch", DISPATCH, ("flow",)),
+    swept("dispatch what is free", DISPATCH_FREE, ("flow",)),
+    swept("cancel_siblings", cancel_siblings, ("flow",), counts_rows=False),
     swept("reconcile_siblings", reconcile_siblings, ("flow",)),
     swept("redispatch_lost_completions", redispatch_lost_completions, ("flow",)),
     Operation(
         "promote_blocked_to_eligible c",
         lambda engine, scene, _: engine.promote_blocked_to_eligible(scene.id("c")),
         ("flow", "c"),
+        in_the_end=_refused,
     ),
     Operation(
         "submit_flow",
@@ -149,8 +191,8 @@ FLOWS = (
     cancel_header(CancellationPolicy.CANCEL_ALL),
     cancel_header(CancellationPolicy.CANCEL_PENDING),
     CANCEL_AT_ONCE,
-    Operation("end_cancelled_members", _end_members, ("flow",)),
-    swept("reconcile_cancels", reconcile_cancels, ("flow",)),
+    Operation("end_cancelled_members", _end_members, ("flow",), passes_over=True),
+    RECONCILE_CANCELS,
     swept("end_parked_members", end_parked_members, ("flow",)),
     Operation(
         "cancel_flow",
@@ -214,8 +256,9 @@ FAMILIES = (
     cancel_execution("kid b"),
     replay("kid a"),
     CLAIM,
-    swept("dispatch", dispatch_batch),
-    swept("cancel_siblings", cancel_siblings),
+    swept("dispatch", DISPATCH),
+    swept("dispatch what is free", DISPATCH_FREE),
+    swept("cancel_siblings", cancel_siblings, counts_rows=False),
     swept("expire_leases", expire_leases),
     Operation(
         "cancel_flow_header cancel_all",
@@ -223,5 +266,6 @@ FAMILIES = (
             flow(scene), policy=CancellationPolicy.CANCEL_ALL, reason=f"side {side}", grace=0
         ),
         ("x", "flow"),
+        **GOES_ON,
     ),
 )

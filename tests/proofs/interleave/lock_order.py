@@ -96,12 +96,12 @@ async def _met(
 
 
 async def _come_to_rest(stage: Stage, actors: Sequence[Actor], bystander: int) -> None:
-    """Let them run until each is done, or waits for a lock of another."""
+    """Let them run until each is done, polls, or waits for a lock of another."""
     while True:
-        _go_on(actors)
+        _go_on([actor for actor in actors if not actor.polls])
         under_way = [actor for actor in actors if actor.under_way]
         if not under_way:
-            if all(actor.done for actor in actors):
+            if all(actor.done or actor.polls for actor in actors):
                 return
             await asyncio.sleep(0)
             continue

@@ -40,6 +40,12 @@ class Operation(msgspec.Struct, frozen=True):
     """What must be there for it to be called at all."""
     passes_over: bool = False
     """Does it leave rows in use to its next turn?"""
+    counts_rows: bool = True
+    """Does a sweep count rows? Of a batch that is done in two turns it counts each turn."""
+    next_turn: Call | None = None
+    """Who goes on with what it left, if it is not called again itself."""
+    in_the_end: Callable[[Any], str] | None = None
+    """What of its answer has to be the same whether or not rows were in use."""
     ends: tuple[str, ...] = ()
     """Whom it cancels: no success of theirs may be recorded once it has answered."""
     atomic: bool = True
@@ -66,13 +72,15 @@ def moved(answer: Any) -> int:
     return len(answer) if isinstance(answer, list) else getattr(answer, "completions", answer)
 
 
-def swept(name: str, sweep: Sweep, needs: tuple[str, ...] = ("x",)) -> Operation:
+def swept(
+    name: str, sweep: Sweep, needs: tuple[str, ...] = ("x",), *, counts_rows: bool = True
+) -> Operation:
     """A sweep over a batch of ten."""
 
     async def call(engine: Engine, _scene: Scene, _side: int) -> Any:
         return await transact(engine.pool, name, lambda conn: sweep(conn, 10))
 
-    return Operation(name, call, needs, passes_over=True)
+    return Operation(name, call, needs, passes_over=True, counts_rows=counts_rows)
 
 
 def holder(name: str, of: str, call: Call, **flags: Any) -> Operation:

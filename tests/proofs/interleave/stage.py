@@ -22,7 +22,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.testing import Clock
 from tests.proofs.interleave.actor import Actor, told
 from tests.proofs.interleave.operations import Operation, moved
-from tests.proofs.interleave.saved import State, restore, state, tidy
+from tests.proofs.interleave.saved import State, restore, state, tidy, without_marks_of_a_cancel
 from tests.proofs.interleave.scene import Scene
 
 T = TypeVar("T")
@@ -124,7 +124,8 @@ class Stage:
         """Put the situation back and run the operations together.
 
         Their steps come as the schedule says; where it says nothing (any more), whoever went last
-        goes on, and then the others in `order`. Without a schedule they come one after the other.
+        goes on, and then the others in `order`; one that polls lets the others go first. Without a
+        schedule they come one after the other.
         """
         self.plays += 1
         if self.plays % TIDY_EVERY == 0:
@@ -155,7 +156,8 @@ class Stage:
         acks: dict[int, int] = {}
         deadlocks = await self.settle(actors)
         while ready := tuple(n for n, actor in enumerate(actors) if actor.ready):
-            wanted = schedule[len(trace) : len(trace) + 1] + trace[-1:] + ranks
+            wanted = schedule[len(trace) : len(trace) + 1]
+            wanted += sorted(trace[-1:] + ranks, key=lambda n: actors[n].polls)
             chosen = next(n for n in wanted if n in ready)
             trace.append(chosen)
             options.append(ready)
@@ -243,16 +245,26 @@ class Stage:
         totals: Counter[str] = Counter()
         for n in range(len(operations)) if order is None else order:
             operation = operations[n]
+            if operation.in_the_end is not None:
+                answers[n] = scene.known.text(operation.in_the_end(play.answers[n]))
             if not operation.passed_over(play.answers[n]):
+                continue
+            if operation.next_turn is not None:
+                while moved(await operation.next_turn(self.engines[n], scene, n)):
+                    pass
                 continue
             answer = await operation.call(self.engines[n], scene, n)
             if isinstance(answer, list):
                 answers[n] = scene.known.text(told(answer))
                 continue
             answers[n] = operation.name
-            totals[operation.name] += moved(play.answers[n])
+            total = moved(play.answers[n])
             while more := moved(answer):
-                totals[operation.name] += more
+                total += more
                 answer = await operation.call(self.engines[n], scene, n)
+            if operation.counts_rows:
+                totals[operation.name] += total
+            else:
+                totals[operation.name] |= total > 0
         answers += [f"{name} moved {total}" for name, total in sorted(totals.items())]
-        return tuple(answers), await state(self.db, scene.known)
+        return tuple(answers), without_marks_of_a_cancel(await state(self.db, scene.known))

@@ -34,6 +34,14 @@ def carry(world: World) -> tuple[int, bool]:
     return len(ends), unneeded
 
 
+def carry_all(world: World) -> int:
+    """The sweep: batch after batch, also the ends of the skipped; siblings are another's work."""
+    total = 0
+    while carried := carry(world)[0]:
+        total += carried
+    return total
+
+
 def dispatch(world: World) -> int:
     """Batch after batch until nothing is left to tell."""
     total = 0

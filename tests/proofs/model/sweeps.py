@@ -98,7 +98,7 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "expire_attempts": expire_attempts,
     "expire_executions": expire_executions,
     "redispatch_lost_completions": _nothing,
-    "dispatch_completions": lambda world: dispatch.carry(world)[0],
+    "dispatch_completions": dispatch.carry_all,
     "cancel_siblings": dispatch.cancel_siblings,
     "reconcile_siblings": _nothing,
     "reconcile_cancels": flows.reconcile_cancels,

@@ -167,13 +167,17 @@ async def dispatch_completions(conn: Connection, limit: int = MAX_BATCH) -> int:
 
 
 async def dispatch_batch(
-    conn: Connection, limit: int = MAX_BATCH, *, pass_over_locked: bool = False
+    conn: Connection,
+    limit: int = MAX_BATCH,
+    *,
+    pass_over_locked: bool = False,
+    lock_timeout: str = LOCK_TIMEOUT,
 ) -> Dispatched:
     """As `dispatch_completions`, for a caller that cancels siblings at once.
 
-    Raises `LockTimeout` where that would pass over a lock, unless `pass_over_locked`: then nothing
-    waits. At most `MAX_EDGES` edges are resolved; of a completion with more the next call resolves
-    others, and the last call marks the completion as dispatched.
+    Raises `LockTimeout` where that would pass over a lock, after `lock_timeout`, unless
+    `pass_over_locked`: then nothing waits. At most `MAX_EDGES` edges are resolved; of a completion
+    with more the next call resolves others, and the last call marks the completion as dispatched.
     """
     size = min(limit, MAX_BATCH)
     if pass_over_locked:
@@ -182,7 +186,7 @@ async def dispatch_batch(
         )
     else:
         picked = await fetch_all(
-            conn, PICK, _Picked, limit=size, lock_timeout=LOCK_TIMEOUT, max_edges=MAX_EDGES
+            conn, PICK, _Picked, limit=size, lock_timeout=lock_timeout, max_edges=MAX_EDGES
         )
     if not picked:
         return Dispatched(0)
