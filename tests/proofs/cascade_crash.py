@@ -119,8 +119,8 @@ class Killing(Run):
 def quick(arena: Arena) -> Sequence[Figure]:
     seen = Seen()
     with arena.database() as dsn:
-        seen.add(_ran(dsn, list(_cases(arena, 3, nodes=40))))
-    return _figures(seen, "3 graphs of 40", everywhere=False)
+        seen.add(_ran(dsn, list(_cases(arena, 10, nodes=40))))
+    return _figures(seen, "10 graphs of 40", everywhere=False)
 
 
 def full(arena: Arena) -> Sequence[Figure]:

@@ -212,12 +212,16 @@ class Run:
     async def in_turns(self) -> None:
         """All that may run ends, then all ends are carried, and so on.
 
-        One that died may have committed: nobody knows what it left, so siblings are always tried.
+        One that died may have committed: nobody knows what it left, so siblings are always tried
+        before the next dispatch.
         """
         while await self.work(200):
             going = True
             while going:
-                going = await self.surely("dispatch") > 0
+                try:
+                    going = await self.mortal("dispatch", 256) > 0
+                except Crash:
+                    going = True
                 while await self.surely("cancel_siblings"):
                     going = True
 
