@@ -111,11 +111,11 @@ async def cancel_flow_header(
     end_at_once: int = 0,
     partitions: int = 256,
 ) -> FlowCancelAccepted | FlowAlreadyCancelled:
-    """The flow is cancelled, and no worker can claim a member that is to end.
+    """The flow is cancelled, and no worker can claim a member that is to end and was not locked.
 
     If all members are to end and at most `end_at_once` have not ended, this call ends them, without
     a backlog. It never waits for a member: one that another transaction has locked is listed in the
-    backlog as it is. Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
+    backlog as it is, and may be claimed once more if that transaction requeues it. Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
     `NotFound(flow)`.
     """
     wanted = check_policy(policy)
