@@ -115,8 +115,8 @@ async def cancel_flow_header(
 
     If all members are to end and at most `end_at_once` have not ended, this call ends them, without
     a backlog. It never waits for a member: one that another transaction has locked is listed in the
-    backlog as it is, and may be claimed once more if that transaction requeues it. Needs a transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and
-    `NotFound(flow)`.
+    backlog as it is, and may be claimed once more if that transaction requeues it. Needs a
+    transaction. Raises `ValidationError` (policy, `invalid_grace_ms`) and `NotFound(flow)`.
     """
     wanted = check_policy(policy)
     grace_ms = grace_milliseconds(grace)
