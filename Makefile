@@ -6,6 +6,9 @@ RUN    := $(VENV)/.run
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests start hundreds of processes: without compiled files each would compile the package again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run test check format lint types layers unit timing pooled prove mutants bench clean help
 .DEFAULT_GOAL := help
 
