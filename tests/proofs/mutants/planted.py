@@ -147,13 +147,12 @@ OF_LEASES: Final = (
         ("G21",),
         (
             Edit(
-                _TERMINALIZE,
-                find="ORDER BY $e.partition_key, $e.execution_id FOR",
-                put="ORDER BY $e.partition_key DESC, $e.execution_id DESC FOR",
+                _FENCE,
+                find="ORDER BY $e.partition_key, $e.execution_id, $held.ordinal FOR",
+                put="ORDER BY $e.partition_key DESC, $e.execution_id DESC, $held.ordinal FOR",
             ),
         ),
         proofs=("interleave",),
-        tests=(f"{_LIFECYCLE}/test_lock_order.py",),
     ),
     Mutant(
         "a serialization failure is reported as a lost lease",
