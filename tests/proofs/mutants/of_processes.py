@@ -68,7 +68,7 @@ OF_WORKERS: Final = (
                 put="raise",
             ),
         ),
-        proofs=("chaos_crash",),
+        proofs=("chaos_crash", "restart"),
     ),
     Mutant(
         "trouble with the database fails a handler",
