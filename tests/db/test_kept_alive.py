@@ -40,6 +40,7 @@ async def test_an_idle_transaction_lives_while_it_is_kept_alive(kept: Connection
     task.cancel()
 
 
+@pytest.mark.session("needs the idle timeout of its session")
 async def test_an_idle_transaction_that_is_not_kept_alive_is_ended(kept: Connection) -> None:
     await kept.execute("BEGIN")
 

@@ -1,8 +1,8 @@
 """S3: what is bound to a namespace sees nothing of another; a foreign id is as one that never was.
 
 Bound are the operations that take a namespace, and those that look for an id inside a flow. The
-operations that take nothing but the id of an execution or a flow are not bound: whoever may connect
-to the database may read every row of it.
+operations that take nothing but the id of an execution or a flow are not bound: a client that
+may connect to the database may read every row of it.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _submitted(engine: Engine, namespace: str) -> Ask:
 
 
 def _started(engine: Engine, foreign: Place, namespace: str) -> Ask:
-    """Whoever starts with a key that a foreign client used starts a flow of its own."""
+    """A start with a key that a foreign client used makes a flow of its own."""
 
     async def start(key: str) -> bool:
         for client in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
@@ -25,6 +26,8 @@ T = TypeVar("T")
 ONCE: Final = Retry(max_retries=0)
 KINDS: Final = ("progress", "sync progress", "upstreams", "spawn", "transaction")
 WORKERS: Final = 2
+LASTING: Final = 12.0
+"""The TTL of leases in the short outage."""
 SPAWNED: Final = 12
 BRIEFLY: Final = 0.2
 """With the shutdown and the start of the server, about a second."""
@@ -162,28 +165,31 @@ async def play(server: Server, size: Size, chance: random.Random) -> tuple[Calls
     async def working() -> bool:
         return bool(calls.flying["transaction"]) and all(calls.made[kind] for kind in KINDS)
 
-    async with asyncio.TaskGroup() as group:
-        workers = [
-            app.worker(dsn=server.dsn, lease_ttl=size.ttl, worker_instance_id=f"w{number}")
-            for number in range(WORKERS)
-        ]
-        running = [group.create_task(each.run(handle_signals=False)) for each in workers]
-        for _ in range(size.rounds):
-            for seconds in (BRIEFLY, 3 * size.ttl):
-                async with await Client.connect(server.dsn, pool_size=2) as client:
-                    flows += await submit(client, app, size.pieces)
-                calls.made.clear()
-                await eventually(working, within=30)
-                strike = chance.choice((server.crash, server.restart))
-                calls.note_strike()
-                away = asyncio.create_task(strike(seconds))
-                await asyncio.sleep(0.15)
-                calls.note_outage()
-                await away
-                await _all_ended(server.dsn)
-        for each in workers:
-            each.stop()
-        await asyncio.wait(running, timeout=30)
+    async def outage(seconds: float) -> None:
+        """Postgres goes away while every kind of call is made; then everything ends."""
+        nonlocal flows
+        async with await Client.connect(server.dsn, pool_size=2) as client:
+            flows += await submit(client, app, size.pieces)
+        calls.made.clear()
+        await eventually(working, within=30)
+        strike = chance.choice((server.crash, server.restart))
+        calls.note_strike()
+        away = asyncio.create_task(strike(seconds))
+        await asyncio.sleep(0.15)
+        calls.note_outage()
+        await away
+        await _all_ended(server.dsn)
+
+    # Leases outlast the short outage: a failure that it caused would be recorded.
+    for seconds, ttl in ((BRIEFLY, LASTING), (3 * size.ttl, size.ttl)):
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(WORKERS):
+                worker = app.worker(
+                    dsn=server.dsn, lease_ttl=ttl, worker_instance_id=f"w{number}-{ttl:g}"
+                )
+                await stack.enter_async_context(worker)
+            for _ in range(size.rounds):
+                await outage(seconds)
     return calls, flows
 
 

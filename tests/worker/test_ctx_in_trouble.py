@@ -95,6 +95,7 @@ async def limited(ff_dsn: str, db: Connection) -> AsyncGenerator[tuple[str, str]
     await db.execute(f"DROP ROLE {role}")
 
 
+@pytest.mark.session("a pooler shares the connections that the role may have")
 async def test_a_transaction_waits_while_there_are_too_many_connections(
     client: Client, db: Connection, limited: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,7 @@ async def test_what_was_claimed_without_an_answer_starts_within_two_seconds(
         assert (stored["lease_reclaim_count"], stored["total_attempt_count"]) == (0, 1)
 
 
+@pytest.mark.session("waits until the worker listens")
 async def test_a_claim_that_is_committed_after_its_connection_was_lost_is_found_too(
     client: Client, ff_dsn: str, db: Connection, another: Any
 ) -> None:
@@ -130,6 +131,7 @@ async def test_what_there_is_no_slot_for_is_handed_back(
     assert (await given.row(db, second.execution_id))["lease_reclaim_count"] == 0
 
 
+@pytest.mark.session("waits until the worker listens")
 async def test_a_worker_that_stops_hands_back_what_it_claimed_without_an_answer(
     client: Client, ff_dsn: str, db: Connection, another: Any
 ) -> None:

@@ -367,6 +367,7 @@ async def test_a_worker_used_as_a_block_that_cannot_start_says_so_before_the_blo
         await ff_server.drop(empty)
 
 
+@pytest.mark.session("a pooler shares the connections that the role may have")
 async def test_a_worker_without_a_connection_to_renew_with_does_not_start(
     ff_dsn: str, db: Connection
 ) -> None:
@@ -384,6 +385,7 @@ async def test_a_worker_without_a_connection_to_renew_with_does_not_start(
         await db.execute("DROP OWNED BY narrow; DROP ROLE narrow")
 
 
+@pytest.mark.session("counts connections at the server, which are those of the pooler")
 async def test_a_worker_uses_no_more_connections_than_its_pool_and_two(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

@@ -67,7 +67,7 @@ def counted(number: int, noun: str) -> str:
 def visible(text: str) -> str:
     """The text with `\\x1b` and the like for what would act on a terminal instead of showing.
 
-    Names, reasons and results come from whoever submitted them. Line breaks and tabs stay.
+    Names, reasons and results come from clients. Line breaks and tabs stay.
     """
     if text.isprintable():
         return text

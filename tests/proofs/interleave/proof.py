@@ -108,7 +108,7 @@ class Theatre:
         return [*chosen, *(triples() if self._size.triples else ())]
 
     def _batches(self, locks: dict[tuple[str, str], tuple[UUID, ...]]) -> list[Batch]:
-        """Whoever locks several, wherever it does or in one situation."""
+        """The operations that lock several executions, in every situation or in one."""
         by_name = {one.name: one for part in PARTS for one in part.operations}
         found: dict[str, list[Batch]] = {}
         for (situation, name), rows in sorted(locks.items()):
