@@ -73,6 +73,14 @@ async def cut_worker_connections(db: Connection) -> int:
     return await db.fetchval(f"SELECT count(pg_terminate_backend(pid)) {WORKER_CONNECTIONS}")
 
 
+async def claim_waits(db: Connection) -> bool:
+    """Does a claim wait for a lock?"""
+    return await db.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock' AND query LIKE '%-- lifecycle.claim%')"
+    )
+
+
 async def database_time(db: Connection) -> datetime:
     return await db.fetchval("SELECT clock_timestamp()")
 

@@ -10,7 +10,7 @@ import pytest
 from flowfabric import App, Client, Ctx, ExecutionId
 from flowfabric.db.rows import Connection
 from tests import given
-from tests.worker.facts import count, eventually, lease_expired_events, told_twice
+from tests.worker.facts import claim_waits, count, eventually, lease_expired_events, told_twice
 
 pytestmark = pytest.mark.timeout(40)
 
@@ -79,6 +79,39 @@ async def test_what_was_claimed_ahead_is_handed_back_at_once_and_uncounted(
     assert await count(db, "completed") == 210
     assert await tallies(db) == [{"attempts": 1, "reclaims": 0, "retries": 0}]
     assert (await told_twice(db), await lease_expired_events(db)) == (0, 0)
+
+
+async def test_a_claim_that_is_answered_after_the_stop_is_handed_back_while_handlers_finish(
+    client: Client, ff_dsn: str, db: Connection, another: Any
+) -> None:
+    app, gate, started = App(), asyncio.Event(), list[int]()
+
+    @app.task("job")
+    async def job(ctx: Ctx, number: int) -> None:
+        started.append(number)
+        await gate.wait()
+
+    holder = await another()
+    worker = app.worker(dsn=ff_dsn, concurrency=10)
+    running = asyncio.create_task(worker.run(handle_signals=False))
+    await client.submit(job.call(1))
+    await eventually(lambda: started == [1])
+    async with holder.transaction():
+        await holder.execute("LOCK TABLE ff.lease_event IN SHARE MODE")
+        late = await client.submit(job.call(2))
+        await eventually(lambda: claim_waits(db))
+        worker.stop()
+    released = [("acquired", None), ("revoked", "released")]
+
+    async def handed_back() -> bool:
+        return await given.lease_events(db, late.execution_id) == released
+
+    await eventually(handed_back)  # while the first handler still runs
+    gate.set()
+    await running
+
+    assert started == [1]
+    assert (await count(db, "completed"), await count(db, "waiting")) == (1, 1)
 
 
 async def tallies(db: Connection) -> list[dict[str, int]]:

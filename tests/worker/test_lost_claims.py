@@ -13,7 +13,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.states import PublicState
 from tests import given
-from tests.worker.facts import count, eventually, is_idle
+from tests.worker.facts import claim_waits, count, eventually, is_idle
 from tests.worker.proxy import Proxy
 
 pytestmark = pytest.mark.timeout(40)
@@ -61,19 +61,13 @@ async def test_a_claim_that_is_committed_after_its_connection_was_lost_is_found_
     async def job(ctx: Ctx) -> None:
         started.append(ctx.fence.lease_epoch)
 
-    async def claim_waits() -> bool:
-        return await db.fetchval(
-            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND wait_event_type = 'Lock' AND query LIKE '%-- lifecycle.claim%')"
-        )
-
     holder = await another()
     async with Proxy.to(ff_dsn) as proxy, app.worker(dsn=proxy.dsn):
         await eventually(lambda: is_idle(db))
         async with holder.transaction():
             await holder.execute("LOCK TABLE ff.lease_event IN SHARE MODE")
             handle = await client.submit(job.call())
-            await eventually(claim_waits)
+            await eventually(lambda: claim_waits(db))
             asked = len(proxy.arrivals)
             proxy.cut()
             proxy.mend()

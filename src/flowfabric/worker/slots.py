@@ -56,7 +56,7 @@ class Slots:
         return settings.concurrency + min(int(ahead), settings.prefetch) - len(self)
 
     def add(self, attempts: Iterable[RunningAttempt]) -> None:
-        """Run these attempts as soon as slots are free."""
+        """Run these attempts as soon as slots are free; release them if the worker stops."""
         self._buffer.extend(attempts)
         self._start_tasks()
 
@@ -80,6 +80,8 @@ class Slots:
 
     def _start_tasks(self) -> None:
         """Start a task for each free slot, as long as attempts are buffered."""
+        if self._stopping.is_set():
+            self.release_buffered()
         free = self._settings.concurrency - len(self._tasks)
         for _ in range(min(free, len(self._buffer))):
             task = asyncio.create_task(self._run_buffered(self._buffer.popleft()))
@@ -89,8 +91,7 @@ class Slots:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A task has ended: its slot is free for another one, and for the next claim."""
         self._tasks.discard(task)
-        if self._buffer and not self._stopping.is_set():
-            self._start_tasks()
+        self._start_tasks()
         self._capacity_freed.set()
 
     async def _run_buffered(self, first: RunningAttempt) -> None:
