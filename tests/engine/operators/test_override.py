@@ -71,6 +71,7 @@ async def test_an_operator_completes_what_its_worker_does_not_let_go(
     assert answer == Completed(execution_id=lease.execution_id)
     assert await given.standing(db, lease.execution_id) == COMPLETED
     assert await get_execution_result(db, lease.execution_id) == b"42"
+    assert (await given.row(db, lease.execution_id))["failure_reason"] is None
     [attempt] = await given.attempts(db, lease.execution_id)
     assert (attempt["outcome"], attempt["worker_instance_id"]) == ("success", "w-1")
     assert await given.completion_events(db, lease.execution_id) == ["success"]

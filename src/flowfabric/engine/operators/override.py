@@ -10,10 +10,19 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution
+from flowfabric.engine.lifecycle.operator_event import check_actor, operator_events
+from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.cancel_execution import OPERATOR
+from flowfabric.engine.operators.control import control
 from flowfabric.errors import EngineError, ExecutionNotActive
 from flowfabric.ids import ExecutionId, id_columns
-from flowfabric.states import LifecyclePhase, OperatorEventType, PublicState
+from flowfabric.states import (
+    LeaseEventReason,
+    LifecyclePhase,
+    OperatorEventType,
+    PublicState,
+    TerminalOutcome,
+)
 
 A = TypeVar("A")
 
@@ -63,16 +72,56 @@ def override_facts(seen: LockedExecution, after: PublicState, **more: Any) -> di
     }
 
 
-async def with_repeats(
+async def override_end(
     conn: Connection,
-    answers: Sequence[A | EngineError],
+    executions: Sequence[ExecutionId],
+    *,
+    outcome: TerminalOutcome,
     event_type: OperatorEventType,
-    repeated: Callable[[ExecutionId], A],
+    after: PublicState,
+    answer: Callable[[ExecutionId, bool], A],
+    reason: str | None,
+    actor: str,
+    failure_reason: str | None = None,
+    failure_category: str | None = None,
+    result: bytes | None = None,
+    result_encoding: str | None = None,
 ) -> list[A | EngineError]:
-    """The answers, with `repeated` for executions that the same override has ended before.
+    """End executions in place of their workers; the answer of each, and whether it is repeated.
 
-    The caller holds the locks of the executions.
+    An execution that the same override has ended before is answered so again, nothing written.
     """
+    check_actor(actor)
+
+    async def change(changing: list[LockedExecution]) -> dict[ExecutionId, A]:
+        await terminalize(
+            conn,
+            [each.id for each in changing],
+            outcome=outcome,
+            reason=failure_reason,
+            category=failure_category,
+            result=result,
+            result_encoding=result_encoding,
+            lease_reason=LeaseEventReason.OPERATOR,
+        )
+        facts = {each.id: override_facts(each, after) for each in changing}
+        await operator_events(conn, event_type, facts, actor=actor, reason=reason)
+        return {each.id: answer(each.id, False) for each in changing}
+
+    answers = await control(conn, executions, decide=override_refusal, change=change)
+    ended_before = await _ended_before(conn, answers, event_type)
+    return [
+        answer(each.execution_id, True)
+        if isinstance(each, ExecutionNotActive) and each.execution_id in ended_before
+        else each
+        for each in answers
+    ]
+
+
+async def _ended_before(
+    conn: Connection, answers: Sequence[object], event_type: OperatorEventType
+) -> set[ExecutionId]:
+    """Of the executions that had ended already, those that the same override has ended."""
     ended = {
         answer.execution_id
         for answer in answers
@@ -80,14 +129,8 @@ async def with_repeats(
         and answer.lifecycle_phase == LifecyclePhase.TERMINAL
     }
     if not ended:
-        return list(answers)
+        return set()
     rows = await fetch_all(
         conn, OVERRIDDEN, _Overridden, event_type=event_type.value, **id_columns(sorted(ended))
     )
-    before = {ExecutionId(row.partition_key, row.execution_id) for row in rows}
-    return [
-        repeated(answer.execution_id)
-        if isinstance(answer, ExecutionNotActive) and answer.execution_id in before
-        else answer
-        for answer in answers
-    ]
+    return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.complete import Completed
-from flowfabric.engine.lifecycle.lock_executions import LockedExecution
-from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
-from flowfabric.engine.lifecycle.terminalize import terminalize
-from flowfabric.engine.operators.control import control, only
-from flowfabric.engine.operators.override import override_facts, override_refusal, with_repeats
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR
+from flowfabric.engine.operators.control import only
+from flowfabric.engine.operators.override import override_end
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
-from flowfabric.states import LeaseEventReason, OperatorEventType, PublicState, TerminalOutcome
+from flowfabric.states import OperatorEventType, PublicState, TerminalOutcome
 
 
 async def override_complete(
@@ -53,29 +51,15 @@ async def override_completes(
     Each has the same result. The answers come in the order given. Raises `ValidationError` for
     arguments that cannot be.
     """
-    check_actor(actor)
-
-    async def change(changing: list[LockedExecution]) -> dict[ExecutionId, Completed]:
-        await terminalize(
-            conn,
-            [each.id for each in changing],
-            outcome=TerminalOutcome.SUCCESS,
-            result=result,
-            result_encoding=encoding,
-            lease_reason=LeaseEventReason.OPERATOR,
-        )
-        await operator_events(
-            conn,
-            OperatorEventType.COMPLETED,
-            {each.id: override_facts(each, PublicState.COMPLETED) for each in changing},
-            actor=actor,
-            reason=reason,
-        )
-        return {each.id: Completed(execution_id=each.id) for each in changing}
-
-    answers = await control(conn, executions, decide=override_refusal, change=change)
-    return await with_repeats(conn, answers, OperatorEventType.COMPLETED, _repeated)
-
-
-def _repeated(execution_id: ExecutionId) -> Completed:
-    return Completed(execution_id=execution_id, repeated=True)
+    return await override_end(
+        conn,
+        executions,
+        outcome=TerminalOutcome.SUCCESS,
+        event_type=OperatorEventType.COMPLETED,
+        after=PublicState.COMPLETED,
+        answer=lambda each, repeated: Completed(execution_id=each, repeated=repeated),
+        reason=reason,
+        actor=actor,
+        result=result,
+        result_encoding=encoding,
+    )

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.fail import TerminalFailed
-from flowfabric.engine.lifecycle.lock_executions import LockedExecution
-from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
-from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR
 from flowfabric.engine.operators.cancel_execution import OPERATOR
-from flowfabric.engine.operators.control import control, only
-from flowfabric.engine.operators.override import override_facts, override_refusal, with_repeats
+from flowfabric.engine.operators.control import only
+from flowfabric.engine.operators.override import override_end
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
-from flowfabric.states import LeaseEventReason, OperatorEventType, PublicState, TerminalOutcome
+from flowfabric.states import OperatorEventType, PublicState, TerminalOutcome
 
 
 async def override_fail(
@@ -41,29 +39,15 @@ async def override_fails(
 
     The answers come in the order given. Raises `ValidationError` for arguments that cannot be.
     """
-    check_actor(actor)
-
-    async def change(changing: list[LockedExecution]) -> dict[ExecutionId, TerminalFailed]:
-        await terminalize(
-            conn,
-            [each.id for each in changing],
-            outcome=TerminalOutcome.FAILED,
-            reason=reason,
-            category=OPERATOR,
-            lease_reason=LeaseEventReason.OPERATOR,
-        )
-        await operator_events(
-            conn,
-            OperatorEventType.FAILED,
-            {each.id: override_facts(each, PublicState.FAILED) for each in changing},
-            actor=actor,
-            reason=reason,
-        )
-        return {each.id: TerminalFailed(execution_id=each.id) for each in changing}
-
-    answers = await control(conn, executions, decide=override_refusal, change=change)
-    return await with_repeats(conn, answers, OperatorEventType.FAILED, _repeated)
-
-
-def _repeated(execution_id: ExecutionId) -> TerminalFailed:
-    return TerminalFailed(execution_id=execution_id, repeated=True)
+    return await override_end(
+        conn,
+        executions,
+        outcome=TerminalOutcome.FAILED,
+        event_type=OperatorEventType.FAILED,
+        after=PublicState.FAILED,
+        answer=lambda each, repeated: TerminalFailed(execution_id=each, repeated=repeated),
+        reason=reason,
+        actor=actor,
+        failure_reason=reason,
+        failure_category=OPERATOR,
+    )
