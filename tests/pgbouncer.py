@@ -101,6 +101,7 @@ class PgBouncer:
 class PooledServer(TestServer):
     """A test server whose databases are reached through a PgBouncer of this process."""
 
+    pooled = True
     _bouncer: PgBouncer | None = None
 
     async def create(self) -> str:

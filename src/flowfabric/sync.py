@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -19,6 +17,7 @@ from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
 from flowfabric.ids import ExecutionId
+from flowfabric.loop_thread import LoopThread
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -26,29 +25,10 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Loop:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="flowfabric sync client", daemon=True
-        )
-        self._thread.start()
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
 class _Blocking(Generic[A]):
     """Wraps an async object; its coroutines run on `loop`."""
 
-    def __init__(self, loop: _Loop, wrapped: A) -> None:
+    def __init__(self, loop: LoopThread, wrapped: A) -> None:
         self._loop, self._wrapped = loop, wrapped
 
     def __repr__(self) -> str:
@@ -81,7 +61,7 @@ def _blocking(
 class Handle(_Blocking[AsyncHandle[R]]):
     """One execution: wait for its result, describe it, cancel it, replay it."""
 
-    def __init__(self, loop: _Loop, handle: AsyncHandle[R]) -> None:
+    def __init__(self, loop: LoopThread, handle: AsyncHandle[R]) -> None:
         super().__init__(loop, handle)
         self.execution_id = handle.execution_id
         self.created = handle.created
@@ -104,7 +84,7 @@ class Handle(_Blocking[AsyncHandle[R]]):
 class FlowHandle(_Blocking[AsyncFlowHandle]):
     """One flow: wait for its results, describe it, cancel it."""
 
-    def __init__(self, loop: _Loop, handle: AsyncFlowHandle) -> None:
+    def __init__(self, loop: LoopThread, handle: AsyncFlowHandle) -> None:
         super().__init__(loop, handle)
         self.flow_id = handle.flow_id
         self.created = handle.created
@@ -152,14 +132,14 @@ class Admin(_Blocking[AsyncAdmin]):
 class Client(_Blocking[AsyncClient]):
     """The blocking form of `flowfabric.Client`. Threads may share a client."""
 
-    def __init__(self, loop: _Loop, client: AsyncClient) -> None:
+    def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
         super().__init__(loop, client)
         self.admin = Admin(loop, client.admin)
 
     @classmethod
     def connect(cls, dsn: str | None = None, **options: Any) -> Self:
         """Connect to `dsn`, else to `FF_DATABASE_URL`; options as for `flowfabric.Client`."""
-        loop = _Loop()
+        loop = LoopThread("flowfabric sync client")
         try:
             return cls(loop, loop.wait(AsyncClient.connect(dsn, **options)))
         except BaseException:

@@ -1,5 +1,5 @@
-"""The database and the client of the worker's tests."""
+"""A client on the test's own database."""
 
-from tests.worker.conftest import client, ff_dsn, kept
+from tests.worker.conftest import client
 
-__all__ = ["client", "ff_dsn", "kept"]
+__all__ = ["client"]

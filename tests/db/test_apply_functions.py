@@ -44,9 +44,9 @@ def answering(name: str, answer: int, *, arguments: str = "") -> Function:
 
 
 @pytest.fixture
-async def conn(own_dsn: str) -> AsyncGenerator[Connection]:
+async def conn(ff_dsn: str) -> AsyncGenerator[Connection]:
     """A connection to a migrated database of this test's own."""
-    conn = await connect(DatabaseConfig(dsn=own_dsn), role="tests")
+    conn = await connect(DatabaseConfig(dsn=ff_dsn), role="tests")
     try:
         yield conn
     finally:
@@ -116,42 +116,42 @@ def test_a_call_in_a_comment_is_no_call() -> None:
 
 
 async def test_a_function_whose_file_changed_is_applied_again_and_no_other(
-    own_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+    ff_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped(monkeypatch, answering("one", 1))
-    assert (await migrate(own_dsn)).functions == ["one"]
+    assert (await migrate(ff_dsn)).functions == ["one"]
 
     shipped(monkeypatch, answering("one", 2))
-    done = await migrate(own_dsn)
+    done = await migrate(ff_dsn)
 
     assert (done.migrations, done.functions, done.dropped) == ([], ["one"], [])
     assert await conn.fetchval("SELECT ff.one()") == 2
     assert (await stored_functions(conn))["one"].checksum == answering("one", 2).checksum
-    assert (await migrate(own_dsn)).functions == []
+    assert (await migrate(ff_dsn)).functions == []
 
 
-async def test_a_function_that_somebody_dropped_comes_back(own_dsn: str, conn: Connection) -> None:
+async def test_a_function_that_somebody_dropped_comes_back(ff_dsn: str, conn: Connection) -> None:
     await conn.execute("DROP FUNCTION ff.retry_allowed")
     assert await differing_functions(conn) == ["retry_allowed"]
 
-    assert (await migrate(own_dsn)).functions == ["retry_allowed"]
+    assert (await migrate(ff_dsn)).functions == ["retry_allowed"]
     assert await differing_functions(conn) == []
 
 
 async def test_a_function_whose_file_is_gone_is_dropped_with_those_that_call_it(
-    own_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+    ff_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = made_up(
         "caller",
         "CREATE OR REPLACE FUNCTION ff.caller() RETURNS integer LANGUAGE sql RETURN ff.callee();",
     )
     shipped(monkeypatch, answering("callee", 1), caller)
-    assert (await migrate(own_dsn)).functions == ["callee", "caller"]
+    assert (await migrate(ff_dsn)).functions == ["callee", "caller"]
     await conn.execute("CREATE FUNCTION ff.not_ours() RETURNS integer LANGUAGE sql RETURN 1")
 
     shipped(monkeypatch)
     assert await differing_functions(conn) == ["callee", "caller"]
-    done = await migrate(own_dsn)
+    done = await migrate(ff_dsn)
 
     assert (done.functions, done.dropped) == ([], ["callee", "caller"])
     assert await conn.fetchval("SELECT to_regproc('ff.callee') IS NULL")
@@ -160,15 +160,15 @@ async def test_a_function_whose_file_is_gone_is_dropped_with_those_that_call_it(
 
 
 async def test_a_function_that_somebody_else_needs_is_not_dropped(
-    own_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+    ff_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped(monkeypatch, answering("one", 1))
-    await migrate(own_dsn)
+    await migrate(ff_dsn)
     await conn.execute("CREATE VIEW public.of_a_user AS SELECT ff.one() AS one")
 
     shipped(monkeypatch)
     with pytest.raises(Unavailable, match=r"cannot drop ff\.one\(\).*of_a_user") as error:
-        await migrate(own_dsn)
+        await migrate(ff_dsn)
 
     assert error.value.operation == "migrate"
     assert await conn.fetchval("SELECT one FROM public.of_a_user") == 1
@@ -191,14 +191,14 @@ async def test_a_function_that_somebody_else_needs_is_not_dropped(
     ids=["result", "name of an argument", "type of an argument", "number of arguments"],
 )
 async def test_a_signature_that_changed_is_refused_by_the_functions_name(
-    own_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch, changed: Function
+    ff_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch, changed: Function
 ) -> None:
     shipped(monkeypatch, answering("one", 7, arguments="a integer"))
-    await migrate(own_dsn)
+    await migrate(ff_dsn)
 
     shipped(monkeypatch, changed, answering("two", 2))
     with pytest.raises(Unavailable, match=r"ff\.one .*migration that drops the old") as error:
-        await migrate(own_dsn)
+        await migrate(ff_dsn)
 
     assert error.value.operation == "migrate"
     assert await conn.fetchval("SELECT ff.one(1)") == 7
@@ -206,10 +206,10 @@ async def test_a_signature_that_changed_is_refused_by_the_functions_name(
 
 
 async def test_a_migration_that_drops_the_function_makes_way_for_a_new_signature(
-    own_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+    ff_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped(monkeypatch, answering("one", 1, arguments="a integer"))
-    await migrate(own_dsn)
+    await migrate(ff_dsn)
     drops = migrate_module.Migration(
         version=migrate_module.needed_version() + 1,
         name="new_signature",
@@ -221,14 +221,14 @@ async def test_a_migration_that_drops_the_function_makes_way_for_a_new_signature
     monkeypatch.setattr(migrate_module, "migrations", lambda: [*ours, drops])
     shipped(monkeypatch, answering("one", 2, arguments="a text"))
 
-    done = await migrate(own_dsn)
+    done = await migrate(ff_dsn)
 
     assert (done.migrations, done.functions) == ([drops], ["one"])
     assert await conn.fetchval("SELECT ff.one('x')") == 2
 
 
 async def test_a_function_that_cannot_be_created_takes_the_migration_back_too(
-    own_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+    ff_dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = migrate_module.needed_version()
     later = migrate_module.Migration(
@@ -243,7 +243,7 @@ async def test_a_function_that_cannot_be_created_takes_the_migration_back_too(
     shipped(monkeypatch, made_up("bad", "CREATE OR REPLACE FUNCTION ff.bad() nonsense"))
 
     with pytest.raises(FlowFabricError, match="function bad"):
-        await migrate(own_dsn)
+        await migrate(ff_dsn)
 
     assert await conn.fetchval("SELECT to_regclass('ff.later') IS NULL")
     assert [row.version for row in await migrate_module.applied(conn)] == [

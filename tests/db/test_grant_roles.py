@@ -36,9 +36,9 @@ SELECT c.relname::text AS name, string_agg(p, ' ' ORDER BY p) AS rights
 
 
 @pytest.fixture
-async def owner(own_dsn: str) -> AsyncGenerator[Connection]:
+async def owner(ff_dsn: str) -> AsyncGenerator[Connection]:
     """The owner of the schema, beside two roles that may log in."""
-    conn = await connect(DatabaseConfig(dsn=own_dsn), role="tests")
+    conn = await connect(DatabaseConfig(dsn=ff_dsn), role="tests")
     try:
         for role in (WORKER, READER):
             await conn.execute(CREATE.format(role))
@@ -60,9 +60,9 @@ async def rights(owner: Connection, role: str) -> dict[str, str]:
 
 
 async def test_a_runtime_role_may_change_rows_and_only_read_the_ledgers(
-    own_dsn: str, owner: Connection
+    ff_dsn: str, owner: Connection
 ) -> None:
-    done = await migrate(own_dsn, roles={WORKER: RoleAccess.RUNTIME})
+    done = await migrate(ff_dsn, roles={WORKER: RoleAccess.RUNTIME})
 
     assert done.roles == [Granted(WORKER, RoleAccess.RUNTIME)]
     found = await rights(owner, WORKER)
@@ -72,8 +72,8 @@ async def test_a_runtime_role_may_change_rows_and_only_read_the_ledgers(
     assert "exec_core" in found
 
 
-async def test_a_read_role_may_read_everything_but_secrets(own_dsn: str, owner: Connection) -> None:
-    await migrate(own_dsn, roles={READER: RoleAccess.READ})
+async def test_a_read_role_may_read_everything_but_secrets(ff_dsn: str, owner: Connection) -> None:
+    await migrate(ff_dsn, roles={READER: RoleAccess.READ})
 
     found = await rights(owner, READER)
     assert set(found.values()) == {"SELECT"}
@@ -83,23 +83,23 @@ async def test_a_read_role_may_read_everything_but_secrets(own_dsn: str, owner: 
     assert not await owner.fetchval(secret, READER, "secret")
 
 
-async def test_every_run_grants_again_also_what_is_new(own_dsn: str, owner: Connection) -> None:
-    await migrate(own_dsn, roles={WORKER: RoleAccess.RUNTIME, READER: RoleAccess.READ})
+async def test_every_run_grants_again_also_what_is_new(ff_dsn: str, owner: Connection) -> None:
+    await migrate(ff_dsn, roles={WORKER: RoleAccess.RUNTIME, READER: RoleAccess.READ})
     await owner.execute("CREATE TABLE ff.new_here (number integer)")
 
-    await migrate(own_dsn)
+    await migrate(ff_dsn)
 
     assert (await rights(owner, WORKER))["new_here"] == "DELETE INSERT SELECT UPDATE"
     assert (await rights(owner, READER))["new_here"] == "SELECT"
 
 
-async def test_a_role_that_is_given_less_loses_the_rest(own_dsn: str, owner: Connection) -> None:
-    await migrate(own_dsn, roles={WORKER: RoleAccess.RUNTIME})
+async def test_a_role_that_is_given_less_loses_the_rest(ff_dsn: str, owner: Connection) -> None:
+    await migrate(ff_dsn, roles={WORKER: RoleAccess.RUNTIME})
     await owner.execute(
         f"GRANT ALL ON ff.exec_core TO {WORKER}; GRANT ALL ON SCHEMA ff TO {WORKER}"
     )
 
-    await migrate(own_dsn, roles={WORKER: RoleAccess.READ})
+    await migrate(ff_dsn, roles={WORKER: RoleAccess.READ})
 
     assert set((await rights(owner, WORKER)).values()) == {"SELECT"}
     create = "SELECT has_schema_privilege($1, 'ff', 'CREATE')"
@@ -107,12 +107,12 @@ async def test_a_role_that_is_given_less_loses_the_rest(own_dsn: str, owner: Con
 
 
 async def test_a_role_that_is_gone_does_not_stop_a_later_run(
-    own_dsn: str, owner: Connection
+    ff_dsn: str, owner: Connection
 ) -> None:
-    await migrate(own_dsn, roles={WORKER: RoleAccess.RUNTIME, READER: RoleAccess.READ})
+    await migrate(ff_dsn, roles={WORKER: RoleAccess.RUNTIME, READER: RoleAccess.READ})
     await owner.execute(f"DROP OWNED BY {READER}; DROP ROLE {READER}")
 
-    done = await migrate(own_dsn)
+    done = await migrate(ff_dsn)
 
     assert done.roles == [Granted(WORKER, RoleAccess.RUNTIME)]
     await owner.execute(CREATE.format(READER))
@@ -123,32 +123,32 @@ async def test_a_role_that_is_gone_does_not_stop_a_later_run(
     [("nobody_of_that_name", "does not exist"), ("postgres", "is a superuser")],
 )
 async def test_a_role_that_cannot_be_given_less_is_refused_and_nothing_is_granted(
-    own_dsn: str, owner: Connection, role: str, why: str
+    ff_dsn: str, owner: Connection, role: str, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"'{role}' {why}"):
-        await migrate(own_dsn, roles={WORKER: RoleAccess.RUNTIME, role: RoleAccess.READ})
+        await migrate(ff_dsn, roles={WORKER: RoleAccess.RUNTIME, role: RoleAccess.READ})
 
     assert await rights(owner, WORKER) == {}
 
 
-async def test_the_name_of_a_role_is_quoted(own_dsn: str, owner: Connection) -> None:
+async def test_the_name_of_a_role_is_quoted(ff_dsn: str, owner: Connection) -> None:
     name = f'Worker "{os.getpid()}"; DROP SCHEMA ff'
     quoted = '"' + name.replace('"', '""') + '"'
     await owner.execute(CREATE.format(quoted))
     try:
-        await migrate(own_dsn, roles={name: RoleAccess.READ})
+        await migrate(ff_dsn, roles={name: RoleAccess.READ})
         assert await rights(owner, name)
     finally:
         await owner.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}")
 
 
 async def test_a_role_that_may_only_read_connects_and_is_told_what_it_may_not(
-    own_dsn: str, owner: Connection
+    ff_dsn: str, owner: Connection
 ) -> None:
-    await migrate(own_dsn, roles={READER: RoleAccess.READ})
-    await (await Engine.connect(DatabaseConfig(dsn=own_dsn))).close()  # stores the partition counts
+    await migrate(ff_dsn, roles={READER: RoleAccess.READ})
+    await (await Engine.connect(DatabaseConfig(dsn=ff_dsn))).close()  # stores the partition counts
 
-    engine = await Engine.connect(DatabaseConfig(dsn=of(own_dsn, READER)))
+    engine = await Engine.connect(DatabaseConfig(dsn=of(ff_dsn, READER)))
     try:
         assert await engine.count_by_lane() == []
         with pytest.raises(Unavailable, match="permission denied"):
@@ -171,14 +171,14 @@ async def test_functions_run_with_the_rights_of_the_caller_and_a_fixed_search_pa
 
 
 async def test_what_others_put_into_the_public_schema_is_not_called_instead(
-    own_dsn: str, owner: Connection
+    ff_dsn: str, owner: Connection
 ) -> None:
     """A function whose arguments fit better than those of the one in Postgres."""
     await owner.execute(
         "CREATE FUNCTION public.format(text, smallint, uuid) RETURNS text LANGUAGE plpgsql"
         " AS $$BEGIN RAISE EXCEPTION 'not yours'; END$$"
     )
-    theirs = await asyncpg.connect(own_dsn)
+    theirs = await asyncpg.connect(ff_dsn)
     try:
         assert await theirs.fetchval("SELECT ff.submit('job')")
     finally:

@@ -120,12 +120,12 @@ async def test_a_second_call_does_nothing(empty_dsn: str, conn: Connection) -> N
     )
 
 
-async def test_a_clock_that_a_test_set_is_left_alone(own_dsn: str, db: Connection) -> None:
-    conn = await connect(DatabaseConfig(dsn=own_dsn), role="tests")
+async def test_a_clock_that_a_test_set_is_left_alone(ff_dsn: str, db: Connection) -> None:
+    conn = await connect(DatabaseConfig(dsn=ff_dsn), role="tests")
     clock = await Clock.install(conn)
     then = await clock.now_ms()
 
-    assert (await migrate(own_dsn)).functions == []
+    assert (await migrate(ff_dsn)).functions == []
 
     assert await clock.now_ms() == then
     await conn.close()

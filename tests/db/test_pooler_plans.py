@@ -41,9 +41,9 @@ INSERT INTO ff.waiter SELECT 'lane:' || n, 'w', 9223372036854775807
 
 
 @pytest.fixture
-async def behind(own_dsn: str) -> AsyncGenerator[Connection]:
+async def behind(ff_dsn: str) -> AsyncGenerator[Connection]:
     """A connection as a pooler gives it: without our settings."""
-    conn = await connect(DatabaseConfig(dsn=own_dsn, pooler=True), role="tests")
+    conn = await connect(DatabaseConfig(dsn=ff_dsn, pooler=True), role="tests")
     try:
         assert await conn.fetchval("SHOW enable_seqscan") == "on"
         yield conn
@@ -137,9 +137,9 @@ async def test_a_flow_children_and_a_wait_for_them_read_no_large_table_from_end_
 
 
 async def test_whoever_cancels_siblings_of_one_join_locks_no_other(
-    behind: Connection, own_dsn: str
+    behind: Connection, ff_dsn: str
 ) -> None:
-    engine = await Engine.connect(DatabaseConfig(dsn=own_dsn, pooler=True))
+    engine = await Engine.connect(DatabaseConfig(dsn=ff_dsn, pooler=True))
     try:
         for _ in range(3):
             flow = await submitted(engine, fan_in(3), policies={"d": AnyOf()})
@@ -148,7 +148,7 @@ async def test_whoever_cancels_siblings_of_one_join_locks_no_other(
     finally:
         await engine.close()
     await behind.execute("SET enable_indexscan = off")  # the planner sorts, as it may
-    other = await connect(DatabaseConfig(dsn=own_dsn, pooler=True), role="tests")
+    other = await connect(DatabaseConfig(dsn=ff_dsn, pooler=True), role="tests")
     try:
         async with behind.transaction(), other.transaction():
             assert await cancel_siblings(behind, limit=1) == 1

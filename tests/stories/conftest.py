@@ -1,4 +1,4 @@
-"""A database of its own for every story, and a client on it."""
+"""A client on the test's own database."""
 
 from tests.worker.conftest import client
 

@@ -1,13 +1,10 @@
-"""One database per test process, emptied after each test; a client on it."""
+"""A client on the test's own database."""
 
 from collections.abc import AsyncGenerator
 
 import pytest
 
 from flowfabric import Client
-from tests.engine.conftest import ff_dsn, kept
-
-__all__ = ["ff_dsn", "kept"]
 
 
 @pytest.fixture

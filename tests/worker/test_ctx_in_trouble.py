@@ -50,9 +50,8 @@ async def leaf(ctx: Ctx, number: int) -> int:
     return number
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
-async def test_a_call_is_repeated_until_the_database_answers_again(
-    client: Client, ff_dsn: str, db: Connection, call: Callable[[Ctx], Awaitable[Any]]
+async def test_every_call_is_repeated_until_the_database_answers_again(
+    client: Client, ff_dsn: str, db: Connection
 ) -> None:
     app, starts = App(), []
 
@@ -64,11 +63,11 @@ async def test_a_call_is_repeated_until_the_database_answers_again(
     async def job(ctx: Ctx) -> str:
         starts.append(ctx.attempt_index)
         proxy.cut()
-        calling = asyncio.ensure_future(call(ctx))
+        calling = {call.__name__: asyncio.ensure_future(call(ctx)) for call in CALLS}
         await eventually(lambda: proxy.held_up >= 3)
-        assert not calling.done()
+        assert [name for name, each in calling.items() if each.done()] == []
         proxy.mend()
-        await calling
+        await asyncio.gather(*calling.values())
         return "done"
 
     flow = app.flow("two")

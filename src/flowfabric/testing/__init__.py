@@ -1,8 +1,9 @@
 """For tests of applications: a Postgres server, a database for each test, a clock to set.
 
-plugin     the pytest plugin with its fixtures
-databases  `TestServer`: creates and drops databases
-clock      `Clock`: the time of one database
+plugin          the pytest plugin with its fixtures
+databases       `TestServer`: creates, lends and drops databases
+empty_database  what makes a database as new after a test
+clock           `Clock`: the time of one database
 """
 
 from flowfabric.testing.clock import Clock

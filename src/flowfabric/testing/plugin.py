@@ -38,12 +38,12 @@ def ff_server() -> Generator[TestServer]:
 
 @fixture
 async def ff_dsn(ff_server: TestServer) -> AsyncGenerator[str]:
-    """The DSN of a migrated database that only this test uses."""
-    dsn = await ff_server.create()
+    """The DSN of a migrated database without a row; no other test uses it meanwhile."""
+    dsn = await ff_server.lend()
     try:
         yield dsn
     finally:
-        await ff_server.drop(dsn)
+        await ff_server.take_back(dsn)
 
 
 @fixture
