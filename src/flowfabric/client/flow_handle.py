@@ -12,7 +12,12 @@ from flowfabric.client.list_all_members import list_all_members
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
-from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
+from flowfabric.states import (
+    CancellationPolicy,
+    DerivedFlowState,
+    PublicState,
+    SiblingCancelReason,
+)
 from flowfabric.wire import read_untyped
 
 if TYPE_CHECKING:
@@ -34,11 +39,13 @@ class FlowHandle:
         return f"<handle of flow {self.flow_id}>"
 
     async def result(self, timeout: float | timedelta | None = None) -> dict[str, Any]:
-        """The results of the members, by name, once every member has ended.
+        """The results of the members, by name, once every member that is needed has ended.
 
-        Members that were skipped or cancelled as not needed, or that failed without failing the
-        flow, are left out, and so are the children that handlers of members started. Raises
-        `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
+        Needed are the members that no other member waits for, and those that undecided joins of
+        needed members wait for. Members that were skipped or cancelled as not needed, that still
+        run, or that failed without failing the flow, are left out, and so are the children that
+        handlers of members started. Raises `FlowFailed`, `FlowCancelled`, `ResultTimeout`,
+        `NotFound`.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         try:
@@ -47,13 +54,13 @@ class FlowHandle:
         except TimeoutError:
             raise ResultTimeout(self.flow_id, seconds or 0.0) from None
         members = await self.members()
-        if flow.derived_state is DerivedFlowState.CANCELLED:
+        if flow.outcome is DerivedFlowState.CANCELLED:
             raise FlowCancelled(self.flow_id, flow.cancel_reason)
-        if flow.derived_state is DerivedFlowState.FAILED:
+        if flow.outcome is DerivedFlowState.FAILED:
+            lost = [member for member in members if member.public_state in _UNSUCCESSFUL]
+            causes = [member for member in lost if member.reason not in _UNNEEDED] or lost
             failures = [
-                f"{member.name or member.execution_id}: {member.reason}"
-                for member in members
-                if member.public_state in _UNSUCCESSFUL
+                f"{member.name or member.execution_id}: {member.reason}" for member in causes
             ]
             raise FlowFailed(self.flow_id, failures)
         return await self._results(members)
@@ -92,11 +99,11 @@ class FlowHandle:
         )
 
     async def _settled(self) -> FlowSnapshot:
-        """Poll until every member has ended; the pauses between two polls grow."""
+        """Poll until nothing needed is left to run; the pauses between two polls grow."""
         pause = _FIRST_PAUSE
         while True:
             flow = await self.describe()
-            if flow.derived_state.is_settled and flow.members.total > 0:
+            if flow.outcome is not None and flow.members.total > 0:
                 return flow
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, _LAST_PAUSE)
@@ -118,3 +125,4 @@ class FlowHandle:
 
 
 _UNSUCCESSFUL = (PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED)
+_UNNEEDED = tuple(SiblingCancelReason)

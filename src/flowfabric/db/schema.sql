@@ -151,6 +151,7 @@ CREATE TABLE ff.edge_group (
     on_satisfied text,
     cancel_siblings_reason text,
     cancel_siblings_pending_members uuid[],
+    cancel_siblings_pending_losers uuid[],
     CONSTRAINT edge_group_pkey PRIMARY KEY (partition_key, group_id),
     CONSTRAINT edge_group_cancel_siblings_reason CHECK ((cancel_siblings_reason = ANY (ARRAY['sibling_quorum_satisfied'::text, 'sibling_quorum_impossible'::text, 'parent_ended'::text]))),
     CONSTRAINT edge_group_counts CHECK (((success_count >= 0) AND (fail_count >= 0) AND (skip_count >= 0) AND (running_count >= 0))),
@@ -169,10 +170,11 @@ COMMENT ON COLUMN ff.edge_group.fired_at_ms IS 'When the join was decided.';
 COMMENT ON COLUMN ff.edge_group.k IS 'How many upstreams must succeed; only of a quorum.';
 COMMENT ON COLUMN ff.edge_group.expected_n IS 'The join is not decided before it has this many edges.';
 COMMENT ON COLUMN ff.edge_group.success_count IS 'Number of successful edges. This and the other counters can be recomputed from ff.edge.';
-COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_flag IS 'Upstreams that are no longer needed are still to be cancelled.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_flag IS 'Upstreams that are no longer needed are still to be found or cancelled.';
 COMMENT ON COLUMN ff.edge_group.waits_as IS 'member: the execution waits for its upstreams before it runs. children: its handler waits for children.';
 COMMENT ON COLUMN ff.edge_group.on_satisfied IS 'What happens to upstreams that still run when the join is decided; NULL for all_of.';
 COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'The upstreams to cancel.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_losers IS 'Ended upstreams of the join, and members above them: what served only these is still to be found.';
 
 CREATE TABLE ff.exec_body (
     partition_key smallint NOT NULL,
@@ -1022,6 +1024,61 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.flow_failed(p_partition_key smallint, p_flow_id uuid)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+AS $function$
+    WITH RECURSIVE affected AS (
+        SELECT e.execution_id, e.public_state FROM ff.exec_core e
+         WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
+           AND e.public_state IN ('failed', 'cancelled', 'expired')
+         UNION
+        SELECT w.execution_id, w.public_state
+          FROM affected a
+         CROSS JOIN LATERAL (
+               SELECT o.group_id FROM ff.edge o
+                WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, a.execution_id)
+                  AND o.edge_state = 'applied' OFFSET 0) AS o
+         CROSS JOIN LATERAL (
+               SELECT g.waiter_eid, g.waits_as FROM ff.edge_group g
+                WHERE (g.partition_key, g.group_id) = (p_partition_key, o.group_id)
+                  AND g.group_state <> 'satisfied' OFFSET 0) AS g
+         CROSS JOIN LATERAL (
+               SELECT e.execution_id, e.public_state FROM ff.exec_core e
+                WHERE (e.partition_key, e.execution_id) = (p_partition_key, g.waiter_eid)
+               OFFSET 0) AS w
+         WHERE a.public_state <> 'completed'
+           AND NOT (g.waits_as = 'children' AND w.public_state = 'completed')
+    )
+    SELECT EXISTS (
+        SELECT FROM affected a
+         WHERE a.public_state = 'completed'  -- it went on although its join was not satisfied
+            OR NOT EXISTS (SELECT FROM ff.edge o
+                            WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, a.execution_id)
+                              AND o.edge_state = 'applied'))
+    $function$;
+
+CREATE OR REPLACE FUNCTION ff.flow_outcome(p_partition_key smallint, p_flow_id uuid, p_cancelled boolean)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+AS $function$
+    SELECT CASE
+               WHEN EXISTS (
+                   SELECT FROM ff.exec_core e
+                    WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
+                      AND e.lifecycle_phase <> 'terminal'
+                      AND NOT EXISTS (SELECT FROM ff.edge o
+                                       WHERE (o.partition_key, o.upstream_eid) = (e.partition_key, e.execution_id)
+                                         AND o.edge_state = 'applied'))
+               THEN NULL
+               WHEN p_cancelled THEN 'cancelled'
+               WHEN ff.flow_failed(p_partition_key, p_flow_id) THEN 'failed'
+               ELSE 'completed'
+           END
+    $function$;
+
 CREATE OR REPLACE FUNCTION ff.flow_status(p_partition_key smallint, p_flow_id uuid, p_cancelled boolean)
  RETURNS TABLE(total integer, completed integer, failed integer, cancelled_members integer, expired integer, skipped integer, active integer, suspended integer, waiting integer, delayed integer, rate_limited integer, waiting_children integer, derived_state text)
  LANGUAGE sql
@@ -1052,19 +1109,7 @@ AS $function$
                    CASE
                        WHEN p_cancelled THEN 'cancelled'
                        WHEN failed + cancelled_members + expired = 0 THEN 'completed'
-                       WHEN EXISTS (
-                           SELECT FROM members m
-                            WHERE m.public_state IN ('failed', 'cancelled', 'expired')
-                              AND (NOT EXISTS (SELECT FROM ff.edge o
-                                                WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
-                                                  AND o.edge_state = 'applied')
-                                   OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
-                                               WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
-                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
-                                                 AND NOT EXISTS (SELECT FROM members p
-                                                                  WHERE p.execution_id = g.waiter_eid AND g.waits_as = 'children'
-                                                                    AND p.public_state = 'completed'))))
-                       THEN 'failed'
+                       WHEN ff.flow_failed(p_partition_key, p_flow_id) THEN 'failed'
                        ELSE 'completed'
                    END
                WHEN active > 0 THEN 'running'

@@ -121,6 +121,7 @@ def letters_in_turns(dag: Dag) -> dict[str, str]:
         for up in ups:
             downstreams[up].append(down)
     ends: dict[str, str] = {}
+    unneeded: set[str] = set()
     ready = [name for name, ups in dag.upstreams.items() if not ups]
     while ready:
         for name in ready:
@@ -140,11 +141,44 @@ def letters_in_turns(dag: Dag) -> dict[str, str]:
                 else:
                     ends[down] = "K"
                     told.append(down)
+            lost: list[str] = []
             for down in decided:
                 if cancels(groups[down].policy):
-                    for up in dag.upstreams[down]:
-                        if up not in ends:
-                            ends[up] = "C"
-                            told.append(up)
+                    lost += dag.upstreams[down]
+            for up in lost:
+                if up not in ends:
+                    ends[up] = "C"
+                    unneeded.add(up)
+                    told.append(up)
+            told += _climb(dag, groups, ends, unneeded, lost)
         ready = [name for name in ready if name not in ends]
     return ends
+
+
+def _climb(
+    dag: Dag, groups: Mapping[str, Group], ends: dict[str, str], unneeded: set[str], lost: list[str]
+) -> list[str]:
+    """Whoever served only those that are lost is cancelled too; their names."""
+    downstreams: dict[str, list[str]] = {name: [] for name in dag.upstreams}
+    for down, ups in dag.upstreams.items():
+        for up in ups:
+            downstreams[up].append(down)
+
+    def needs(down: str) -> bool:
+        if down not in ends:
+            return True
+        runs_on = kind_of(groups[down].policy)[2] == "let_run" and groups[down].state != "pending"
+        return runs_on and ends[down] != "C"
+
+    found: list[str] = []
+    level = [name for name in lost if name in unneeded or ends[name] in "KC"]
+    while level:
+        above = dict.fromkeys(up for name in level for up in dag.upstreams[name])
+        level = [up for up in above if up in ends and up not in unneeded and ends[up] in "KC"]
+        for up in above:
+            if up not in ends and not any(needs(down) for down in downstreams[up]):
+                ends[up] = "C"
+                unneeded.add(up)
+                level.append(up)
+                found.append(up)
+    return found

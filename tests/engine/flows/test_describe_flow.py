@@ -218,16 +218,80 @@ async def test_losers_of_a_race_are_absorbed(ff_engine: Engine) -> None:
     assert await flow.derived() == "completed"
 
 
-async def test_one_that_also_fed_a_group_that_failed_is_not_absorbed(ff_engine: Engine) -> None:
-    flow = await ended(
-        ff_engine,
-        "u1>d u2>d u2>other",
-        {"u2": "F", "u1": "S", "d": "S"},
-        policies={"d": AnyOf()},
-    )
+@pytest.mark.parametrize(
+    ("arrows", "ends", "states", "state"),
+    [
+        pytest.param(
+            "u1>d u2>d u2>other", "u2:F u1:S d:S", "d:ok other:k u1:ok u2:f", "failed",
+            id="one that also fed a join that failed is not absorbed",
+        ),
+        pytest.param(
+            "f>l v>l l>d w>d", "f:F w:S d:S", "d:ok f:f l:k v:c w:ok", "completed",
+            id="a failure inside a losing arm is absorbed across skipped members",
+        ),
+        pytest.param(
+            "s>f f>l l>d w>d s>w", "s:S f:F w:S d:S", "d:ok f:f l:k s:ok w:ok", "completed",
+            id="also where the arms share a member",
+        ),
+        pytest.param(
+            "a1>a2 a2>d b1>b2 b2>d", "a1:S a2:S d:S", "a1:ok a2:ok b1:c b2:c d:ok", "completed",
+            id="an arm that was cancelled is absorbed",
+        ),
+        pytest.param(
+            "p>in q>in in>l l>d w>d", "p:F q:F w:S d:S", "d:ok in:k l:k p:f q:f w:ok", "completed",
+            id="a race that was lost inside a losing arm is absorbed",
+        ),
+        pytest.param(
+            "f>l l>d w>d", "f:F w:F", "d:k f:f l:k w:f", "failed",
+            id="failures of every arm are not absorbed",
+        ),
+        pytest.param(
+            "f>l l>d w>d l>other", "f:F w:S d:S", "d:ok f:f l:k other:k w:ok", "failed",
+            id="a skip that reaches a last member is not absorbed",
+        ),
+        pytest.param(
+            "w>d l>d", "w:S d:F", "d:f l:c w:ok", "failed",
+            id="a failure after the race counts",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_failure_is_absorbed_if_all_it_led_to_was_satisfied_without_it(
+    ff_engine: Engine, arrows: str, ends: str, states: str, state: str
+) -> None:
+    letters = dict(each.split(":") for each in ends.split())
+    races = {name: AnyOf() for name in ("d", "in") if f">{name}" in arrows}
+    flow = await ended(ff_engine, arrows, letters, policies=races)
 
-    assert await flow.states() == "d:ok other:k u1:ok u2:f"
-    assert await flow.derived() == "failed"
+    assert await flow.states() == states
+    assert await flow.derived() == state
+
+
+@pytest.mark.parametrize(
+    ("arrows", "ends", "outcomes"),
+    [
+        pytest.param("w>d l>d", "w:S d:S l:S", "None completed completed", id="let run"),
+        pytest.param("w>d s>l l>d", "w:S d:S s:F", "None completed completed", id="an arm let run"),
+        pytest.param("b>d c>d", "b:F c:S", "failed failed", id="after a failure of an all-of"),
+        pytest.param("b>d c>d c>e", "b:F c:S e:S", "None None failed", id="another last member"),
+        pytest.param("a>b", "a:S b:S", "None completed", id="a chain"),
+        pytest.param("a b", "a:S b:S", "None completed", id="single members"),
+    ],
+)
+async def test_the_outcome_is_known_once_nothing_needed_is_left_to_run(
+    ff_engine: Engine, arrows: str, ends: str, outcomes: str
+) -> None:
+    races = {"d": AnyOf("let_run")} if "w>d" in arrows else {}
+    flow = await submitted(ff_engine, arrows, policies=races)
+    seen: list[str] = []
+    for each in ends.split():
+        name, letter = each.split(":")
+        await flow.end(name, letter)
+        await ff_engine.dispatch()
+        found = await ff_engine.describe_flow(flow.flow_id)
+        assert found is not None
+        seen.append(str(found.outcome))
+
+    assert " ".join(seen) == outcomes
 
 
 async def test_an_edge_that_was_never_applied_absorbs_nothing(ff_engine: Engine) -> None:

@@ -99,7 +99,8 @@ BROKEN = {
           FULL JOIN ff.pending_cancel_groups p USING (partition_key, group_id)
          WHERE coalesce(g.cancel_siblings_pending_flag, false) <> (p.enqueued_at_ms IS NOT NULL)
             OR coalesce(g.cancel_siblings_pending_flag, false)
-               <> (coalesce(cardinality(g.cancel_siblings_pending_members), 0) > 0)""",
+               <> (coalesce(cardinality(g.cancel_siblings_pending_members), 0)
+                   + coalesce(cardinality(g.cancel_siblings_pending_losers), 0) > 0)""",
     "a backlog is there exactly while somebody is owed an end": """
         SELECT * FROM ff.cancel_backlog b
           FULL JOIN (SELECT DISTINCT partition_key, flow_id FROM ff.cancel_backlog_member) AS m

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf
 from flowfabric.states import SiblingCancelReason
 from tests.engine.flows.model import cancels, kind_of
@@ -151,29 +152,95 @@ def promote(world: World, target: Execution) -> None:
 
 
 def _list_siblings(world: World, decided: Decided) -> None:
-    group = decided.group
+    flow, group = decided.flow, decided.group
     running = {
         each.upstream
-        for each in decided.flow.into(group.downstream)
+        for each in flow.into(group.downstream)
         if each.is_open and world.executions[each.upstream].lifecycle_phase != "terminal"
     }
-    if running:
-        group.siblings, group.sibling_reason = sorted(running), REASON[group.state]
+    lost = {
+        each.upstream
+        for each in flow.into(group.downstream)
+        if _leaves_others(world.executions[each.upstream])
+        and _has_upstreams(world, flow, each.upstream)
+    }
+    if running or lost:
+        group.siblings, group.losers = sorted(running), sorted(lost)
+        group.sibling_reason = REASON[group.state]
+
+
+def _leaves_others(member: Execution) -> bool:
+    """Has it ended in a way that leaves those above it running?"""
+    return member.terminal_outcome == "skipped" or (
+        member.terminal_outcome == "cancelled" and member.cancelled_by != "engine"
+    )
+
+
+def _has_upstreams(world: World, flow: Flow, member: ExecutionId) -> bool:
+    above = [world.executions[each.upstream] for each in flow.into(member)]
+    return any(each.lifecycle_phase != "terminal" or _leaves_others(each) for each in above)
 
 
 def cancel_siblings(world: World) -> int:
-    """Whoever is listed is cancelled; how many groups listed somebody."""
-    groups = [
-        group for flow in world.flows.values() for group in flow.groups.values() if group.siblings
+    """Turn after turn until nobody is listed; how many groups each turn worked on, added up."""
+    total = 0
+    while moved := _cancel_once(world):
+        total += moved
+    return total
+
+
+def _cancel_once(world: World) -> int:
+    """Who served only losers is found, then whoever is listed is cancelled."""
+    listed = [
+        (flow, group)
+        for flow in world.flows.values()
+        for group in flow.groups.values()
+        if group.siblings or group.losers
     ]
+    found = [_unneeded(world, flow, group.losers) for flow, group in listed]
+    for (_, group), members in zip(listed, found, strict=True):
+        group.siblings = [*dict.fromkeys([*group.siblings, *members])]
     for reason in REASON.values():
-        for group in groups:
+        for _, group in listed:
             if group.sibling_reason == reason:
                 members = [world.executions[each] for each in group.siblings]
                 world.terminalize(members, "cancelled", reason=reason, by="engine")
-    for group in groups:
+    for flow, group in listed:
+        group.losers = [
+            each
+            for each in group.siblings
+            if world.executions[each].terminal_outcome in ("cancelled", "skipped")
+            and _has_upstreams(world, flow, each)
+        ]
         group.siblings = []
-    return len(groups)
+    return len(listed)
+
+
+def _unneeded(world: World, flow: Flow, losers: Sequence[ExecutionId]) -> list[ExecutionId]:
+    """The members, not ended yet, of which every way leads to a loser or to one that has ended."""
+    level = [each for each in losers if world.executions[each].lifecycle_phase == "terminal"]
+    seen = dict.fromkeys(level)
+
+    def needs(edge: Edge) -> bool:
+        waiter, group = world.executions[edge.downstream], flow.groups[edge.downstream]
+        if waiter.lifecycle_phase != "terminal":
+            return edge.downstream not in seen
+        runs_on = kind_of(group.policy)[2] == "let_run" and group.state != "pending"
+        return runs_on and waiter.terminal_outcome != "cancelled"
+
+    while level:
+        above = {e.upstream for each in level for e in flow.into(each)} - seen.keys()
+        level = [
+            each
+            for each in sorted(above)
+            if (
+                _leaves_others(world.executions[each])
+                if world.executions[each].lifecycle_phase == "terminal"
+                else not any(needs(edge) for edge in flow.edges if edge.upstream == each)
+            )
+        ]
+        seen |= dict.fromkeys(level)
+    return [each for each in seen if world.executions[each].lifecycle_phase != "terminal"]
 
 
 def reopen(world: World, flow: Flow, member: Execution) -> None:

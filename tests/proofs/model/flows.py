@@ -336,7 +336,7 @@ def derived_state(world: World, flow: Flow) -> str:
         if flow.state == "cancelled":
             return "cancelled"
         failures = [e for e in members if e.public_state in ("failed", "cancelled", "expired")]
-        absorbed = all(_is_absorbed(flow, each) for each in failures)
+        absorbed = all(_is_absorbed(world, flow, each) for each in failures)
         return "completed" if absorbed else "failed"
     if "active" in states:
         return "running"
@@ -344,9 +344,17 @@ def derived_state(world: World, flow: Flow) -> str:
     return "blocked" if waits & set(states) else "open"
 
 
-def _is_absorbed(flow: Flow, member: Execution) -> bool:
+def _is_absorbed(world: World, flow: Flow, member: Execution) -> bool:
+    """Does every way from it lead to a join that was satisfied without it?"""
     fed = [e for e in flow.edges if e.upstream == member.execution_id and e.applied]
-    return bool(fed) and all(flow.groups[each.downstream].state == "satisfied" for each in fed)
+    return bool(fed) and all(
+        flow.groups[each.downstream].state == "satisfied"
+        or (
+            world.executions[each.downstream].public_state != "completed"
+            and _is_absorbed(world, flow, world.executions[each.downstream])
+        )
+        for each in fed
+    )
 
 
 def project_unsettled(world: World) -> int:

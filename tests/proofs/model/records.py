@@ -142,6 +142,8 @@ class Group(msgspec.Struct, kw_only=True):
     expected_n: int | None = None
     state: str = "pending"
     siblings: list[ExecutionId] = []
+    losers: list[ExecutionId] = []
+    """Members that have ended; who served only them is yet to be found."""
     sibling_reason: str = ""
 
 

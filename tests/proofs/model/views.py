@@ -65,7 +65,8 @@ SELECT 'flow' AS what, f.flow_id AS one, NULL::uuid AS other,
  UNION ALL
 SELECT 'group', waiter_eid, flow_id, ARRAY[policy_kind, on_satisfied, group_state],
        ARRAY[k, expected_n, success_count, fail_count, skip_count, running_count,
-             coalesce(cardinality(cancel_siblings_pending_members), 0)]
+             coalesce(cardinality(cancel_siblings_pending_members), 0),
+             coalesce(cardinality(cancel_siblings_pending_losers), 0)]
   FROM ff.edge_group
  UNION ALL
 SELECT 'edge', e.upstream_eid, g.waiter_eid,
@@ -108,7 +109,8 @@ def _flow_lines(flow: Flow) -> list[tuple[Any, ...]]:
     lines: list[tuple[Any, ...]] = [("flow", flow.flow_id, None, words, numbers)]
     for group in flow.groups.values():
         kind, k, on_satisfied = kind_of(group.policy)
-        counts = [k, group.expected_n, *flow.counts(group.downstream), len(group.siblings)]
+        counts = [k, group.expected_n, *flow.counts(group.downstream)]
+        counts += [len(group.siblings), len(group.losers)]
         state = [kind, on_satisfied, group.state]
         lines.append(("group", group.downstream.uuid, flow.flow_id, state, counts))
     for edge in flow.edges:

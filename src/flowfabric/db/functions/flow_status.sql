@@ -1,6 +1,5 @@
--- Counts the members of a flow by state and computes the state of the flow. A failed member does not
--- fail the flow if every join that waits for the member is satisfied, or if the member is a child and
--- its parent completed.
+-- Counts the members of a flow by state and computes the state of the flow. A failure that was absorbed
+-- does not fail the flow (ff.flow_failed).
 CREATE OR REPLACE FUNCTION ff.flow_status(p_partition_key smallint, p_flow_id uuid, p_cancelled boolean)
 RETURNS TABLE (
     total integer, completed integer, failed integer, cancelled_members integer, expired integer,
@@ -33,19 +32,7 @@ RETURNS TABLE (
                    CASE
                        WHEN p_cancelled THEN 'cancelled'
                        WHEN failed + cancelled_members + expired = 0 THEN 'completed'
-                       WHEN EXISTS (
-                           SELECT FROM members m
-                            WHERE m.public_state IN ('failed', 'cancelled', 'expired')
-                              AND (NOT EXISTS (SELECT FROM ff.edge o
-                                                WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
-                                                  AND o.edge_state = 'applied')
-                                   OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
-                                               WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
-                                                 AND o.edge_state = 'applied' AND g.group_state <> 'satisfied'
-                                                 AND NOT EXISTS (SELECT FROM members p
-                                                                  WHERE p.execution_id = g.waiter_eid AND g.waits_as = 'children'
-                                                                    AND p.public_state = 'completed'))))
-                       THEN 'failed'
+                       WHEN ff.flow_failed(p_partition_key, p_flow_id) THEN 'failed'
                        ELSE 'completed'
                    END
                WHEN active > 0 THEN 'running'

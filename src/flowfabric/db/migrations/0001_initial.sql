@@ -595,6 +595,7 @@ CREATE TABLE ff.edge_group (
     on_satisfied                    text,
     cancel_siblings_reason          text,
     cancel_siblings_pending_members uuid[],
+    cancel_siblings_pending_losers  uuid[],
     PRIMARY KEY (partition_key, group_id),
     CONSTRAINT edge_group_waits_as CHECK (waits_as IN ('member', 'children')),
     CONSTRAINT edge_group_policy_kind CHECK (policy_kind IN ('all_of', 'any_of', 'quorum')),
@@ -620,8 +621,10 @@ COMMENT ON COLUMN ff.edge_group.fired_at_ms IS 'When the join was decided.';
 COMMENT ON COLUMN ff.edge_group.success_count IS
     'Number of successful edges. This and the other counters can be recomputed from ff.edge.';
 COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_flag IS
-    'Upstreams that are no longer needed are still to be cancelled.';
+    'Upstreams that are no longer needed are still to be found or cancelled.';
 COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_members IS 'The upstreams to cancel.';
+COMMENT ON COLUMN ff.edge_group.cancel_siblings_pending_losers IS
+    'Ended upstreams of the join, and members above them: what served only these is still to be found.';
 COMMENT ON COLUMN ff.edge_group.on_satisfied IS
     'What happens to upstreams that still run when the join is decided; NULL for all_of.';
 

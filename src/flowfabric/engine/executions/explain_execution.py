@@ -79,6 +79,27 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
            AND o.event_type = CASE WHEN core.cancelled_by = 'operator_override' THEN 'cancelled'
                                    WHEN core.lifecycle_phase = 'runnable' THEN 'blocked' END
          ORDER BY o.event_id DESC LIMIT 1) AS actor,
+       CASE WHEN core.cancelled_by = 'engine' THEN (  -- the nearest join that was decided so
+           WITH RECURSIVE below AS (
+               SELECT core.partition_key, core.execution_id, NULL::text AS reason, 0 AS depth
+                UNION
+               SELECT g.partition_key, g.waiter_eid, g.cancel_siblings_reason, below.depth + 1
+                 FROM below
+                CROSS JOIN LATERAL (
+                      SELECT group_id FROM ff.edge
+                       WHERE (partition_key, upstream_eid)
+                           = (below.partition_key, below.execution_id) OFFSET 0) AS e
+                CROSS JOIN LATERAL (
+                      SELECT * FROM ff.edge_group
+                       WHERE (partition_key, group_id) = (below.partition_key, e.group_id)
+                      OFFSET 0) AS g
+                WHERE below.reason IS DISTINCT FROM core.cancellation_reason
+           )
+           SELECT coalesce(b.member_name, r.execution_kind)
+             FROM (SELECT * FROM below WHERE reason = core.cancellation_reason LIMIT 1) AS found
+             JOIN ff.exec_core w USING (partition_key, execution_id)
+             JOIN ff.exec_body b USING (partition_key, execution_id)
+             JOIN ff.route r ON r.route_id = w.route_id) END AS unneeded_by,
        (SELECT ff.replay_cap(b.policy) FROM ff.exec_body b
          WHERE (b.partition_key, b.execution_id) = (core.partition_key, core.execution_id)
        ) AS max_replay_count,

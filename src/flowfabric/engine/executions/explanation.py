@@ -118,6 +118,7 @@ class Facts(msgspec.Struct, frozen=True):
     reserved_for: str | None
     reserved_until_ms: int | None
     actor: str | None
+    unneeded_by: str | None
     max_replay_count: int
     deps_done: int
     deps_required: int

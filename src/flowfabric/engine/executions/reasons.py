@@ -20,6 +20,7 @@ from flowfabric.states import (
     LaneState,
     LifecyclePhase,
     PublicState,
+    SiblingCancelReason,
 )
 
 
@@ -300,7 +301,7 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
         PublicState.FAILED: f"failed at {when} {tried} "
         f"({facts.failure_category}): {facts.failure_reason}",
         PublicState.CANCELLED: f"cancelled at {when} by {facts.actor or facts.cancelled_by}: "
-        f"{facts.cancellation_reason}",
+        f"{_cancel_reason(facts)}",
         PublicState.EXPIRED: f"expired at {when} {tried}: {facts.failure_reason}",
         PublicState.SKIPPED: f"skipped at {when}: its upstreams made its join impossible",
     }[state]
@@ -312,6 +313,18 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     )
     never = "" if facts.attempt_state == AttemptState.ATTEMPT_TERMINAL else "; it never ran"
     return ExplanationReason(why=ReasonCode(state.value), message=message + never, remedy=replay)
+
+
+def _cancel_reason(facts: Facts) -> str:
+    if facts.unneeded_by is None:
+        return str(facts.cancellation_reason)
+    because = {
+        SiblingCancelReason.SIBLING_QUORUM_SATISFIED: "the join of {!r} was satisfied without it",
+        SiblingCancelReason.SIBLING_QUORUM_IMPOSSIBLE: "the join of {!r} cannot be satisfied any "
+        "more",
+        SiblingCancelReason.PARENT_ENDED: "its parent {!r} ended without success",
+    }[SiblingCancelReason(facts.cancellation_reason or "")].format(facts.unneeded_by)
+    return f"it was not needed any more: {because} ({facts.cancellation_reason})"
 
 
 def _at(ms: int | None) -> str:

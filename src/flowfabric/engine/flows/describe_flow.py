@@ -21,7 +21,10 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
        f.created_at_ms, f.last_mutation_at_ms, f.terminal_at_ms, f.cancel_reason,
        f.cancellation_policy, f.tags, c.derived_state, c.total, c.completed, c.failed,
        c.cancelled_members, c.expired, c.skipped, c.active, c.suspended, c.waiting, c.delayed,
-       c.rate_limited, c.waiting_children
+       c.rate_limited, c.waiting_children,
+       CASE WHEN c.derived_state IN ('completed', 'failed', 'cancelled') THEN c.derived_state
+            WHEN c.total > 0 THEN ff.flow_outcome(f.partition_key, f.flow_id,
+                                                  f.public_flow_state = 'cancelled') END AS outcome
   FROM ff.flow_core f
  CROSS JOIN LATERAL ff.flow_status(f.partition_key, f.flow_id,
                                      f.public_flow_state = 'cancelled') AS c
@@ -82,6 +85,9 @@ class FlowSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     public_flow_state: FlowState
     derived_state: DerivedFlowState
+    outcome: DerivedFlowState | None
+    """How the flow ends: known once nothing that is needed is left to run, also while members run
+    whose outcomes nothing needs any more."""
     graph_revision: int
     node_count: int
     edge_count: int
@@ -121,6 +127,7 @@ class _Flow(msgspec.Struct, frozen=True):
     delayed: int
     rate_limited: int
     waiting_children: int
+    outcome: str | None
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -153,6 +160,7 @@ async def describe_flow(
         namespace=flow.namespace,
         public_flow_state=FlowState(flow.public_flow_state),
         derived_state=DerivedFlowState(flow.derived_state),
+        outcome=None if flow.outcome is None else DerivedFlowState(flow.outcome),
         graph_revision=flow.graph_revision,
         node_count=flow.node_count,
         edge_count=flow.edge_count,

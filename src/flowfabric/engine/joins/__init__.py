@@ -21,6 +21,7 @@ Cancelling upstreams that no join needs:
 
     queue_siblings               upstreams of a decided join are listed
     queue_children               children of an unsuccessful parent are listed
+    find_unneeded                members that served only cancelled upstreams are listed
     cancel_siblings              sweep: listed upstreams are cancelled
     reconcile_siblings           sweep: listings without members are deleted
 

@@ -6,7 +6,7 @@ from flowfabric.db.faults import LockTimeout
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
-from flowfabric.engine.joins.cancel_siblings import GROUPS_AT_ONCE, cancel_siblings
+from flowfabric.engine.joins.cancel_siblings import GROUPS_AT_ONCE, cancel_batch
 from flowfabric.engine.joins.dispatch_completions import Dispatched, dispatch_batch
 
 
@@ -30,6 +30,13 @@ async def dispatch(pool: Pool) -> int:
     while (done := await transact(pool, "dispatch_completions", batch)).moved:
         total += done.completions
         if done.siblings:
-            while await transact(pool, "cancel_siblings", cancel_siblings) >= GROUPS_AT_ONCE:
-                pass
+            await _cancel_all(pool)
     return total
+
+
+async def _cancel_all(pool: Pool) -> None:
+    """Cancel listed siblings until those that are left are locked by other transactions."""
+    while True:
+        done = await transact(pool, "cancel_siblings", cancel_batch)
+        if done.unfinished == 0 and done.moved < GROUPS_AT_ONCE:
+            return

@@ -100,7 +100,7 @@ UPDATE ff.edge_group g
    SET success_count = counted.succeeded, skip_count = counted.skipped,
        fail_count = counted.failed, running_count = counted.running,
        group_state = 'pending', fired_at_ms = NULL, cancel_siblings_pending_flag = false,
-       cancel_siblings_pending_members = NULL
+       cancel_siblings_pending_members = NULL, cancel_siblings_pending_losers = NULL
   FROM counted
  WHERE (g.partition_key, g.group_id) = (%(partition_key)s, %(group_id)s)
 """
