@@ -35,6 +35,7 @@ BATCHES = {
     "joins.list_for_cancel",
     "flows.submission",
     "flows.lock_flows",
+    "flows.read_flow_states",
     "flows.unsettle_summaries",
     "joins.evaluate_joins",
     "joins.lock_joins: the edges of the members that were skipped",

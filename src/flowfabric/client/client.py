@@ -16,6 +16,7 @@ from flowfabric.client.batcher import Batcher
 from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
+from flowfabric.client.flow_waiter import flow_waiter
 from flowfabric.client.handle import Handle
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.outcome_waiter import OutcomeWaiter
@@ -73,7 +74,8 @@ class Client:
             max_weight=_MEMBERS_PER_STATEMENT,
             weight=lambda flow: max(_MIN_FLOW_WEIGHT, len(flow.members)),
         )
-        self.outcomes = OutcomeWaiter(engine, engine.listener)
+        self.outcomes = OutcomeWaiter(engine, engine.read_outcomes)
+        self.settled_flows = flow_waiter(engine)
         self.admin = Admin(self, self.identity)
 
     @classmethod
@@ -103,6 +105,7 @@ class Client:
 
     async def close(self) -> None:
         await self.outcomes.close()
+        await self.settled_flows.close()
         await self.engine.close()
 
     async def __aenter__(self) -> Self:

@@ -18,9 +18,6 @@ from flowfabric.wire import read_untyped
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
 
-_FIRST_PAUSE = 0.02
-_LAST_PAUSE = 1.0
-
 
 class FlowHandle:
     """One flow: wait for its results, describe it, cancel it."""
@@ -41,11 +38,7 @@ class FlowHandle:
         `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        try:
-            async with asyncio.timeout(seconds):
-                flow = await self._settled()
-        except TimeoutError:
-            raise ResultTimeout(self.flow_id, seconds or 0.0) from None
+        flow = await self._settled_within(seconds)
         members = await self.members()
         if flow.derived_state is DerivedFlowState.CANCELLED:
             raise FlowCancelled(self.flow_id, flow.cancel_reason)
@@ -91,15 +84,25 @@ class FlowHandle:
             self.flow_id, reason=reason, policy=policy, requester=self._client.identity
         )
 
-    async def _settled(self) -> FlowSnapshot:
-        """Poll until every member has ended; the pauses between two polls grow."""
-        pause = _FIRST_PAUSE
-        while True:
+    async def _settled_within(self, seconds: float | None) -> FlowSnapshot:
+        if seconds is not None and seconds <= 0:
             flow = await self.describe()
-            if flow.derived_state.is_settled and flow.members.total > 0:
+            if flow.derived_state.is_settled:
                 return flow
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LAST_PAUSE)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._settled()
+        except TimeoutError:
+            raise ResultTimeout(self.flow_id, seconds or 0.0) from None
+
+    async def _settled(self) -> FlowSnapshot:
+        """The flow, once it has settled."""
+        while True:
+            if await self._client.settled_flows.wait(self.flow_id) is None:
+                raise NotFound("flow", self.flow_id)
+            flow = await self.describe()
+            if flow.derived_state.is_settled:  # it is not if a member was replayed meanwhile
+                return flow
 
     async def _results(self, members: list[FlowMember]) -> dict[str, Any]:
         done = [
