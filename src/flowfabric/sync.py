@@ -221,7 +221,7 @@ class Client(_Blocking[AsyncClient]):
         else:
             built = client.flow_of(flow, idempotency_key)
             answer = enqueue_flow_blocking(conn, built, partitions=client.engine.partitions)
-            started = AsyncFlowHandle(client, built.flow_id, created=not answer.repeated)
+            started = client.flow_handle(flow, answer, idempotency_key, in_transaction=True)
         return FlowHandle(self._loop, started)
 
     def flow(self, flow_id: UUID | str) -> FlowHandle:

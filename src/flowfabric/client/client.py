@@ -33,6 +33,7 @@ from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.search_executions import Search, SearchPage
 from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, parse_uuid
@@ -194,17 +195,33 @@ class Client:
 
         With `conn` (psycopg 3, asyncpg or SQLAlchemy) the flow is created in the transaction of
         that connection, and starts when the caller commits. The same `idempotency_key` gives the
-        flow of the first start.
+        flow of the first start. Without a key, a `Flow` starts once: raises `FlowAlreadyStarted`
+        for a second start. A start that raised another error may be repeated, and never makes a
+        second flow.
         """
         built = self.flow_of(flow, idempotency_key)
-        if conn is None:
+        if conn is not None:
+            answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
+        elif idempotency_key is not None:
             answer = await self._starts.request(built)
         else:
-            answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
-        return FlowHandle(self, built.flow_id, created=not answer.repeated)
+            with flow.starting():
+                answer = await self._starts.request(built)
+        return self.flow_handle(flow, answer, idempotency_key, in_transaction=conn is not None)
+
+    def flow_handle(
+        self, flow: Flow, answer: FlowSubmitted, key: str | None, *, in_transaction: bool
+    ) -> FlowHandle:
+        """A handle on the flow that was created, or found by its key."""
+        if key is None:
+            flow.check_started_here(answer, in_transaction=in_transaction)
+        # Without a key the id was made here: a flow that is found by it is this start, repeated.
+        return FlowHandle(self, answer.flow_id, created=key is None or not answer.repeated)
 
     def flow_of(self, flow: Flow, idempotency_key: str | None) -> NewFlow:
-        """The flow as the engine creates it; raises `ValidationError`."""
+        """The flow as the engine creates it; raises `ValidationError`, `FlowAlreadyStarted`."""
+        if idempotency_key is None:
+            flow.check_not_started()
         return flow.build(
             namespace=self.namespace,
             creator=self.identity,
