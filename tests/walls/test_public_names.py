@@ -28,8 +28,8 @@ PINNED = """
 AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx Depends Engine
 EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
 Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
-MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum ResourceExhausted
-ResultTimeout Retry RetryLater StaleLease StateError Task TransportError Unavailable
+Member MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum
+ResourceExhausted ResultTimeout Retry RetryLater StaleLease StateError Task TransportError Unavailable
 ValidationError Worker
 """
 PINNED_OF_THE_ENGINE = """

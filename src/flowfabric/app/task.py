@@ -146,6 +146,7 @@ class Task(Generic[P, R]):
         return Handler(
             kind=self.kind,
             run=partial(run_task, self, environment),
+            read_result=self.read_result,
             retry_on=self._retry_on,
             no_retry_on=self._no_retry_on,
         )

@@ -3,6 +3,7 @@
 client            `Client`: connected to one database, for one namespace
 handle            `Handle`: one execution
 flow_handle       `FlowHandle`: one flow
+flow_results      `FlowResults`: the results of one flow
 admin             `Admin`: what operators do
 enqueue           submits on the caller's own connection and transaction
 batcher           sends concurrent requests in batches

@@ -216,7 +216,8 @@ class Client:
         if key is None:
             flow.check_started_here(answer, in_transaction=in_transaction)
         # Without a key the id was made here: a flow that is found by it is this start, repeated.
-        return FlowHandle(self, answer.flow_id, created=key is None or not answer.repeated)
+        created = key is None or not answer.repeated
+        return FlowHandle(self, answer.flow_id, created=created, drawn=flow.members)
 
     def flow_of(self, flow: Flow, idempotency_key: str | None) -> NewFlow:
         """The flow as the engine creates it; raises `ValidationError`, `FlowAlreadyStarted`."""
@@ -229,10 +230,13 @@ class Client:
             key=idempotency_key,
         )
 
-    def flow(self, flow_id: UUID | str) -> FlowHandle:
-        """A handle on a flow that was started before, by any client."""
+    def flow(self, flow_id: UUID | str, drawn: Flow | None = None) -> FlowHandle:
+        """A handle on a flow that was started before, by any client.
+
+        With `drawn`, the flow drawn again, its results have the types that its tasks return.
+        """
         wanted = parse_uuid(flow_id, field="flow_id") if isinstance(flow_id, str) else flow_id
-        return FlowHandle(self, wanted, created=False)
+        return FlowHandle(self, wanted, created=False, drawn=drawn and drawn.members)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution that was submitted before, by any client."""
