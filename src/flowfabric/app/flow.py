@@ -138,10 +138,10 @@ class Flow:
                 NewEdge(
                     upstream=ids[upstream],
                     downstream=ids[member.name],
-                    data_passing_ref="result" if feed else None,
+                    data_passing_ref=ref,
                 )
                 for member in self
-                for upstream, feed in member.upstreams.items()
+                for upstream, ref in member.upstreams.items()
             ],
             policies={ids[member.name]: member.policy for member in self if member.upstreams},
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from flowfabric.app.feed import check_inputs, passing_ref
 from flowfabric.app.task import Call, task_policy
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import invalid_input
@@ -56,21 +57,26 @@ class Member(Generic[R]):
 
     def __init__(self, flow: Flow, call: Call[R], name: str, settings: MemberSettings) -> None:
         self._flow, self.call, self.name, self.settings = flow, call, name, settings
-        self.upstreams: dict[str, bool] = {}
-        """The members it waits for, by name, and whether their result is passed to it."""
+        self.upstreams: dict[str, str | None] = {}
+        """The members it waits for, by name, and how their results are passed to it, if they are.
+
+        `"result"` is the whole input, `"argument:n"` the argument `n`.
+        """
         self.policy: JoinPolicy = AllOf()
 
     def __repr__(self) -> str:
         return f"<member {self.name!r} of flow {self._flow.kind!r}>"
 
     def after(
-        self, *members: Member[Any], policy: JoinPolicy | None = None, feed: bool = False
+        self, *members: Member[Any], policy: JoinPolicy | None = None, feed: bool | str = False
     ) -> Member[R]:
         """Wait for these members: for all, or as `policy` says (`AnyOf()`, `Quorum(2)`).
 
-        With `feed` the result of the upstream becomes this member's whole input. Raises
-        `ValidationError` for a member of another flow, for one it already waits for, and for a
-        policy that differs from that of the other upstreams; `FlowAlreadyStarted`.
+        With `feed=True` the result of the upstream becomes the argument of this member that it
+        fits, or its whole input if it is an object with its arguments; `feed="n"` names the
+        argument. It replaces what was given to `call`. Raises `ValidationError` for a result that
+        does not fit, for a member of another flow, for one it already waits for, and for a policy
+        that differs from that of the other upstreams; `FlowAlreadyStarted`.
         """
         self._flow.check_not_started()
         wanted = AllOf() if policy is None else policy
@@ -82,14 +88,18 @@ class Member(Generic[R]):
                 f" {', '.join(map(repr, self.upstreams))}: a member has one policy for all its"
                 " upstreams; give all of them to one after(...), or add a member in between",
             )
+        found: dict[str, str | None] = {}
         for member in members:
             if self._flow.members.get(member.name) is not member:
                 raise invalid_input("after", member.name, f"is not a member of {self._flow.kind!r}")
-            if member.name in self.upstreams:
+            if member.name in self.upstreams or member.name in found:
                 raise invalid_input(
                     "after", member.name, f"is an upstream of {self.name!r} already"
                 )
-            self.upstreams[member.name] = feed
+            found[member.name] = passing_ref(member, self, feed)
+        if wanted == AllOf() and any(found.values()):
+            check_inputs(self, {**self.upstreams, **found})
+        self.upstreams.update(found)
         self.policy = wanted
         return self
 
