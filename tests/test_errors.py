@@ -59,6 +59,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
         409,
         False,
     ),
+    (errors.FlowAlreadyStarted("a", ID.uuid), "state", "flow_already_started", 409, False),
     (errors.SelfReferencingEdge(ID), "conflict", "self_referencing_edge", 409, False),
     (errors.CycleDetected(ID.uuid, ID), "conflict", "cycle_detected", 409, False),
     (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -10,6 +10,10 @@ from flowfabric.errors import invalid_input
 from flowfabric.states import GroupPolicyKind, GroupState, OnSatisfied
 
 Disposition: TypeAlias = OnSatisfied | Literal["cancel_remaining", "let_run"]
+
+
+ARGUMENT: Final = "argument:"
+"""The `data_passing_ref` of an edge whose result becomes one argument: this, and its name."""
 
 
 class AllOf(msgspec.Struct, frozen=True):

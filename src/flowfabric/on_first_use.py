@@ -4,6 +4,7 @@ from flowfabric.app.app import App
 from flowfabric.app.codec import Codec, JsonCodec, MsgpackCodec
 from flowfabric.app.depends import Depends
 from flowfabric.app.flow import Flow
+from flowfabric.app.member import Member
 from flowfabric.app.task import Call, Task
 from flowfabric.client.client import Client
 from flowfabric.client.flow_handle import FlowHandle
@@ -24,6 +25,7 @@ __all__ = [
     "FlowHandle",
     "Handle",
     "JsonCodec",
+    "Member",
     "MsgpackCodec",
     "Task",
     "Worker",

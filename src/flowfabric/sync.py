@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 from flowfabric.app.flow import Flow
+from flowfabric.app.member import Member
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin as AsyncAdmin
 from flowfabric.client.client import Client as AsyncClient
@@ -96,9 +97,13 @@ class FlowHandle(_Blocking[AsyncFlowHandle]):
     members = _blocking(AsyncFlowHandle.members)
     cancel = _blocking(AsyncFlowHandle.cancel)
 
-    def member(self, name: str) -> Handle[Any]:
-        """A handle on the member of this name; raises `NotFound`."""
-        return Handle(self._loop, self._wait(self._wrapped.member(name)))
+    @overload
+    def member(self, member: Member[R]) -> Handle[R]: ...
+    @overload
+    def member(self, member: str) -> Handle[Any]: ...
+    def member(self, member: Member[Any] | str) -> Handle[Any]:
+        """A handle on this member, or on the member of this name; raises `NotFound`."""
+        return Handle(self._loop, self._wait(self._wrapped.member(member)))
 
 
 class Admin(_Blocking[AsyncAdmin]):
@@ -201,12 +206,12 @@ class Client(_Blocking[AsyncClient]):
         else:
             built = client.flow_of(flow, idempotency_key)
             answer = enqueue_flow_blocking(conn, built, partitions=client.engine.partitions)
-            started = AsyncFlowHandle(client, built.flow_id, created=not answer.repeated)
+            started = client.flow_handle(flow, answer, idempotency_key, in_transaction=True)
         return FlowHandle(self._loop, started)
 
-    def flow(self, flow_id: UUID | str) -> FlowHandle:
+    def flow(self, flow_id: UUID | str, drawn: Flow | None = None) -> FlowHandle:
         """A handle on a flow that was started before, by any client."""
-        return FlowHandle(self._loop, self._wrapped.flow(flow_id))
+        return FlowHandle(self._loop, self._wrapped.flow(flow_id, drawn))
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution that was submitted before, by any client."""

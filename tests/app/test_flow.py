@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,10 +22,12 @@ from flowfabric import (
     NotFound,
     Quorum,
     ResultTimeout,
+    Retry,
     ValidationError,
 )
 from flowfabric.db.rows import Connection
-from flowfabric.errors import CycleDetected
+from flowfabric.errors import CycleDetected, FlowAlreadyStarted, LaneNotAccepting
+from flowfabric.joins import JoinPolicy
 from flowfabric.states import DerivedFlowState, PublicState
 from tests.worker.facts import count, creating_transactions
 
@@ -48,6 +52,11 @@ async def nothing(ctx: Ctx) -> None:
 @app.task("refuse")
 async def refuse(ctx: Ctx, why: str) -> None:
     raise Fail(why, retryable=False)
+
+
+@app.task("strict", retry=Retry(max_retries=3), timeout=30, deadline=90, max_reclaims=2, priority=3)
+async def strict(ctx: Ctx) -> None:
+    return None
 
 
 @app.task("linger")
@@ -104,6 +113,84 @@ def test_all_are_waited_for_unless_said_otherwise() -> None:
 
     assert flow.add(nothing.call()).after(first).policy == AllOf()
     assert flow.add(nothing.call()).after(first, policy=Quorum(1)).policy == Quorum(1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(None, AnyOf()), (Quorum(1), None), (Quorum(1), AnyOf("let_run"))]
+)
+def test_a_member_has_one_policy_for_all_its_upstreams(
+    first: JoinPolicy | None, second: JoinPolicy | None
+) -> None:
+    flow = app.flow("mixed")
+    a, b = flow.add(nothing.call(), name="a"), flow.add(nothing.call(), name="b")
+    last = flow.add(nothing.call(), name="last").after(a, policy=first)
+
+    with pytest.raises(ValidationError, match="'last' waits for 'a': a member has one policy"):
+        last.after(b, policy=second)
+
+    assert list(last.after(b, policy=first).upstreams) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"delay": -1}, "delay -1 must not be negative"),
+        ({"deadline": 0}, "deadline 0 must be positive"),
+        ({"retry": 3}, "retry 3 must be a Retry"),
+        ({"timeout": -1}, "timeout -1 must not be negative"),
+        ({"priority": "high"}, "priority 'high' must be"),
+        ({"tags": {"no dot": "x"}}, "no dot"),
+        ({"lane": "x" * 500}, "lane"),
+        ({"delay_until": datetime(2030, 1, 1)}, "delay_until"),
+    ],
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+)
+def test_a_setting_that_is_not_valid_is_refused_when_the_member_is_added(
+    settings: dict[str, Any], said: str
+) -> None:
+    flow = app.flow("one")
+
+    with pytest.raises(ValidationError, match=said):
+        flow.add(nothing.call(), **settings)
+
+    assert flow.members == {}
+
+
+async def test_a_member_has_settings_of_its_own_and_otherwise_those_of_its_task(
+    client: Client, db: Connection
+) -> None:
+    flow = app.flow("settings")
+    task = flow.add(strict.call(), name="task")
+    own = flow.add(
+        strict.call(),
+        name="own",
+        lane="slow",
+        priority=7,
+        delay=60,
+        deadline=timedelta(hours=1),
+        tags={"shop.part": "own"},
+        retry=Retry(max_retries=9),
+        timeout=5,
+    ).after(task)
+    flow.add(nothing.call(), name="plain", retry=Retry(max_retries=1))
+
+    handle = await client.start(flow)
+
+    described = await (await handle.member(own.name)).describe()
+    assert (described.lane_id, described.priority) == ("slow", 7)
+    assert described.tags == {"shop.part": "own"}
+    rows = await db.fetch(
+        "SELECT b.member_name, (b.policy #>> '{retry_policy,max_retries}')::int AS retries,"
+        " (b.policy #>> '{timeout_policy,attempt_timeout_ms}')::int AS timeout_ms,"
+        " b.policy ->> 'max_reclaim_count' AS reclaims, e.not_before_ms - e.created_at_ms AS delay,"
+        " e.deadline_at_ms - e.created_at_ms AS deadline"
+        " FROM ff.exec_body b JOIN ff.exec_core e USING (partition_key, execution_id) ORDER BY 1"
+    )
+    assert [tuple(row) for row in rows] == [
+        ("own", 9, 5000, "2", 60_000, 3_600_000),
+        ("plain", 1, None, None, None, None),
+        ("task", 3, 30_000, "2", None, 90_000),
+    ]
 
 
 async def test_a_circle_is_refused_and_nothing_is_stored(client: Client) -> None:
@@ -257,6 +344,66 @@ async def test_the_same_key_is_the_same_flow(client: Client) -> None:
     assert (first.created, again.created, other.created) == (True, False, True)
     assert first.flow_id == again.flow_id != other.flow_id
     assert len(await first.members()) == 1
+
+
+async def test_a_flow_starts_once(client: Client, db: Connection) -> None:
+    flow = pair()
+
+    answers = await asyncio.gather(client.start(flow), client.start(flow), return_exceptions=True)
+    with pytest.raises(FlowAlreadyStarted, match="draw a new Flow") as refused:
+        await client.start(flow)
+    with pytest.raises(FlowAlreadyStarted):
+        flow.add(nothing.call())
+    with pytest.raises(FlowAlreadyStarted):
+        flow.members["a"].after(flow.members["b"])
+    keyed = await client.start(flow, idempotency_key="another run")
+
+    assert [type(each).__name__ for each in answers] == ["FlowHandle", "FlowAlreadyStarted"]
+    assert refused.value.flow_id == flow.flow_id != keyed.flow_id
+    assert await count(db) == 2 * 2
+
+
+async def test_a_start_without_an_answer_can_be_repeated(client: Client, db: Connection) -> None:
+    flow = pair()
+    await client.engine.submit_flow(client.flow_of(flow, None))  # committed; the answer was lost
+
+    again = await client.start(flow)
+
+    assert (again.flow_id, again.created) == (flow.flow_id, True)
+    assert await count(db) == 2
+
+
+async def test_a_start_that_was_refused_can_be_repeated(client: Client) -> None:
+    flow = pair(lane="closed")
+    await client.start(pair(lane="closed"))
+    await client.admin.disable_lane("closed")
+    with pytest.raises(LaneNotAccepting):
+        await client.start(flow)
+
+    await client.admin.resume_lane("closed")
+
+    assert (await client.start(flow)).created
+
+
+async def test_a_flow_that_was_rolled_back_can_start_again_but_not_after_the_commit(
+    client: Client, db: Connection
+) -> None:
+    flow = pair()
+    rolled_back = db.transaction()
+    await rolled_back.start()
+    await client.start(flow, conn=db)
+    await rolled_back.rollback()
+
+    async with db.transaction():
+        handle = await client.start(flow, conn=db)
+        with pytest.raises(FlowAlreadyStarted):
+            await client.start(flow, conn=db)
+    for conn in (db, None):
+        with pytest.raises(FlowAlreadyStarted):
+            await client.start(flow, conn=conn)
+
+    assert handle.created
+    assert await count(db) == 2
 
 
 async def test_a_cancelled_flow_ends_its_members_and_says_so(client: Client) -> None:

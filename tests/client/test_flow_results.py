@@ -1,9 +1,16 @@
 """The results of a flow are those of the members that it was built with."""
 
+import asyncio
+import time
+from uuid import uuid4
+
 import pytest
 
-from flowfabric import App, Client, Ctx
+from flowfabric import App, Client, Ctx, FlowCancelled, FlowHandle, NotFound, ResultTimeout
 from flowfabric.app.flow import Flow
+from flowfabric.db.rows import Connection
+from tests.client.test_results import is_waited_for
+from tests.worker.facts import eventually
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -53,3 +60,70 @@ async def test_the_flow_of_a_parent_outside_flows_has_the_result_of_the_parent(
     assert flow_id is not None
     found = await client.flow(flow_id).result(timeout=10)
     assert found == {str(handle.execution_id): [1]}
+
+
+# Waiting.
+
+
+async def started(client: Client) -> FlowHandle:
+    app = App()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> None: ...
+
+    flow = app.flow("pair")
+    flow.add(job.call(), name="b").after(flow.add(job.call(), name="a"))
+    return await client.start(flow)
+
+
+@pytest.mark.session("begins when a process is registered for notifications")
+async def test_a_flow_that_ends_wakes_its_waiters(client: Client, db: Connection) -> None:
+    took = []
+    for _ in range(5):
+        handle = await started(client)
+        waiting = [asyncio.create_task(handle.result(timeout=10)) for _ in range(2)]
+        await eventually(lambda: is_waited_for(db))
+        await handle.cancel("enough")
+        cancelled_at = time.monotonic()
+        for each in waiting:
+            with pytest.raises(FlowCancelled, match="enough"):
+                await each
+        took.append(time.monotonic() - cancelled_at)
+
+    assert sorted(took)[2] < 0.1
+
+
+async def test_a_client_without_notifications_polls_for_the_end_of_a_flow(ff_dsn: str) -> None:
+    async with await Client.connect(ff_dsn, listen=False) as client:
+        handle = await started(client)
+        waiting = asyncio.create_task(handle.result(timeout=10))
+        with pytest.raises(ResultTimeout):
+            await handle.result(timeout=0.05)
+        await handle.cancel("enough")
+
+        with pytest.raises(FlowCancelled, match="enough"):
+            await waiting
+
+
+async def test_a_flow_that_has_ended_is_answered_even_if_there_is_no_time_to_wait(
+    client: Client,
+) -> None:
+    handle = await started(client)
+    with pytest.raises(ResultTimeout):
+        await handle.result(timeout=0)
+    await handle.cancel("enough")
+
+    with pytest.raises(FlowCancelled, match="enough"):
+        await handle.result(timeout=0)
+
+
+async def test_nobody_waits_for_a_flow_that_does_not_exist_or_that_is_empty_and_cancelled(
+    client: Client,
+) -> None:
+    with pytest.raises(NotFound, match="flow"):
+        await client.flow(uuid4()).result(timeout=10)
+
+    await client.engine.create_flow(flow_id := uuid4(), flow_kind="empty")
+    await client.flow(flow_id).cancel("enough")
+    with pytest.raises(FlowCancelled, match="enough"):
+        await client.flow(flow_id).result(timeout=10)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowfabric import App, Client, Ctx
+from flowfabric import App, Client, Ctx, Fail, NotFound
 from flowfabric.app.codec import MSGPACK
 from flowfabric.app.flow import Flow
 from flowfabric.db.rows import Connection
@@ -65,6 +65,16 @@ def app() -> App:
     async def upstreams(ctx: Ctx) -> list[str]:
         return [repr(value) for value in (await ctx.upstreams()).values()]
 
+    @made.task("seen")
+    async def seen(ctx: Ctx) -> list[str]:
+        said = [repr(await ctx.upstreams(point)), repr(await ctx.upstream(point, "b"))]
+        for task, answer in ((point, "which?"), (raw, "no such")):
+            try:
+                await ctx.upstream(task)
+            except (Fail, NotFound):
+                said.append(answer)
+        return said
+
     @made.task("parent")
     async def parent(ctx: Ctx) -> str:
         return repr(await ctx.gather([raw.call(), copy.call(b"7")]))
@@ -117,6 +127,51 @@ async def test_a_flow_and_its_members_read_the_bytes_that_a_member_returned(
     await app.worker(dsn=ff_dsn).run_until_idle()
 
     assert await handle.result(timeout=10) == {"first": b"123", "second": ["b'123'"]}
+
+
+async def test_a_flow_its_members_and_their_handlers_read_results_by_the_types_of_the_tasks(
+    client: Client, ff_dsn: str, app: App
+) -> None:
+    flow = Flow("typed")
+    drawn = [flow.add(app.tasks["point"].call(), name=name) for name in ("a", "b")]
+    flow.add(app.tasks["seen"].call(), name="seen").after(*drawn)
+    flow.add(app.tasks["upstreams"].call(), name="all").after(*drawn)
+    handle = await client.start(flow, idempotency_key="typed")
+
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    results = await handle.result(timeout=10)
+    assert results == {
+        "a": Point(1),
+        "b": Point(1),
+        "seen": ["{'a': Point(x=1), 'b': Point(x=1)}", "Point(x=1)", "which?", "no such"],
+        "all": ["Point(x=1)", "Point(x=1)"],
+    }
+    assert results.of(drawn[0]) == Point(1)
+    for wanted in (drawn[0], "a"):
+        assert await (await handle.member(wanted)).result(timeout=10) == Point(1)
+    untyped = client.flow(handle.flow_id)
+    assert (await untyped.result(timeout=10))["a"] == {"x": 1}
+    assert await (await untyped.member(drawn[0])).result(timeout=10) == Point(1)
+    assert (await client.flow(handle.flow_id, flow).result(timeout=10))["a"] == Point(1)
+
+
+async def test_a_flow_that_was_drawn_otherwise_is_read_without_types(
+    client: Client, ff_dsn: str, app: App
+) -> None:
+    flow, other = Flow("first"), Flow("other")
+    flow.add(app.tasks["count"].call(b"123"), name="a")
+    drawn = other.add(app.tasks["point"].call(), name="a")
+    await client.start(flow, idempotency_key="same")
+    handle = await client.start(other, idempotency_key="same")
+
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert await handle.result(timeout=10) == {"a": 3}
+    with pytest.raises(NotFound, match="member"):
+        await handle.member(drawn)
+    with pytest.raises(NotFound, match="result of member"):
+        (await handle.result(timeout=10)).of(other.add(app.tasks["raw"].call(), name="b"))
 
 
 async def test_bytes_that_are_passed_to_a_member_stay_bytes(

@@ -5,9 +5,10 @@ A line that must be refused has a `type: ignore`; in strict mode, mypy reports o
 
 # pyright: strict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from datetime import timedelta
 from typing import Any, assert_type
 
-from flowfabric import App, Call, Client, Ctx, Depends, Handle, Task, sync
+from flowfabric import App, Call, Client, Ctx, Depends, Handle, Member, Retry, Task, sync
 
 app = App()
 
@@ -80,6 +81,36 @@ async def submits(client: Client) -> None:
     add.call("1")  # type: ignore[arg-type]
     add.call(1, c=2)  # type: ignore[call-arg]
     add.call()  # type: ignore[call-arg]
+
+
+async def starts(client: Client) -> None:
+    flow = app.flow("pay")
+    paid = flow.add(pay.call(1), retry=Retry(max_retries=2), delay=timedelta(seconds=1))
+    added = flow.add(add.call(1)).after(paid)
+    assert_type(added, Member[int])
+    handle = await client.start(flow)
+    assert_type(await handle.member(paid), Handle[str])
+    assert_type(await (await handle.member("add")).result(), Any)
+    results = await handle.result()
+    assert_type(results.of(added), int)
+    assert_type(results["add"], Any)
+
+
+async def reads_upstreams(ctx: Ctx) -> None:
+    assert_type(await ctx.upstream(add), int)
+    assert_type(await ctx.upstream(pay, "paid"), str)
+    assert_type(await ctx.upstreams(add), dict[str, int])
+    assert_type(await ctx.upstreams(), dict[str, Any])
+    assert_type(ctx.sync.upstream(add), int)
+    assert_type(ctx.sync.upstreams(add), dict[str, int])
+
+
+def starts_blocking(client: sync.Client) -> None:
+    flow = app.flow("pay")
+    paid = flow.add(pay.call(1))
+    handle = client.start(flow)
+    assert_type(handle.member(paid).result(), str)
+    assert_type(handle.result().of(paid), str)
 
 
 def submits_blocking(client: sync.Client) -> None:

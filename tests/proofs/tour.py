@@ -279,6 +279,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "describe_flow": reads("id", lambda e, p: e.describe_flow(p.flow_id)),
     "list_flows": reads("namespace", lambda e, p: e.list_flows(namespace=p.namespace)),
     "list_flow_members": reads("id", lambda e, p: e.list_flow_members(p.flow_id)),
+    "read_flow_outcomes": reads("id", lambda e, p: e.read_flow_outcomes([p.flow_id])),
     "describe_edge": reads("id", lambda e, p: e.describe_edge(p.flow_id, p.edge_id)),
     "list_edges": reads("id", lambda e, p: e.list_edges(p.flow_id, outgoing_from=p.upstream)),
     "project_flow_summary": writes("id", lambda e, p: e.project_flow_summary(p.flow_id)),

@@ -2,7 +2,10 @@
 
 app        `App`: registers tasks, creates flows and workers
 task       `Task`: a registered function with its settings; `Call`: a task with arguments
-flow       `Flow`: a graph of calls; `Member`: one of them, with what it waits for
+flow       `Flow`: a graph of calls
+member     `Member`: one call of a flow, with its settings and what it waits for
+feed       how the result of one member becomes the input of another
+passable   whether a value of one type can be decoded as another
 depends    `Depends`: parameters of a handler that a factory provides
 overrides  `App.override`: fakes for dependencies, in tests
 codec      how arguments and results become bytes: JSON, MessagePack, or your own

@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Generator, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
+from flowfabric.app.member import Member, MemberSettings
 from flowfabric.app.task import Call
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
-from flowfabric.engine.lifecycle.create_execution import NewExecution
-from flowfabric.errors import invalid_input
+from flowfabric.engine.flows.submission import FlowSubmitted
+from flowfabric.errors import FlowAlreadyStarted, invalid_input
 from flowfabric.ids import ExecutionId, check_name, check_text, uuid_partition
-from flowfabric.joins import AllOf, JoinPolicy
+from flowfabric.policy import Retry
 
 R = TypeVar("R")
 
-
-class Member(Generic[R]):
-    """One call of a flow; `after` says what it waits for."""
-
-    def __init__(self, flow: Flow, call: Call[R], name: str, lane: str | None) -> None:
-        self._flow, self.call, self.name, self.lane = flow, call, name, lane
-        self.upstreams: dict[str, bool] = {}
-        """The members it waits for, by name, and whether their result is passed to it."""
-        self.policy: JoinPolicy = AllOf()
-
-    def __repr__(self) -> str:
-        return f"<member {self.name!r} of flow {self._flow.kind!r}>"
-
-    def after(
-        self, *members: Member[Any], policy: JoinPolicy | None = None, feed: bool = False
-    ) -> Member[R]:
-        """Wait for these members: for all, or as `policy` says (`AnyOf()`, `Quorum(2)`).
-
-        With `feed` the result of the upstream becomes this member's whole input. Raises
-        `ValidationError` for a member of another flow, and for one it already waits for.
-        """
-        for member in members:
-            if self._flow.members.get(member.name) is not member:
-                raise invalid_input("after", member.name, f"is not a member of {self._flow.kind!r}")
-            if member.name in self.upstreams:
-                raise invalid_input(
-                    "after", member.name, f"is an upstream of {self.name!r} already"
-                )
-            self.upstreams[member.name] = feed
-        if policy is not None:
-            self.policy = policy
-        return self
+_TASK_SETTINGS: Final = MemberSettings()
+_NO_ID: Final = ExecutionId(0, UUID(int=0))
 
 
 class Flow:
@@ -60,18 +33,87 @@ class Flow:
         self.members: dict[str, Member[Any]] = {}
         self.flow_id = uuid4()
         self._suffixes: Counter[str] = Counter()
+        self._started = False
+        self._in_transaction = False
+        """Was it started in a transaction of the caller, which may have been committed?"""
 
-    def add(self, call: Call[R], *, name: str | None = None, lane: str | None = None) -> Member[R]:
-        """Add a member that waits for nothing yet; its name is `name`, else that of its task."""
+    def add(
+        self,
+        call: Call[R],
+        *,
+        name: str | None = None,
+        lane: str | None = None,
+        priority: int | None = None,
+        delay: float | timedelta | None = None,
+        delay_until: datetime | None = None,
+        deadline: float | timedelta | None = None,
+        deadline_at: datetime | None = None,
+        tags: Mapping[str, str] | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> Member[R]:
+        """Add a member that waits for nothing yet; its name is `name`, else that of its task.
+
+        The other settings replace those of its task. `delay` and `deadline` count from the start of
+        the flow. Raises `ValidationError` for a name that is given already and for a setting that
+        is not valid; `FlowAlreadyStarted`.
+        """
+        self.check_not_started()
         if name is not None and name in self.members:
             raise invalid_input("name", name, "is the name of another member")
-        member = Member(self, call, name or self._free_name(call.task.kind), lane)
+        settings = MemberSettings(
+            lane=lane,
+            priority=priority,
+            delay=delay,
+            delay_until=delay_until,
+            deadline=deadline,
+            deadline_at=deadline_at,
+            tags=tags,
+            retry=retry,
+            timeout=timeout,
+        )
+        member = Member(self, call, name or self._free_name(call.task.kind), settings)
         check_name(member.name, field="name")
+        if settings != _TASK_SETTINGS:
+            member.execution(_NO_ID, namespace="default", creator=None)
         self.members[member.name] = member
         return member
 
     def __iter__(self) -> Iterator[Member[Any]]:
         return iter(self.members.values())
+
+    # Starting, once.
+
+    def check_not_started(self) -> None:
+        """Raise `FlowAlreadyStarted` if this flow was started, or is being started."""
+        if self._started:
+            raise FlowAlreadyStarted(self.kind, self.flow_id)
+
+    @contextlib.contextmanager
+    def starting(self) -> Generator[None]:
+        """While the block runs, and after it succeeded, the flow cannot be started again.
+
+        After an error it can: a start whose answer was lost is repeated, and finds its own flow.
+        Raises `FlowAlreadyStarted`.
+        """
+        self.check_not_started()
+        self._started = True
+        try:
+            yield
+        except BaseException:
+            self._started = False
+            raise
+
+    def check_started_here(self, answer: FlowSubmitted, *, in_transaction: bool) -> None:
+        """Raise `FlowAlreadyStarted` if the answer is about an earlier start.
+
+        The id of a flow without a key belongs to this object. So a flow that existed before was
+        started by an earlier call: by the same one, repeated after a lost answer, unless that one
+        was part of a transaction, which the caller repeats as a whole.
+        """
+        if answer.repeated and (in_transaction or self._in_transaction):
+            raise FlowAlreadyStarted(self.kind, self.flow_id)
+        self._in_transaction = self._in_transaction or in_transaction
 
     def build(
         self, *, namespace: str, creator: str, partitions: int, key: str | None = None
@@ -88,15 +130,18 @@ class Flow:
             flow_kind=self.kind,
             namespace=namespace,
             tags=self.tags,
-            members=[_execution(member, ids[member.name], namespace, creator) for member in self],
+            members=[
+                member.execution(ids[member.name], namespace=namespace, creator=creator)
+                for member in self
+            ],
             edges=[
                 NewEdge(
                     upstream=ids[upstream],
                     downstream=ids[member.name],
-                    data_passing_ref="result" if feed else None,
+                    data_passing_ref=ref,
                 )
                 for member in self
-                for upstream, feed in member.upstreams.items()
+                for upstream, ref in member.upstreams.items()
             ],
             policies={ids[member.name]: member.policy for member in self if member.upstreams},
         )
@@ -120,22 +165,3 @@ def member_uuid(flow_id: UUID, number: int) -> UUID:
     """The id of the n-th member of a flow; the same when the flow is started again."""
     digest = hashlib.sha256(flow_id.bytes + number.to_bytes(4, "big")).digest()
     return UUID(bytes=digest[:16], version=5)
-
-
-def _execution(
-    member: Member[Any], execution_id: ExecutionId, namespace: str, creator: str
-) -> NewExecution:
-    task = member.call.task
-    return NewExecution(
-        execution_id=execution_id,
-        execution_kind=task.kind,
-        lane_id=member.lane or task.lane,
-        namespace=namespace,
-        input_payload=member.call.payload,
-        payload_encoding=task.encoding,
-        priority=task.priority,
-        creator_identity=creator,
-        required_capabilities=task.requires,
-        policy=task.policy,
-        member_name=member.name,
-    )

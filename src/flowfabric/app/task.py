@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -25,6 +24,7 @@ import msgspec
 from flowfabric.app.codec import JSON, MSGPACK, RAW, UNENCODABLE, Codec
 from flowfabric.app.depends import Dependency, Plan
 from flowfabric.app.overrides import Overrides
+from flowfabric.app.passable import Field, is_model
 from flowfabric.errors import (
     PAYLOAD_DECODE,
     RESULT_ENCODE,
@@ -93,6 +93,12 @@ class Task(Generic[P, R]):
         self.plan = Plan(function, owner=f"task {kind!r}", overrides=overrides)
         self.is_async = inspect.iscoroutinefunction(function)
         self._parameters, self._returns = _payload_parameters(function, kind)
+        self.arguments = {
+            name: Field(each.annotation, each.required) for name, each in self._parameters.items()
+        }
+        """The arguments that come from the payload, with their types."""
+        self.returns = self._returns
+        """The type of the result; `Any` without an annotation."""
         self._single = _single_model(self._parameters)
         self._shape = None if self._single else _shape(kind, self._parameters)
         self._raw_result = _is_raw(self._returns)
@@ -108,6 +114,15 @@ class Task(Generic[P, R]):
     @property
     def encoding(self) -> str:
         return RAW if self._single is bytes else self._codec.name
+
+    @property
+    def codec_name(self) -> str:
+        return self._codec.name
+
+    @property
+    def takes_whole_payload(self) -> bool:
+        """Is the payload the only argument: a model, or bytes?"""
+        return self._single is not None
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """This task with these arguments; raises `ValidationError` when they do not match."""
@@ -146,6 +161,7 @@ class Task(Generic[P, R]):
         return Handler(
             kind=self.kind,
             run=partial(run_task, self, environment),
+            read_result=self.read_result,
             retry_on=self._retry_on,
             no_retry_on=self._no_retry_on,
         )
@@ -309,19 +325,7 @@ def _single_model(parameters: dict[str, _Parameter]) -> Any:
         return None
     [parameter] = parameters.values()
     wanted = parameter.annotation
-    return wanted if wanted is bytes or _is_model(wanted) else None
-
-
-def _is_model(wanted: Any) -> bool:
-    if not isinstance(wanted, type):
-        return False
-    kind = cast("type[object]", wanted)
-    return (
-        dataclasses.is_dataclass(kind)
-        or issubclass(kind, msgspec.Struct)
-        or hasattr(kind, "model_validate")
-        or is_typeddict(kind)
-    )
+    return wanted if wanted is bytes or is_model(wanted) else None
 
 
 def _shape(kind: str, parameters: dict[str, _Parameter]) -> type[msgspec.Struct]:

@@ -3,11 +3,13 @@
 client            `Client`: connected to one database, for one namespace
 handle            `Handle`: one execution
 flow_handle       `FlowHandle`: one flow
+flow_results      `FlowResults`: the results of one flow
 admin             `Admin`: what operators do
 enqueue           submits on the caller's own connection and transaction
 batcher           sends concurrent requests in batches
 create_in_chunks  submits many executions in one transaction
 outcome_waiter    waits for outcomes, with one query for all of them
+flow_waiter       waits for flows, with one query for all of them
 list_all_members  reads the members of a flow, page by page
 identity          user and host, as recorded with every change
 """

@@ -16,6 +16,7 @@ from flowfabric.client.batcher import Batcher
 from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
+from flowfabric.client.flow_waiter import flow_waiter
 from flowfabric.client.handle import Handle
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.outcome_waiter import OutcomeWaiter
@@ -32,6 +33,7 @@ from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.search_executions import Search, SearchPage
 from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, parse_uuid
@@ -73,7 +75,8 @@ class Client:
             max_weight=_MEMBERS_PER_STATEMENT,
             weight=lambda flow: max(_MIN_FLOW_WEIGHT, len(flow.members)),
         )
-        self.outcomes = OutcomeWaiter(engine, engine.listener)
+        self.outcomes = OutcomeWaiter(engine, engine.read_outcomes)
+        self.settled_flows = flow_waiter(engine)
         self.admin = Admin(self, self.identity)
 
     @classmethod
@@ -103,6 +106,7 @@ class Client:
 
     async def close(self) -> None:
         await self.outcomes.close()
+        await self.settled_flows.close()
         await self.engine.close()
 
     async def __aenter__(self) -> Self:
@@ -191,17 +195,34 @@ class Client:
 
         With `conn` (psycopg 3, asyncpg or SQLAlchemy) the flow is created in the transaction of
         that connection, and starts when the caller commits. The same `idempotency_key` gives the
-        flow of the first start.
+        flow of the first start. Without a key, a `Flow` starts once: raises `FlowAlreadyStarted`
+        for a second start. A start that raised another error may be repeated, and never makes a
+        second flow.
         """
         built = self.flow_of(flow, idempotency_key)
-        if conn is None:
+        if conn is not None:
+            answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
+        elif idempotency_key is not None:
             answer = await self._starts.request(built)
         else:
-            answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
-        return FlowHandle(self, built.flow_id, created=not answer.repeated)
+            with flow.starting():
+                answer = await self._starts.request(built)
+        return self.flow_handle(flow, answer, idempotency_key, in_transaction=conn is not None)
+
+    def flow_handle(
+        self, flow: Flow, answer: FlowSubmitted, key: str | None, *, in_transaction: bool
+    ) -> FlowHandle:
+        """A handle on the flow that was created, or found by its key."""
+        if key is None:
+            flow.check_started_here(answer, in_transaction=in_transaction)
+        # Without a key the id was made here: a flow that is found by it is this start, repeated.
+        created = key is None or not answer.repeated
+        return FlowHandle(self, answer.flow_id, created=created, drawn=flow.members)
 
     def flow_of(self, flow: Flow, idempotency_key: str | None) -> NewFlow:
-        """The flow as the engine creates it; raises `ValidationError`."""
+        """The flow as the engine creates it; raises `ValidationError`, `FlowAlreadyStarted`."""
+        if idempotency_key is None:
+            flow.check_not_started()
         return flow.build(
             namespace=self.namespace,
             creator=self.identity,
@@ -209,10 +230,13 @@ class Client:
             key=idempotency_key,
         )
 
-    def flow(self, flow_id: UUID | str) -> FlowHandle:
-        """A handle on a flow that was started before, by any client."""
+    def flow(self, flow_id: UUID | str, drawn: Flow | None = None) -> FlowHandle:
+        """A handle on a flow that was started before, by any client.
+
+        With `drawn`, the flow drawn again, its results have the types that its tasks return.
+        """
         wanted = parse_uuid(flow_id, field="flow_id") if isinstance(flow_id, str) else flow_id
-        return FlowHandle(self, wanted, created=False)
+        return FlowHandle(self, wanted, created=False, drawn=drawn and drawn.members)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution that was submitted before, by any client."""

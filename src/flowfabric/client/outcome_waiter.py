@@ -1,53 +1,70 @@
-"""Waits for outcomes: one query serves all executions that a client waits for."""
+"""Waits for outcomes: one query serves everything that a client waits for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
-from typing import Final
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Final, Generic, TypeVar
 
-from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.errors import FlowFabricError
-from flowfabric.ids import ExecutionId
 
 log: Final = logging.getLogger("flowfabric.client")
 TOPIC: Final = "completion"
 _POLL_LISTENING: Final = 2.0
 _GATHER: Final = 0.002
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
-class OutcomeWaiter:
-    """Resolves a future for each execution that is waited for, when the execution has ended."""
 
-    def __init__(self, engine: Engine, listener: Listener) -> None:
-        self._engine = engine
+class OutcomeWaiter(Generic[K, V]):
+    """Resolves a future for each execution, or flow, that is waited for, when it has ended.
+
+    `read` answers the outcomes of those that have ended. It is called after a notification that
+    executions have ended, and from time to time without one.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        read: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]],
+        *,
+        rest: float = 0.0,
+    ) -> None:
+        """After a query that found nothing, the next one waits `rest` times its duration."""
+        self._read, self._rest = read, rest
         self._waiter = Waiter(
-            engine.pool, listener, [TOPIC], name="client", poll=_POLL_LISTENING, gather=_GATHER
+            engine.pool,
+            engine.listener,
+            [TOPIC],
+            name="client",
+            poll=_POLL_LISTENING,
+            gather=_GATHER,
         )
-        self._futures: defaultdict[ExecutionId, set[asyncio.Future[ExecutionOutcome]]] = (
-            defaultdict(set)
-        )
+        self._futures: defaultdict[K, set[asyncio.Future[V]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
 
-    async def wait(self, execution_id: ExecutionId) -> ExecutionOutcome:
-        """The outcome of the execution, once it has ended."""
-        future: asyncio.Future[ExecutionOutcome] = asyncio.get_running_loop().create_future()
-        self._futures[execution_id].add(future)
+    async def wait(self, key: K) -> V:
+        """The outcome of the execution, or flow, with this id, once it has ended."""
+        future: asyncio.Future[V] = asyncio.get_running_loop().create_future()
+        self._futures[key].add(future)
+        self._waiter.found()  # what begins now may end soon, however long others have taken
         self._waiter.wake()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(), name="flowfabric outcomes")
         try:
             return await future
         finally:
-            futures = self._futures.get(execution_id)
+            futures = self._futures.get(key)
             if futures is not None:
                 futures.discard(future)
                 if not futures:
-                    del self._futures[execution_id]
+                    del self._futures[key]
 
     async def close(self) -> None:
         """Stop querying, and remove the registration as a waiter."""
@@ -59,23 +76,27 @@ class OutcomeWaiter:
     async def _watch(self) -> None:
         while self._futures:
             self._waiter.looking()
+            began = time.monotonic()
             try:
-                found = await self._read_outcomes()
+                found = await self._resolve()
             except FlowFabricError as error:
-                log.warning("cannot read outcomes of %s executions: %s", len(self._futures), error)
+                log.warning("cannot read %s outcomes: %s", len(self._futures), error)
                 await self._waiter.pause()
                 continue
             if found:
                 self._waiter.found()
-            else:
-                await self._waiter.wait()
+                continue
+            took = time.monotonic() - began
+            await self._waiter.wait()
+            if self._rest:
+                await asyncio.sleep(self._rest * took)
 
-    async def _read_outcomes(self) -> bool:
-        """Resolve the futures of executions that have ended; False if there were none."""
-        outcomes = await self._engine.read_outcomes(list(self._futures))
-        for execution_id, outcome in outcomes.items():
-            for future in tuple(self._futures.get(execution_id, ())):
+    async def _resolve(self) -> bool:
+        """Resolve the futures of what has ended; False if nothing has."""
+        outcomes = await self._read(list(self._futures))
+        for key, outcome in outcomes.items():
+            for future in tuple(self._futures.get(key, ())):
                 if not future.done():
                     future.set_result(outcome)
-            self._futures.pop(execution_id, None)
+            self._futures.pop(key, None)
         return bool(outcomes)

@@ -130,7 +130,7 @@ COMMENT ON TABLE ff.edge IS 'One row per dependency: once the edge is applied, t
 COMMENT ON COLUMN ff.edge.min_event_id IS 'Completions of the upstream up to this event do not resolve the edge: the upstream was replayed after them.';
 COMMENT ON COLUMN ff.edge.resolved_event_id IS 'The completion event that resolved the edge.';
 COMMENT ON COLUMN ff.edge.applied_at_ms IS 'Since when the join waits for the edge.';
-COMMENT ON COLUMN ff.edge.data_passing_ref IS 'Set if the result of the upstream becomes the payload of the waiting execution.';
+COMMENT ON COLUMN ff.edge.data_passing_ref IS 'Set if the result of the upstream becomes the payload of the waiting execution, or with ''argument:NAME'' the argument of that name in its payload.';
 
 CREATE TABLE ff.edge_group (
     partition_key smallint NOT NULL,
@@ -1074,6 +1074,8 @@ AS $function$
                                          AND o.edge_state = 'applied'))
                THEN NULL
                WHEN p_cancelled THEN 'cancelled'
+               WHEN NOT EXISTS (SELECT FROM ff.exec_core e
+                                 WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id) THEN NULL
                WHEN ff.flow_failed(p_partition_key, p_flow_id) THEN 'failed'
                ELSE 'completed'
            END

@@ -45,6 +45,7 @@ from flowfabric.engine.flows import (
     list_flow_members,
     list_flows,
     project_flow_summary,
+    read_flow_outcomes,
     set_flow_tag,
     submit_flow,
 )
@@ -230,6 +231,7 @@ class Engine:
     describe_flow = snapshot(describe_flow.describe_flow)
     list_flows = statement(list_flows.list_flows)
     list_flow_members = statement(list_flow_members.list_flow_members)
+    read_flow_outcomes = statement(read_flow_outcomes.read_flow_outcomes)
     describe_edge = statement(describe_edge.describe_edge)
     list_edges = statement(list_edges.list_edges)
     project_flow_summary = transaction(project_flow_summary.project_flow_summary)

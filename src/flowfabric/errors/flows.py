@@ -22,6 +22,23 @@ class FlowAlreadyTerminal(StateError):
         self.flow_id = flow_id
 
 
+class FlowAlreadyStarted(StateError):
+    """The flow was started before: a `Flow` is drawn for one run.
+
+    For another run, draw another flow. A start that may be repeated has an idempotency key.
+    """
+
+    code = "flow_already_started"
+
+    def __init__(self, flow_kind: str, flow_id: UUID) -> None:
+        super().__init__(
+            f"flow {flow_kind!r} was started already, as {flow_id}: draw a new Flow for another"
+            " run, give start an idempotency_key if it may be repeated, or get a handle with"
+            f" client.flow({str(flow_id)!r})"
+        )
+        self.flow_kind, self.flow_id = flow_kind, flow_id
+
+
 class ExecutionNotInFlow(StateError):
     """The execution is not a member of the flow."""
 

@@ -19,6 +19,7 @@ handler           `Handler`: how executions of one kind are run; exceptions beco
 run_task          runs a task's function: dependencies, middleware
 environment       threads, child processes and dependencies that all tasks of a worker share
 context           `Ctx`: what a handler is given
+upstreams         the results of upstreams, decoded to what their tasks return
 children          how a handler starts child executions and waits for them
 child_batch       the children of one such call
 threads           threads for plain functions, and those that are stuck

@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ConfigError, Fail
@@ -31,10 +32,12 @@ from flowfabric.worker.frames import (
 from flowfabric.worker.handler import outcome_of
 from flowfabric.worker.run_task import RunnableTask
 from flowfabric.worker.running_attempt import RunningAttempt
+from flowfabric.worker.upstreams import ResultReader
 
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
     from flowfabric.engine.engine import Engine
+    from flowfabric.engine.joins.read_upstream_results import UpstreamResult
     from flowfabric.worker.transaction import HandlerTransaction
 
 
@@ -64,14 +67,21 @@ class _ChildCtx(Ctx):
 
     __slots__ = ("_pipe",)
 
-    def __init__(self, attempt: RunningAttempt, state: SimpleNamespace, pipe: _Pipe) -> None:
-        super().__init__(attempt, cast("Engine", None), state, cast("HandlerTransaction", None))
+    def __init__(
+        self,
+        attempt: RunningAttempt,
+        state: SimpleNamespace,
+        pipe: _Pipe,
+        readers: Mapping[str, ResultReader],
+    ) -> None:
+        no_engine, no_transaction = cast("Engine", None), cast("HandlerTransaction", None)
+        super().__init__(attempt, no_engine, state, no_transaction, readers)
         self._pipe = pipe
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._pipe.write(Progressed(percent, message))
 
-    async def upstreams(self) -> dict[str, Any]:
+    async def _upstream_results(self) -> list[UpstreamResult]:
         async with self._pipe.asking:
             self._pipe.write(UpstreamsWanted())
             answer = await asyncio.to_thread(self._pipe.read)
@@ -103,7 +113,9 @@ async def _reply(request: Run, pipe: _Pipe, environment: Environment) -> Reply:
     try:
         task = find_task(request.module, request.kind)
         handler = task.handler(environment)
-        ctx = _ChildCtx(RunningAttempt(claimed, time.monotonic()), task.state, pipe)
+        readers = {each.kind: each.read_result for each in tasks_of(request.module)}
+        attempt = RunningAttempt(claimed, time.monotonic())
+        ctx = _ChildCtx(attempt, task.state, pipe, readers)
         result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
         return Done(result.data, result.encoding)
     except BaseException as error:
@@ -113,10 +125,16 @@ async def _reply(request: Run, pipe: _Pipe, environment: Environment) -> Reply:
 
 def find_task(module: str, kind: str) -> RunnableTask:
     """The task of this kind that the module defines; raises `ConfigError` without one."""
-    for value in vars(importlib.import_module(module)).values():
-        if isinstance(value, RunnableTask) and value.kind == kind:
-            return value
+    for task in tasks_of(module):
+        if task.kind == kind:
+            return task
     raise ConfigError("process", kind, f"module {module!r} has no such task")
+
+
+def tasks_of(module: str) -> list[RunnableTask]:
+    """The tasks that the module defines or imports."""
+    values = vars(importlib.import_module(module)).values()
+    return [value for value in values if isinstance(value, RunnableTask)]
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from uuid import UUID
@@ -13,15 +13,22 @@ import msgspec
 from flowfabric.errors import ChildFailed, LeaseLost
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import Disposition
-from flowfabric.states import AttemptType, PublicState
-from flowfabric.wire import read_untyped
+from flowfabric.states import AttemptType
 from flowfabric.worker.child_batch import Child, ChildCall
 from flowfabric.worker.children import Children
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
+from flowfabric.worker.upstreams import (
+    ResultReader,
+    UpstreamTask,
+    read_result_of,
+    read_results,
+    read_results_of,
+)
 
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
     from flowfabric.engine.engine import Engine
+    from flowfabric.engine.joins.read_upstream_results import UpstreamResult
     from flowfabric.engine.lifecycle.sql.lease import Claimed
     from flowfabric.worker.running_attempt import RunningAttempt
     from flowfabric.worker.transaction import HandlerTransaction
@@ -66,7 +73,7 @@ class Ctx:
     raise `LeaseLost`.
     """
 
-    __slots__ = ("_attempt", "_children", "_engine", "_loop", "_transaction", "state")
+    __slots__ = ("_attempt", "_children", "_engine", "_loop", "_readers", "_transaction", "state")
 
     def __init__(
         self,
@@ -74,8 +81,10 @@ class Ctx:
         engine: Engine,
         state: SimpleNamespace,
         transaction: HandlerTransaction,
+        readers: Mapping[str, ResultReader],
     ) -> None:
         self._attempt = attempt
+        self._readers = readers
         self._transaction = transaction
         self._engine = engine
         self._loop = asyncio.get_running_loop()
@@ -142,19 +151,32 @@ class Ctx:
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
 
-    async def upstreams(self) -> dict[str, Any]:
+    @overload
+    async def upstreams(self) -> dict[str, Any]: ...
+    @overload
+    async def upstreams(self, task: UpstreamTask[T]) -> dict[str, T]: ...
+    async def upstreams(self, task: UpstreamTask[Any] | None = None) -> dict[str, Any]:
         """The results of the upstream members that succeeded, by member name.
 
-        Empty for an execution that is not a member of a flow.
+        With `task` only those that ran this task. Each is what its task returned, decoded to the
+        annotation of the task. Empty for an execution that is not a member of a flow.
         """
+        found = await self._upstream_results()
+        return read_results(found, self._readers) if task is None else read_results_of(found, task)
+
+    async def upstream(self, task: UpstreamTask[T], name: str | None = None) -> T:
+        """The result of the upstream member that ran `task`, with the type that the task returns.
+
+        `name` is the name of the member, needed if several upstreams ran this task. Raises
+        `NotFound` if there is none, or if it did not succeed.
+        """
+        return read_result_of(await self._upstream_results(), task, name)
+
+    async def _upstream_results(self) -> list[UpstreamResult]:
+        """Every upstream with its state and stored result."""
         if self._attempt.claimed.flow_id is None:
-            return {}
-        found = await self._repeated(lambda: self._engine.read_upstream_results(self.execution_id))
-        return {
-            each.name or str(each.execution_id): read_untyped(each.result, each.result_encoding)
-            for each in found
-            if each.public_state == PublicState.COMPLETED
-        }
+            return []
+        return await self._repeated(lambda: self._engine.read_upstream_results(self.execution_id))
 
     async def transaction(self) -> Connection:
         """A connection to FlowFabric's database, in a transaction that ends with this attempt.
@@ -255,8 +277,16 @@ class SyncCtx:
     def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._wait(self._ctx.progress(percent, message))
 
-    def upstreams(self) -> dict[str, Any]:
-        return self._wait(self._ctx.upstreams())
+    @overload
+    def upstreams(self) -> dict[str, Any]: ...
+    @overload
+    def upstreams(self, task: UpstreamTask[T]) -> dict[str, T]: ...
+    def upstreams(self, task: UpstreamTask[Any] | None = None) -> dict[str, Any]:
+        work = self._ctx.upstreams() if task is None else self._ctx.upstreams(task)
+        return self._wait(work)
+
+    def upstream(self, task: UpstreamTask[T], name: str | None = None) -> T:
+        return self._wait(self._ctx.upstream(task, name))
 
     def check(self) -> None:
         self._ctx.check()

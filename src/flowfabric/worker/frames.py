@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import msgspec
 
+from flowfabric.engine.joins.read_upstream_results import UpstreamResult
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.engine.lifecycle.sql.lease import Claimed
@@ -46,9 +47,9 @@ class UpstreamsWanted(msgspec.Struct, frozen=True, tag="upstreams_wanted"):
 
 
 class Upstreams(msgspec.Struct, frozen=True, tag="upstreams"):
-    """To the child process: the results that the task asked for, by member name."""
+    """To the child process: the upstreams that the task asked for, with their stored results."""
 
-    results: dict[str, Any]
+    results: list[UpstreamResult]
 
 
 class Progressed(msgspec.Struct, frozen=True, tag="progressed"):

@@ -21,7 +21,9 @@ from flowfabric.errors import (
     RetryLater,
 )
 from flowfabric.states import FailureClass
+from flowfabric.wire import read_untyped
 from flowfabric.worker.context import Ctx
+from flowfabric.worker.upstreams import ResultReader
 
 _CHAIN: Final = 8
 """How many causes of an error its reason shows."""
@@ -42,6 +44,8 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     run: Callable[[Ctx, bytes, str | None], Awaitable[EncodedResult]]
     """Takes the context, the payload and its encoding; returns the encoded result."""
+    read_result: ResultReader = read_untyped
+    """Decodes results of this kind, for the handlers of downstreams."""
     retry_on: tuple[type[BaseException], ...] = ()
     no_retry_on: tuple[type[BaseException], ...] = ()
 

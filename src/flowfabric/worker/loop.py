@@ -259,9 +259,11 @@ class Worker:
         return renewer
 
     def _slots(self, engine: Engine, recorder: OutcomeRecorder) -> Slots:
+        readers = {kind: handler.read_result for kind, handler in self.handlers.items()}
+
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
             handler = self.handlers[attempt.claimed.execution_kind]
-            return run_attempt(attempt, handler, engine, self.state, self._transactions)
+            return run_attempt(attempt, handler, engine, self.state, self._transactions, readers)
 
         return Slots(
             self.settings,

@@ -93,7 +93,8 @@ class _Child:
                     case Troubled(trouble):
                         raise Reported(trouble)
                     case UpstreamsWanted():
-                        stdin.write(framed(Upstreams(await ctx.upstreams())))
+                        upstreams = await ctx._upstream_results()  # pyright: ignore[reportPrivateUsage]
+                        stdin.write(framed(Upstreams(upstreams)))
                     case Progressed(percent, message):
                         with contextlib.suppress(LeaseLost):
                             await ctx.progress(percent, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Final, TypeAlias
 
@@ -22,6 +23,7 @@ from flowfabric.worker.handler import Handler, failure_of, outcome_of
 from flowfabric.worker.running_attempt import RunningAttempt
 from flowfabric.worker.transaction import CommitUncertain, HandlerTransaction
 from flowfabric.worker.transaction_pool import TransactionPool
+from flowfabric.worker.upstreams import ResultReader
 
 log: Final = logging.getLogger("flowfabric.worker")
 
@@ -40,10 +42,14 @@ async def run_attempt(
     engine: Engine,
     state: SimpleNamespace,
     transactions: TransactionPool,
+    readers: Mapping[str, ResultReader],
 ) -> HandlerOutcome:
-    """Run the handler to its outcome; an attempt that was suspended to wait has none."""
+    """Run the handler to its outcome; an attempt that was suspended to wait has none.
+
+    `readers` decode the results of upstreams, by the kind of their tasks.
+    """
     transaction = HandlerTransaction(transactions, attempt)
-    ctx = Ctx(attempt, engine, state, transaction)
+    ctx = Ctx(attempt, engine, state, transaction, readers)
     try:
         outcome = await _outcome(attempt, handler, ctx, transaction, engine)
     finally:

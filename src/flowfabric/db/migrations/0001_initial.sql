@@ -574,7 +574,8 @@ COMMENT ON COLUMN ff.edge.min_event_id IS
 COMMENT ON COLUMN ff.edge.resolved_event_id IS 'The completion event that resolved the edge.';
 COMMENT ON COLUMN ff.edge.applied_at_ms IS 'Since when the join waits for the edge.';
 COMMENT ON COLUMN ff.edge.data_passing_ref IS
-    'Set if the result of the upstream becomes the payload of the waiting execution.';
+    'Set if the result of the upstream becomes the payload of the waiting execution, or with '
+    '''argument:NAME'' the argument of that name in its payload.';
 
 CREATE TABLE ff.edge_group (
     partition_key                   smallint NOT NULL,

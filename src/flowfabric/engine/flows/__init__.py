@@ -23,6 +23,7 @@ Reading:
     describe_flow          one flow with the counts of its members and their joins
     list_flows             flows, page by page
     list_flow_members      the members of one flow, page by page
+    read_flow_outcomes     the outcomes of many flows
     describe_edge          one edge
     list_edges             the edges of a flow, or of one member
     edge                   an edge as it is read

@@ -23,8 +23,8 @@ SELECT f.flow_kind, f.namespace, f.public_flow_state, f.graph_revision, f.node_c
        c.cancelled_members, c.expired, c.skipped, c.active, c.suspended, c.waiting, c.delayed,
        c.rate_limited, c.waiting_children,
        CASE WHEN c.derived_state IN ('completed', 'failed', 'cancelled') THEN c.derived_state
-            WHEN c.total > 0 THEN ff.flow_outcome(f.partition_key, f.flow_id,
-                                                  f.public_flow_state = 'cancelled') END AS outcome
+            ELSE ff.flow_outcome(f.partition_key, f.flow_id,
+                                 f.public_flow_state = 'cancelled') END AS outcome
   FROM ff.flow_core f
  CROSS JOIN LATERAL ff.flow_status(f.partition_key, f.flow_id,
                                      f.public_flow_state = 'cancelled') AS c

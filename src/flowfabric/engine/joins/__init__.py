@@ -13,6 +13,7 @@ Deciding:
     resolve_edges                completions resolve edges, joins are decided
     evaluate_join                a join is decided by its counters
     apply_decisions              decided joins take effect
+    pass_to_waiters              results become inputs, whole or as one argument
     evaluate_flow_eligibility    whether the joins of an execution allow it to run
     promote_blocked_to_eligible  an execution without open dependencies is claimable
     redispatch_lost_completions  sweep: completions that left an edge unresolved

@@ -9,10 +9,10 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.joins.pass_to_waiters import Passing, pass_to_waiters
 from flowfabric.engine.joins.queue_siblings import queue_siblings
 from flowfabric.engine.joins.resolve_edges import Decision
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
-from flowfabric.engine.lifecycle.pass_results import pass_results
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId, id_columns
@@ -41,7 +41,7 @@ async def apply_decisions(conn: Connection, decisions: Sequence[Decision]) -> bo
     be listed now.
     """
     passed = [
-        (ExecutionId(each.partition_key, source), each.waiter)
+        Passing(ExecutionId(each.partition_key, source), each.group, each.waiter)
         for each in decisions
         for source in each.sources or ()
     ]
@@ -56,10 +56,10 @@ async def apply_decisions(conn: Connection, decisions: Sequence[Decision]) -> bo
     if passed or impossible:
         # All in one order. A cancel cannot list a waiter while it is locked here; a waiter that has
         # ended meanwhile gets no results.
-        waiters = {*(waiter for _, waiter in passed), *promoted, *impossible}
+        waiters = {*(each.waiter for each in passed), *promoted, *impossible}
         await lock_executions(conn, [*waiters])
     if passed:
-        await pass_results(conn, passed)
+        await pass_to_waiters(conn, passed)
     if promoted:
         await promote_dependents(conn, promoted)
     if impossible:

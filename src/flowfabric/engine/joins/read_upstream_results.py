@@ -12,12 +12,13 @@ from flowfabric.ids import ExecutionId
 
 READ_UPSTREAM_RESULTS: Final[LiteralString] = """
 -- joins.read_upstream_results
-SELECT u.execution_id, b.member_name, u.public_state, a.result,
+SELECT u.execution_id, b.member_name, r.execution_kind, u.public_state, a.result,
        coalesce(a.result_encoding, b.payload_encoding) AS result_encoding
   FROM ff.edge_group g
   JOIN ff.edge e USING (partition_key, group_id)
   JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
   JOIN ff.exec_body b ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
+  JOIN ff.route r USING (route_id)
   LEFT JOIN ff.attempt a
     ON (a.partition_key, a.execution_id, a.attempt_index)
      = (u.partition_key, u.execution_id, u.attempt_index) AND u.terminal_outcome = 'success'
@@ -32,6 +33,7 @@ class UpstreamResult(msgspec.Struct, frozen=True, kw_only=True):
 
     execution_id: ExecutionId
     name: str | None
+    execution_kind: str
     public_state: str
     result: bytes | None
     result_encoding: str | None
@@ -40,6 +42,7 @@ class UpstreamResult(msgspec.Struct, frozen=True, kw_only=True):
 class _Row(msgspec.Struct, frozen=True):
     execution_id: UUID
     member_name: str | None
+    execution_kind: str
     public_state: str
     result: bytes | None
     result_encoding: str | None
@@ -61,6 +64,7 @@ async def read_upstream_results(
         UpstreamResult(
             execution_id=ExecutionId(home, row.execution_id),
             name=row.member_name,
+            execution_kind=row.execution_kind,
             public_state=row.public_state,
             result=row.result,
             result_encoding=row.result_encoding,

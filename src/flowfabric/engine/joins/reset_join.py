@@ -11,8 +11,8 @@ import msgspec
 from flowfabric.db.rows import Connection, execute, fetch_all
 from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.evaluate_join import evaluate_joins
+from flowfabric.engine.joins.pass_to_waiters import Passing, pass_to_waiters
 from flowfabric.engine.lifecycle.lock_executions import id_columns
-from flowfabric.engine.lifecycle.pass_results import pass_results
 from flowfabric.ids import ExecutionId, member_group_id
 from flowfabric.states import GroupState
 
@@ -181,15 +181,13 @@ async def reset_joins(
     """
     passing = await fetch_all(conn, RESET_JOINS, _Passing, **id_columns(members))
     if passing:
-        pairs = [
-            (
-                ExecutionId(row.partition_key, source),
-                ExecutionId(row.partition_key, row.waiter_eid),
-            )
-            for row in passing
+        waiters = [ExecutionId(row.partition_key, row.waiter_eid) for row in passing]
+        passed = [
+            Passing(ExecutionId(row.partition_key, source), member_group_id(waiter), waiter)
+            for row, waiter in zip(passing, waiters, strict=True)
             for source in row.sources
         ]
-        await pass_results(conn, pairs)
+        await pass_to_waiters(conn, passed)
     decisions = await evaluate_joins(conn, [member_group_id(each) for each in members])
     await apply_decisions(conn, decisions)
     skipped = [each.waiter_eid for each in decisions if not each.lets_waiter_run]

@@ -38,6 +38,7 @@ Called by other packages:
     hold_dependents            members wait for dependencies
     promote_dependents         members are claimable
     pass_results               a result becomes an input
+    pass_arguments             a result becomes one argument of an input
     note_capability_mismatch   the time of a mismatch is stored
     operator_event             an operator event is written
 
