@@ -6,9 +6,22 @@ from uuid import uuid4
 
 import pytest
 
-from flowfabric import App, Client, Ctx, FlowCancelled, FlowHandle, NotFound, ResultTimeout
+from flowfabric import (
+    AnyOf,
+    App,
+    Client,
+    Ctx,
+    Fail,
+    FlowCancelled,
+    FlowFailed,
+    FlowHandle,
+    NotFound,
+    Quorum,
+    ResultTimeout,
+)
 from flowfabric.app.flow import Flow
 from flowfabric.db.rows import Connection
+from flowfabric.states import DerivedFlowState
 from tests.client.test_results import is_waited_for
 from tests.worker.facts import eventually
 
@@ -62,6 +75,57 @@ async def test_the_flow_of_a_parent_outside_flows_has_the_result_of_the_parent(
     assert found == {str(handle.execution_id): [1]}
 
 
+async def test_the_result_does_not_wait_for_work_that_nothing_needs(
+    client: Client, ff_dsn: str
+) -> None:
+    app, elsewhere = App(), App()
+
+    @app.task("quick")
+    async def quick(ctx: Ctx) -> str:
+        return "done"
+
+    @elsewhere.task("slow", lane="elsewhere")
+    async def slow(ctx: Ctx) -> None: ...
+
+    flow = Flow("race")
+    first, second = flow.add(quick.call(), name="first"), flow.add(slow.call(), name="second")
+    third = flow.add(slow.call(), name="third").after(second)
+    flow.add(quick.call(), name="last").after(first, third, policy=AnyOf("let_run"))
+    handle = await client.start(flow)
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert await handle.result(timeout=10) == {"first": "done", "last": "done"}
+    assert await handle.state() is DerivedFlowState.BLOCKED
+
+
+async def test_a_failed_flow_names_the_causes_and_not_what_was_cancelled_for_them(
+    client: Client, ff_dsn: str
+) -> None:
+    app = App()
+
+    @app.task("work")
+    async def work(ctx: Ctx, fails: bool) -> None:
+        if fails:
+            raise Fail("no", retryable=False)
+
+    flow = Flow("votes")
+    votes = [flow.add(work.call(True), name=name) for name in ("a", "b")]
+    early = flow.add(work.call(False), name="early", lane="elsewhere")
+    late = flow.add(work.call(False), name="late").after(early)
+    flow.add(work.call(False), name="count").after(*votes, late, policy=Quorum(2))
+    handle = await client.start(flow)
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    with pytest.raises(FlowFailed) as failed:
+        await handle.result(timeout=10)
+
+    assert sorted(failed.value.members) == ["a: no", "b: no"]
+    states = {each.name: each.public_state.value for each in await handle.members()}
+    assert states == {
+        "a": "failed", "b": "failed", "count": "skipped", "early": "cancelled", "late": "cancelled"
+    }  # fmt: skip
+
+
 # Waiting.
 
 
@@ -76,6 +140,7 @@ async def started(client: Client) -> FlowHandle:
     return await client.start(flow)
 
 
+@pytest.mark.timing
 @pytest.mark.session("begins when a process is registered for notifications")
 async def test_a_flow_that_ends_wakes_its_waiters(client: Client, db: Connection) -> None:
     took = []

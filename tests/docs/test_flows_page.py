@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from flowfabric import App, Client, Ctx, Fail, FlowCancelled, FlowHandle, PublicState
+from flowfabric import AnyOf, App, Client, Ctx, Fail, FlowCancelled, FlowHandle, PublicState
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion
@@ -106,6 +106,40 @@ async def test_a_failure_that_is_made_up_for_does_not_count(
     assert sorted(eval(capsys.readouterr().out).items()) == [  # noqa: S307
         ("accept", "accepted"),
         ("south", "4 %"),
+    ]
+    assert await names["handle"].state() is DerivedFlowState.COMPLETED
+
+
+async def test_an_arm_that_lost_is_cancelled_and_not_waited_for(
+    reader: Reader, shop: ModuleType, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app, field = App(), App()
+
+    @app.task("ask")
+    async def ask(ctx: Ctx, bank: str) -> str:
+        return "4 %"
+
+    @app.task("accept")
+    async def accept(ctx: Ctx) -> str:
+        return "accepted"
+
+    @field.task("visit", lane="field")
+    async def visit(ctx: Ctx, bank: str) -> None: ...
+
+    @field.task("scan", lane="field")
+    async def scan(ctx: Ctx) -> None: ...
+
+    given_names = {"ask": ask, "accept": accept, "visit": visit, "scan": scan, "AnyOf": AnyOf}
+    async with app.worker():
+        names = await reader.python("arms", client=client, app=app, **given_names)
+
+    results, *members = capsys.readouterr().out.splitlines()
+    assert eval(results) == {"online": "4 %", "accept": "accepted"}  # noqa: S307
+    assert sorted(members) == [
+        "accept completed None",
+        "meeting cancelled sibling_quorum_satisfied",
+        "online completed None",
+        "paper cancelled sibling_quorum_satisfied",
     ]
     assert await names["handle"].state() is DerivedFlowState.COMPLETED
 

@@ -124,7 +124,7 @@ READS: Mapping[str, set[str]] = {
     "executions.search_executions": {"exec_body+exec_core"},
     "executions.search_executions: by an outcome other than success": {"exec_core"},
     "executions.search_executions: by tag": {"exec_core+exec_tag"},
-    "flows.list_flows": {"edge+edge_group+exec_core+flow_core+flow_summary"},
+    "flows.list_flows": {"exec_core+flow_core+flow_summary"},
     "lanes.count_by_lane": {"exec_core"},
     "lifecycle.read_claimed": {"exec_body+exec_core"},
     "retention.count_trimmable": {"exec_core+flow_summary"},

@@ -333,15 +333,31 @@ def derived_state(world: World, flow: Flow) -> str:
     if not states:
         return flow.state
     if all(state in ENDS for state in states):
-        if flow.state == "cancelled":
-            return "cancelled"
-        failures = [e for e in members if e.public_state in ("failed", "cancelled", "expired")]
-        absorbed = all(_is_absorbed(world, flow, each) for each in failures)
-        return "completed" if absorbed else "failed"
+        return _end(world, flow)
     if "active" in states:
         return "running"
     waits = {"delayed", "rate_limited", "waiting_children"}
     return "blocked" if waits & set(states) else "open"
+
+
+def outcome(world: World, flow: Flow) -> str | None:
+    """How the flow ends, once nobody runs for whom no join waits."""
+    members = world.members(flow.flow_id)
+    awaited = {each.upstream for each in flow.edges if each.applied}
+    if not members:
+        return "cancelled" if flow.state == "cancelled" else None
+    if any(e.public_state not in ENDS and e.execution_id not in awaited for e in members):
+        return None
+    return _end(world, flow)
+
+
+def _end(world: World, flow: Flow) -> str:
+    if flow.state == "cancelled":
+        return "cancelled"
+    members = world.members(flow.flow_id)
+    failures = [e for e in members if e.public_state in ("failed", "cancelled", "expired")]
+    absorbed = all(_is_absorbed(world, flow, each) for each in failures)
+    return "completed" if absorbed else "failed"
 
 
 def _is_absorbed(world: World, flow: Flow, member: Execution) -> bool:

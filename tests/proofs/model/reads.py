@@ -20,7 +20,7 @@ from flowfabric.states import (
     GroupState,
     WaitsAs,
 )
-from tests.proofs.model.flows import derived_state
+from tests.proofs.model.flows import derived_state, outcome
 from tests.proofs.model.records import NAMESPACE, Execution, Flow, Group, World
 
 
@@ -88,7 +88,7 @@ def describe_flow(world: World, flow_id: UUID) -> FlowSnapshot | None:
     flow = world.flows.get(flow_id)
     if flow is None:
         return None
-    policy = flow.cancellation_policy
+    policy, ends_as = flow.cancellation_policy, outcome(world, flow)
     groups = sorted(flow.groups.values(), key=lambda each: each.downstream.uuid)
     return FlowSnapshot(
         flow_id=flow_id,
@@ -96,6 +96,7 @@ def describe_flow(world: World, flow_id: UUID) -> FlowSnapshot | None:
         namespace=NAMESPACE,
         public_flow_state=FlowState(flow.state),
         derived_state=DerivedFlowState(derived_state(world, flow)),
+        outcome=None if ends_as is None else DerivedFlowState(ends_as),
         graph_revision=flow.revision,
         node_count=flow.node_count,
         edge_count=len(flow.edges),
