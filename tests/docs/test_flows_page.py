@@ -12,6 +12,7 @@ from flowfabric import AnyOf, App, Client, Ctx, Fail, FlowCancelled, FlowHandle,
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion
+from flowfabric.errors import FlowAlreadyStarted
 from flowfabric.states import CancellationPolicy, DerivedFlowState
 from tests import given
 from tests.docs.conftest import Reader
@@ -36,7 +37,7 @@ async def built(shop: ModuleType, client: Client) -> FlowHandle:
     handle = await client.start(shop.release("4f2a9c1"), idempotency_key="release 4f2a9c1")
     builder = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("default",))
     [task] = await client.engine.claim(builder, ttl=30)
-    await client.engine.complete([Completion(task.lease, b'{"image": "shop:4f2a9c1"}')])
+    await client.engine.complete([Completion(task.lease, b'"shop:4f2a9c1"')])
     await client.engine.dispatch()
     return handle
 
@@ -57,6 +58,35 @@ async def test_a_release_runs_and_does_not_wait_for_the_slowest_suite(
     assert await names["handle"].state() is DerivedFlowState.COMPLETED
     browser = await (await names["handle"].member("test-browser")).describe()
     assert browser.cancellation_reason == "sibling_quorum_satisfied"
+
+
+async def test_results_are_passed_on_and_have_their_types(
+    reader: Reader, shop: ModuleType, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders = importlib.import_module("shop_orders")
+    names = {"app": orders.app, "price": orders.price, "charge": orders.charge}
+
+    async with orders.app.worker():
+        await reader.python("typed-results", client=client, **names)
+        sales = await (await client.start(orders.sales(["tea", "salt"]))).result(timeout=20)
+    await reader.python("feed-mismatch", **names)
+
+    typed, mismatch = capsys.readouterr().out.splitlines()
+    assert typed == "Receipt(order='tea', cents=300) True"
+    assert mismatch == block(FLOWS, "feed-mismatch", "output").text.strip()
+    assert sales["report"] == "700 cents"
+
+
+async def test_a_flow_starts_once_and_may_be_started_again_with_a_key(
+    shop: ModuleType, client: Client
+) -> None:
+    flow = shop.release("4f2a9c1")
+    await client.start(flow)
+
+    with pytest.raises(FlowAlreadyStarted):
+        await client.start(flow)
+
+    assert (await client.start(flow, idempotency_key="k")).created
 
 
 async def test_the_same_key_finds_the_first_flow(shop: ModuleType, client: Client) -> None:
