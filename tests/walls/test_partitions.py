@@ -47,6 +47,7 @@ BATCHES = {
     "lifecycle.create_execution",
     "lifecycle.delay",
     "lifecycle.fail",
+    "lifecycle.find_lost_leases",
     "lifecycle.pass_results",
     "lifecycle.hold_dependents",
     "lifecycle.ensure_parent_flow",
