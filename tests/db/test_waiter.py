@@ -71,12 +71,12 @@ async def registered(db: Connection) -> int:
     return await db.fetchval("SELECT count(*) FROM ff.waiter WHERE waiting_until_ms > ff.now_ms()")
 
 
-async def returns(wait: Awaitable[None]) -> None:
+async def returns(wait: Awaitable[Any]) -> Any:
     async with asyncio.timeout(10):
-        await wait
+        return await wait
 
 
-async def asleep(waiter: Waiter) -> asyncio.Task[None]:
+async def asleep(waiter: Waiter) -> asyncio.Task[bool]:
     """A wait that has begun and does not return by itself."""
     task = asyncio.create_task(waiter.wait())
     done, _ = await asyncio.wait({task}, timeout=0.1)
@@ -84,7 +84,7 @@ async def asleep(waiter: Waiter) -> asyncio.Task[None]:
     return task
 
 
-async def ended(task: asyncio.Task[None]) -> None:
+async def ended(task: asyncio.Task[bool]) -> None:
     task.cancel()
     await asyncio.wait({task})
 
@@ -157,6 +157,16 @@ async def test_the_first_wait_registers_and_sends_its_owner_to_look_once_more(
         sleeping = await asleep(waiter)
         assert await woken(db, "lane:red")
         await returns(sleeping)
+
+
+async def test_a_wait_tells_a_signal_from_the_time_to_poll(
+    pool: Pool, listener: Listener, db: Connection
+) -> None:
+    async with waiting(pool, listener, poll=0.01) as waiter:
+        assert await returns(waiter.wait())  # registered: a signal may have been missed
+        assert not await returns(waiter.wait())
+        waiter.wake()
+        assert await returns(waiter.wait())
 
 
 async def test_a_signal_that_comes_while_the_owner_looks_ends_its_next_wait(

@@ -44,9 +44,14 @@ ABOUT_NOTIFICATIONS: Final = (
     "::test_a_worker_survives_the_loss_of_any_statement_it_can_be_in",
     "tests/worker/test_database_trouble.py"
     "::test_an_idle_worker_whose_connections_were_cut_still_finds_work",
+    "tests/worker/test_wakeups.py"
+    "::test_a_handler_learns_within_a_tenth_of_a_second_that_it_was_cancelled",
     "tests/worker/test_wakeups.py::test_a_notification_wakes_an_idle_worker_long_before_its_next_poll",
     "tests/worker/test_wakeups.py::test_a_single_outcome_does_not_wait_for_company",
     "tests/worker/test_wakeups.py::test_a_worker_that_is_busy_is_deregistered",
+    "tests/worker/test_wakeups.py::test_many_cancellations_are_found_by_few_looks",
+    "tests/worker/test_wakeups.py"
+    "::test_whatever_another_process_decides_a_handler_learns_long_before_the_next_renewal",
     "tests/worker/test_wakeups.py::test_work_that_became_due_wakes_an_idle_worker",
 )
 """They begin when somebody is listed to be notified; whoever is deaf never is."""

@@ -48,6 +48,7 @@ BATCHES = {
     "lifecycle.create_execution",
     "lifecycle.delay",
     "lifecycle.fail",
+    "lifecycle.find_lost_leases",
     "lifecycle.pass_results",
     "lifecycle.pass_arguments",
     "lifecycle.pass_arguments: the results, and the inputs of targets that are runnable",

@@ -242,7 +242,7 @@ async def test_a_parent_that_lost_its_lease_gets_no_children(
             learned.append((str(lost), ctx.lease.healthy))
 
     handle = await client.submit(parent.call())
-    async with app.worker(dsn=ff_dsn, lease_ttl=30, concurrency=1):
+    async with app.worker(dsn=ff_dsn, lease_ttl=30, concurrency=1, listen=False):
         await started.wait()
         await take_lease(db, handle.execution_id)
         gate.set()  # long before the next renewal
@@ -273,7 +273,7 @@ async def test_a_parent_that_lost_its_lease_after_it_had_children_does_not_wait(
         learned.append(True)
 
     handle = await client.submit(parent.call())
-    async with app.worker(dsn=ff_dsn, lease_ttl=30):
+    async with app.worker(dsn=ff_dsn, lease_ttl=30, listen=False):
         await eventually(lambda: site.ran)
         await take_lease(db, handle.execution_id)
         gate.set()

@@ -12,6 +12,7 @@ from flowfabric import App, Client, Ctx, ExecutionCancelled, ExecutionFailed, Le
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
 from tests import given
 from tests.worker.facts import count, eventually, lease_expired_events
@@ -60,17 +61,18 @@ class Watched:
 
 
 @pytest.mark.timing
-async def test_cancelling_an_execution_cancels_its_running_handler(
-    client: Client, ff_dsn: str
+async def test_without_notifications_the_next_renewal_cancels_a_handler(
+    client: Client, ff_dsn: str, db: Connection
 ) -> None:
-    """The next renewal tells, and there is one every third of the TTL."""
+    """There is one every third of the TTL, whoever made the decision."""
     app = App()
     watched = Watched(app)
 
-    async with app.worker(dsn=ff_dsn, lease_ttl=1.5, concurrency=1):
+    async with app.worker(dsn=ff_dsn, lease_ttl=1.5, concurrency=1, listen=False):
         handle = await client.submit(watched.task.call())
         await watched.started.wait()
-        await handle.cancel("changed my mind")
+        async with db.transaction():  # as in another process
+            await cancel_execution(db, handle.execution_id, reason="changed my mind")
         await eventually(lambda: watched.seen, within=1.5)
         after = await client.submit(watched.next.call())
         assert await after.result(timeout=5) == "next"
@@ -154,7 +156,7 @@ async def test_with_ignore_the_handler_goes_on_but_its_result_is_not_recorded(
 
 @pytest.mark.parametrize("call", ["check", "progress"])
 async def test_a_thread_learns_it_at_its_next_call_of_the_context(
-    client: Client, ff_dsn: str, db: Connection, call: str
+    client: Client, ff_dsn: str, call: str
 ) -> None:
     app, learned, started = App(), threading.Event(), threading.Event()
 
@@ -173,10 +175,10 @@ async def test_a_thread_learns_it_at_its_next_call_of_the_context(
     async def following(ctx: Ctx) -> str:
         return "next"
 
-    async with app.worker(dsn=ff_dsn, lease_ttl=1, concurrency=1):
+    async with app.worker(dsn=ff_dsn, lease_ttl=60, concurrency=1):
         handle = await client.submit(job.call())
         await eventually(started.is_set)
-        await take_lease(db, handle.execution_id)
+        await handle.cancel()
         await eventually(learned.is_set)
         after = await client.submit(following.call())
         assert await after.result(timeout=5) == "next"
@@ -198,7 +200,7 @@ async def test_a_refused_call_of_the_context_ends_the_attempt_and_frees_the_slot
             learned.append(str(lost))
             raise
 
-    async with app.worker(dsn=ff_dsn, lease_ttl=30, concurrency=1):
+    async with app.worker(dsn=ff_dsn, lease_ttl=30, concurrency=1, listen=False):
         handle = await client.submit(works.call())
         await watched.started.wait()
         await take_lease(db, handle.execution_id)

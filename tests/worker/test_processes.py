@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(40)
 @pytest.fixture
 async def worker(ff_dsn: str) -> AsyncGenerator[Any]:
     """A worker of the tasks that run in processes."""
-    async with crunching.app.worker(dsn=ff_dsn, lease_ttl=1.5, concurrency=8, drain=0.5) as running:
+    async with crunching.app.worker(dsn=ff_dsn, lease_ttl=60, concurrency=8, drain=0.5) as running:
         yield running
 
 

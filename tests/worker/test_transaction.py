@@ -353,7 +353,7 @@ async def test_a_handler_that_lets_the_loss_of_its_lease_pass_leaves_its_slot_in
         return "next"
 
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
-    async with app.worker(dsn=ff_dsn, concurrency=1):
+    async with app.worker(dsn=ff_dsn, concurrency=1, listen=False):
         await client.submit(job.call())
         after = await client.submit(following.call())
         assert await after.result(timeout=10) == "next"

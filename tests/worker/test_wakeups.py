@@ -1,14 +1,26 @@
-"""How a worker learns of work, and how its outcomes travel: quickly, and in few statements."""
+"""How a worker learns of work and of lost leases, and how its outcomes travel: quickly."""
 
 import asyncio
 import statistics
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from flowfabric import App, Client, Ctx
+from flowfabric import App, Client, Ctx, Flow
 from flowfabric.db.rows import Connection
+from flowfabric.db.transaction import run
+from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
+from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.operators.cancel_execution import cancel_execution, cancel_executions
+from flowfabric.engine.operators.override_complete import override_complete
+from flowfabric.engine.operators.override_delay import override_delay
+from flowfabric.engine.operators.override_fail import override_fail
+from flowfabric.engine.operators.revoke_lease import revoke_lease
+from flowfabric.ids import ExecutionId
+from flowfabric.worker import renewer
 from tests.worker.facts import count, eventually, is_idle, outcome_transactions
 
 pytestmark = pytest.mark.timeout(40)
@@ -145,3 +157,162 @@ async def test_a_single_outcome_does_not_wait_for_company(
             took.append(time.monotonic() - began)
 
     assert statistics.median(took) < 0.3
+
+
+# Handlers whose lease is ended by a decision.
+
+A_MINUTE = 60.0
+"""A TTL after a third of which no test looks: whatever stops a handler is no renewal."""
+
+
+class Running:
+    """Handlers that run until they are cancelled, and which of them were when."""
+
+    def __init__(self) -> None:
+        self.app = App()
+        self.started: set[ExecutionId] = set()
+        self.stopped: dict[ExecutionId, float] = {}
+
+        @self.app.task("long", timeout=3600)
+        async def long(ctx: Ctx) -> None:
+            if ctx.execution_id in self.started:
+                return  # what was taken away may be claimed again
+            self.started.add(ctx.execution_id)
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                self.stopped[ctx.execution_id] = time.monotonic()
+
+        self.task = long
+
+    async def submitted(self, client: Client, db: Connection, number: int) -> list[ExecutionId]:
+        """So many executions that run, on a worker that is registered for notifications."""
+        handles = await client.submit_many([self.task.call() for _ in range(number)])
+        await eventually(lambda: len(self.started) == number)
+        await eventually(lambda: is_watching(db))
+        return [handle.execution_id for handle in handles]
+
+
+async def is_watching(db: Connection) -> bool:
+    """Is a worker registered for decisions about its leases?"""
+    return await db.fetchval("SELECT EXISTS (SELECT FROM ff.waiter WHERE topic LIKE 'worker:%')")
+
+
+async def make_overdue(db: Connection, execution_id: ExecutionId, column: str) -> None:
+    """One of the instants of the execution is long past."""
+    await db.execute(
+        f"UPDATE ff.exec_core SET {column} = 1 WHERE execution_id = $1", execution_id.uuid
+    )
+
+
+async def deadline_passes(db: Connection, execution_id: ExecutionId) -> None:
+    await make_overdue(db, execution_id, "deadline_at_ms")
+    await expire_executions(db, 10)
+
+
+async def attempt_times_out(db: Connection, execution_id: ExecutionId) -> None:
+    await make_overdue(db, execution_id, "attempt_timeout_at_ms")
+    await expire_attempts(db, 10)
+
+
+async def lease_expires(db: Connection, execution_id: ExecutionId) -> None:
+    await make_overdue(db, execution_id, "lease_expires_at_ms")
+    await expire_leases(db, 10)
+
+
+DECISIONS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
+    "cancelled": lambda db, which: cancel_execution(db, which, reason="no"),
+    "revoked": lambda db, which: revoke_lease(db, which, reason="no"),
+    "completed": lambda db, which: override_complete(db, which, reason="done by hand"),
+    "failed": lambda db, which: override_fail(db, which, reason="no"),
+    "delayed": lambda db, which: override_delay(db, which, delay=3600),
+    "deadline": deadline_passes,
+    "timeout": attempt_times_out,
+    "lease expired": lease_expires,
+}
+
+
+@pytest.mark.session("begins when a worker is registered for notifications")
+async def test_whatever_another_process_decides_a_handler_learns_long_before_the_next_renewal(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    running = Running()
+
+    async with running.app.worker(dsn=ff_dsn, lease_ttl=A_MINUTE, reconcile=False, drain=0):
+        executions = await running.submitted(client, db, len(DECISIONS))
+        for decide, execution_id in zip(DECISIONS.values(), executions, strict=True):
+            async with db.transaction():
+                await decide(db, execution_id)
+        await eventually(lambda: len(running.stopped) == len(DECISIONS))
+
+
+@pytest.mark.parametrize("decision", ["control", "flow", "sweep", "claimed again"])
+async def test_without_notifications_a_decision_of_the_same_process_stops_a_handler(
+    client: Client, ff_dsn: str, db: Connection, decision: str
+) -> None:
+    running, flow = Running(), Flow("pair")
+    flow.add(running.task.call(), name="member")
+
+    async with running.app.worker(
+        dsn=ff_dsn, lease_ttl=A_MINUTE, reconcile=False, drain=0, listen=False
+    ):
+        handle = await client.start(flow)
+        await eventually(lambda: running.started)
+        [execution_id] = running.started
+        if decision == "control":
+            await client.cancel(execution_id, "no")
+        elif decision == "flow":
+            await handle.cancel("no")
+        elif decision == "claimed again":  # by this worker, after another process revoked it
+            async with db.transaction():
+                await revoke_lease(db, execution_id, reason="no")
+        else:
+            await make_overdue(db, execution_id, "deadline_at_ms")
+            await run(client.engine.pool, "sweep", lambda conn: expire_executions(conn, 10))
+        await eventually(lambda: running.stopped)
+
+
+@pytest.mark.session("begins when a worker is registered for notifications")
+async def test_many_cancellations_are_found_by_few_looks(
+    client: Client, ff_dsn: str, db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, looks, number = Running(), list[float](), 200
+    find_lost_leases = renewer.find_lost_leases
+
+    async def noted(*args: Any) -> Any:
+        looks.append(time.monotonic())
+        return await find_lost_leases(*args)
+
+    monkeypatch.setattr(renewer, "find_lost_leases", noted)
+    async with running.app.worker(dsn=ff_dsn, lease_ttl=A_MINUTE, concurrency=number, drain=0):
+        executions = await running.submitted(client, db, number)
+        began = time.monotonic()
+        for each in executions:
+            async with db.transaction():
+                await cancel_executions(db, [each], reason="no")
+        await eventually(lambda: len(running.stopped) == number)
+
+    after = [look for look in looks if look > began]
+    assert len(after) <= 2 + (after[-1] - began) / 0.05
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("where", ["another process", "the same process"])
+@pytest.mark.session("begins when a worker is registered for notifications")
+async def test_a_handler_learns_within_a_tenth_of_a_second_that_it_was_cancelled(
+    client: Client, ff_dsn: str, db: Connection, where: str
+) -> None:
+    running, delays = Running(), list[float]()
+
+    async with running.app.worker(dsn=ff_dsn, lease_ttl=A_MINUTE, drain=0):
+        for each in await running.submitted(client, db, 21):
+            if where == "the same process":
+                await client.cancel(each, "no")
+            else:
+                async with db.transaction():
+                    await cancel_execution(db, each, reason="no")
+            decided = time.monotonic()
+            await eventually(lambda each=each: each in running.stopped)
+            delays.append(running.stopped[each] - decided)
+
+    assert statistics.median(delays) < 0.1

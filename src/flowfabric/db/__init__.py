@@ -10,6 +10,7 @@ faults           SQLSTATE to FlowFabric error
 steps            a hook for tests before each statement and commit
 listen           one LISTEN connection per process
 waiter           wait for a change: notified, else polling
+signals          wake-ups inside this process, without the database
 expire_waiters   delete registrations of waiters that ended
 migrate          apply migrations, then functions
 apply_functions  apply the SQL functions whose text changed

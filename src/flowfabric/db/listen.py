@@ -31,9 +31,14 @@ class Listener:
         self.connections = 0
         """How often it has connected; a higher number means that the server may have restarted."""
 
+    @property
+    def enabled(self) -> bool:
+        """Does the configuration allow to listen? It does not work behind a pooler."""
+        return self._config.listen and not self._config.direct().pooler
+
     def start(self) -> None:
         """Start listening, unless the configuration disables it; a second call has no effect."""
-        if self._config.listen and not self._config.direct().pooler and self._task is None:
+        if self.enabled and self._task is None:
             self._task = asyncio.create_task(self._listen(), name="flowfabric listener")
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeVar
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
+from flowfabric.db.signals import signals_at_end
 from flowfabric.db.steps import COMMIT, current_step
 from flowfabric.errors import RetryExhausted, TransportError
 
@@ -66,7 +67,8 @@ async def retried(operation: str, attempt: Callable[[], Awaitable[T]]) -> T:
     """
     for number in range(1, ATTEMPTS + 1):
         try:
-            return await attempt()
+            with signals_at_end():
+                return await attempt()
         except SerializationConflict:
             if number < ATTEMPTS:
                 await asyncio.sleep(_FIRST_PAUSE * 2 ** (number - 1))

@@ -112,38 +112,41 @@ class Waiter:
 
     # Between two queries of the owner.
 
-    async def wait(self) -> None:
+    async def wait(self) -> bool:
         """The last query found nothing: return when the owner should query again.
 
-        Returns at once after a new registration, because the last query ran without it.
+        Returns at once after a new registration, because the last query ran without it. False if
+        only the time to poll has come: neither a notification nor a chance that one was missed.
         """
         event = self._signal()
         self._idle_at = time.monotonic()
         if not self._listener.connected.is_set():
-            await self.pause()
-            return
+            return await self.pause()
         if self._registration_is_due():
             try:
                 new = await self._register()
             except FlowFabricError as error:
                 log.warning("cannot register for notifications, polling instead: %s", error)
-                await self.pause()
-                return
+                return await self.pause()
             if new:
                 event.clear()
-                return
-        await signalled(event, self._poll * random.uniform(0.8, 1.2))
+                return True
+        notified = await signalled(event, self._poll * random.uniform(0.8, 1.2))
         if self._gather:
             await asyncio.sleep(self._gather)
+            notified = notified or event.is_set()
             event.clear()
+        return notified
 
-    async def pause(self) -> None:
+    async def pause(self) -> bool:
         """Return when signalled, or after a short pause; used while notifications may be missing.
 
-        Each pause that ends without a signal doubles the next one, up to a second.
+        Each pause that ends without a signal doubles the next one, up to a second; False then.
         """
-        if not await signalled(self._signal(), self._pause * random.uniform(0.5, 1.0)):
-            self._pause = min(self._pause * 2, _LAST_PAUSE)
+        if await signalled(self._signal(), self._pause * random.uniform(0.5, 1.0)):
+            return True
+        self._pause = min(self._pause * 2, _LAST_PAUSE)
+        return False
 
     def found(self) -> None:
         """The last query found something: pauses are short again."""

@@ -11,6 +11,8 @@ run_attempt       runs one attempt to its outcome
 repeat_while_leased  repeats a handler's call over trouble with the database
 running_attempt   `RunningAttempt`, and `HeldLeases`: the attempts of this process
 renewer           renews held leases and sends heartbeats, in a thread
+renewal_schedule  when the renewer does what
+watch_leases      wakes the renewer when a lease was ended by a decision elsewhere
 outcome_recorder  writes outcomes to the database in batches
 transaction       the transaction that a handler may have, committed with its result
 transaction_pool  the connections for such transactions

@@ -33,6 +33,7 @@ from flowfabric.worker.slots import Slots
 from flowfabric.worker.threads import HandlerThreads
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
+from flowfabric.worker.watch_leases import watch_leases
 
 log: Final = logging.getLogger("flowfabric.worker")
 _STOP_WITHIN: Final = 2.0
@@ -191,6 +192,11 @@ class Worker:
             listener = Listener(self._database)
             listener.start()
             stack.push_async_callback(listener.close)
+            self._held_leases.on_superseded = renewer.look_for_lost_leases
+            watching = watch_leases(
+                engine.pool, listener, self.instance, renewer.look_for_lost_leases
+            )
+            _start(stack, watching, "flowfabric leases")
             if settings.reconcile:
                 _start(stack, reconcile(engine.pool), "flowfabric reconcile")
             recorder = OutcomeRecorder(engine, self._held_leases)
@@ -369,7 +375,7 @@ def _start(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None], na
     stack.push_async_callback(_cancel, asyncio.create_task(work, name=name))
 
 
-async def _cancel(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait for its end.
 
     A task that hangs on a broken connection ends later, when its pool is closed.

@@ -9,32 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Final
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.find_lost_leases import find_lost_leases
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, heartbeat_worker
 from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
+from flowfabric.worker.renewal_schedule import HEARTBEAT, RenewalSchedule
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.threads import HandlerThreads
 
 log: Final = logging.getLogger("flowfabric.worker")
-HEARTBEAT: Final = 10.0
-"""Seconds between two heartbeats of a worker."""
 _LOST_AFTER: Final = 0.8
 """The share of the TTL without a renewal after which a lease counts as lost."""
-_FIRST_PAUSE: Final = 0.35
-"""Seconds between the first two tries that fail: at most three tries a second."""
 _MARK_STOPPED_WITHIN: Final = 2.0
 
 
@@ -54,7 +52,7 @@ class Renewer:
         self._database, self._settings = database, settings
         self._instance, self._kinds = instance, kinds
         self._held_leases, self._threads, self._on_lost = held_leases, threads, on_lost
-        self._every = settings.lease_ttl / 3
+        self._schedule = RenewalSchedule(settings.lease_ttl, time.monotonic())
         self._owner_loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._main, name="flowfabric renewer", daemon=True)
         self._started: Future[None] = Future()
@@ -62,9 +60,7 @@ class Renewer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._conn: Connection | None = None
-        self._next_renewal = self._next_heartbeat = self._tried_at = 0.0
         self._heartbeat_now = False
-        self._pause = 0.0
 
     async def start(self) -> None:
         """Renew from now on; raises the error that keeps the renewer from connecting.
@@ -86,6 +82,14 @@ class Renewer:
         self._heartbeat_now = True
         self._wake_up()
 
+    def look_for_lost_leases(self) -> None:
+        """Look soon which leases were ended by a decision elsewhere.
+
+        May be called in any thread and as often as there are decisions: one look answers many.
+        """
+        self._schedule.ask_for_look()
+        self._wake_up()
+
     def _wake_up(self) -> None:
         if self._loop is not None and self._wake is not None:
             with contextlib.suppress(RuntimeError):  # its loop is closed
@@ -103,64 +107,72 @@ class Renewer:
             self._started.set_exception(error)
             return
         self._started.set_result(None)
-        self._next_renewal = time.monotonic() + self._every
-        self._next_heartbeat = time.monotonic() + HEARTBEAT
         while not self._stopping.is_set():
-            due_at = min(self._next_renewal, self._next_heartbeat)
-            pause = min(due_at - time.monotonic(), self._seconds_until_loss())
+            oldest, now = self._oldest(), time.monotonic()
+            due_at = min(self._schedule.next_at(oldest), self._lost_at(oldest))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause)):
+                async with asyncio.timeout(max(0.0, due_at - now)):
                     await self._wake.wait()
             self._wake.clear()
             if self._heartbeat_now:
                 self._heartbeat_now = False
-                soon = max(time.monotonic(), self._tried_at + 1.0)
-                due_at = self._next_heartbeat = min(self._next_heartbeat, soon)
+                self._schedule.heartbeat_soon(time.monotonic())
             self._mark_overdue_lost()
-            if not self._stopping.is_set() and time.monotonic() >= due_at:
-                await self._renew_or_back_off()
+            if not self._stopping.is_set():
+                await self._do_what_is_due()
         await self._mark_stopped()
 
-    async def _renew_or_back_off(self) -> None:
-        """Do what is due; after a failure the connection is replaced, and the next try waits.
+    async def _do_what_is_due(self) -> None:
+        """Renew, look for lost leases and send a heartbeat, each if it is due; until one fails.
 
-        Leases that are lost meanwhile make no try more urgent: tries are at least `_FIRST_PAUSE`
-        apart, however long the database is away.
+        Leases that are lost meanwhile make no try more urgent: tries that fail have pauses between
+        them, however long the database is away.
         """
-        now = self._tried_at = time.monotonic()
-        within = min(self._every, max(0.05, self._seconds_until_loss()))
+        schedule, oldest, now = self._schedule, self._oldest(), time.monotonic()
+        if schedule.renewal_is_due(oldest, now):
+            within = min(schedule.every, max(0.05, self._lost_at(oldest) - now))
+            if not await self._done(self._renew, "renew its leases", within):
+                return
+        for is_due, work, purpose in (
+            (schedule.look_is_due, self._look, "look for lost leases"),
+            (schedule.heartbeat_is_due, self._heartbeat, "send a heartbeat"),
+        ):
+            now = time.monotonic()
+            within = schedule.seconds_until_renewal(self._oldest(), now)
+            if is_due(now) and not await self._done(work, purpose, within):
+                return
+
+    async def _done(
+        self, work: Callable[[Connection], Awaitable[None]], purpose: str, within: float
+    ) -> bool:
+        """Was the work done within so many seconds? After a failure the connection is replaced."""
+        began, renewal = time.monotonic(), work == self._renew
         try:
             async with asyncio.timeout(within):
                 if self._conn is None or self._conn.is_closed():
                     self._conn = await self._connect()
-                if now >= self._next_renewal:
-                    await self._renew(self._conn)
-                    self._next_renewal = now + self._every
-                if now >= self._next_heartbeat:
-                    await self._heartbeat(self._conn)
-                    self._next_heartbeat = now + HEARTBEAT
-            self._pause = 0.0
+                await work(self._conn)
         except (FlowFabricError, TimeoutError) as error:
-            self._pause = min(max(_FIRST_PAUSE, self._pause * 2), max(_FIRST_PAUSE, self._every))
-            retry_at = time.monotonic() + self._pause * random.uniform(1.0, 1.5)
-            self._next_renewal = max(self._next_renewal, retry_at)
-            self._next_heartbeat = max(self._next_heartbeat, retry_at)
-            log.warning(
-                "worker %s cannot renew its leases: %s", self._instance, _reason(error, within)
-            )
-            self._count_failures()
+            self._schedule.failed(began, time.monotonic(), renewal=renewal)
+            log.warning("worker %s cannot %s: %s", self._instance, purpose, _reason(error, within))
+            if renewal:
+                self._count_failures()
             if self._conn is not None:
                 self._conn.terminate()
                 self._conn = None
+            return False
+        self._schedule.succeeded()
+        return True
 
     async def _connect(self) -> Connection:
         return await connect(self._database, role="renewer", limited=False)
 
     async def _renew(self, conn: Connection) -> None:
-        due = self._held_leases.due(self._every / 2)
-        if not due:
-            return
         sent_at = time.monotonic()
+        due = self._held_leases.due(self._schedule.every / 2)
+        if not due:
+            self._schedule.renewed(sent_at)
+            return
         settings = self._settings
         answers = await renew(
             conn,
@@ -173,6 +185,23 @@ class Renewer:
                 attempt.renewed_at, attempt.failures = sent_at, 0
             else:
                 self._mark_lost(attempt, refusal)
+        self._schedule.renewed(sent_at)
+
+    async def _look(self, conn: Connection) -> None:
+        """Find the leases that were ended by a decision elsewhere; the others are not extended."""
+        began = time.monotonic()
+        self._schedule.look_begins()
+        try:
+            held = [each for each in self._held_leases if not each.lost and not each.finished]
+            if held:
+                refusals = await find_lost_leases(conn, [attempt.lease for attempt in held])
+                for attempt, refusal in zip(held, refusals, strict=True):
+                    if refusal is not None:
+                        self._mark_lost(attempt, refusal)
+        except BaseException:
+            self._schedule.ask_for_look()  # by the next try
+            raise
+        self._schedule.looked(began, time.monotonic())
 
     def _count_failures(self) -> None:
         for attempt in self._held_leases:
@@ -186,16 +215,20 @@ class Renewer:
             if attempt.renewed_at <= before and not attempt.lost:
                 self._mark_lost(attempt, LeaseLost("no renewal succeeded in time"))
 
-    def _seconds_until_loss(self) -> float:
-        """Seconds until the first lease counts as lost, unless a renewal succeeds."""
-        renewed = [
-            attempt.renewed_at
-            for attempt in self._held_leases
-            if not attempt.lost and not attempt.finished
-        ]
-        if not renewed:
-            return HEARTBEAT
-        return min(renewed) + _LOST_AFTER * self._settings.lease_ttl - time.monotonic()
+    def _oldest(self) -> float | None:
+        """When the lease of a running handler that was renewed the longest ago was renewed."""
+        return min(
+            (
+                attempt.renewed_at
+                for attempt in self._held_leases
+                if not attempt.lost and not attempt.finished
+            ),
+            default=None,
+        )
+
+    def _lost_at(self, oldest: float | None) -> float:
+        """When the first lease counts as lost, unless a renewal succeeds."""
+        return math.inf if oldest is None else oldest + _LOST_AFTER * self._settings.lease_ttl
 
     def _mark_lost(self, attempt: RunningAttempt, reason: Exception) -> None:
         if not attempt.finished:
@@ -203,7 +236,7 @@ class Renewer:
             self._owner_loop.call_soon_threadsafe(self._on_lost, attempt, reason)
 
     async def _heartbeat(self, conn: Connection) -> None:
-        settings = self._settings
+        settings, began = self._settings, time.monotonic()
         for _ in range(2):
             answer = await heartbeat_worker(
                 conn,
@@ -213,8 +246,9 @@ class Renewer:
                 unclaimed_kinds=sorted(self._threads.exhausted),
             )
             if not isinstance(answer, WorkerNotRegistered):
-                return
+                break
             await register(conn, settings, self._instance, self._kinds)
+        self._schedule.heartbeat_sent(began)
 
     async def _mark_stopped(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from flowfabric.engine.lifecycle.lease import Lease
@@ -94,25 +94,39 @@ def was_cancelled(reason: Exception) -> bool:
 
 
 class HeldLeases:
-    """The running attempts by execution. The event loop changes them; the renewer only reads."""
+    """The running attempts by execution. The event loop changes them; the renewer only reads.
+
+    An execution that this worker lost may be claimed by this worker again, while the handler of the
+    lost lease still runs: that attempt stays among them until its handler has ended.
+    """
 
     def __init__(self) -> None:
         self._attempts: dict[UUID, RunningAttempt] = {}
+        self._superseded: dict[RunningAttempt, None] = {}
+        self.on_superseded: Callable[[], None] | None = None
+        """Called when a handler runs whose execution has been claimed again."""
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return len(self._attempts) + len(self._superseded)
 
     def __iter__(self) -> Iterator[RunningAttempt]:
-        return iter(tuple(self._attempts.values()))
+        return iter((*tuple(self._superseded), *tuple(self._attempts.values())))
 
     def add(self, attempt: RunningAttempt) -> None:
-        self._attempts[attempt.execution_id.uuid] = attempt
+        uuid = attempt.execution_id.uuid
+        before = self._attempts.get(uuid)
+        self._attempts[uuid] = attempt
+        if before is not None and not before.finished:
+            self._superseded[before] = None
+            if self.on_superseded is not None:
+                self.on_superseded()
 
     def discard(self, attempt: RunningAttempt) -> None:
-        """Remove the attempt, unless the same execution has been claimed again since."""
+        """Remove the attempt; one of the same execution that was claimed since stays."""
         uuid = attempt.execution_id.uuid
         if self._attempts.get(uuid) is attempt:
             del self._attempts[uuid]
+        self._superseded.pop(attempt, None)
 
     def due(self, age: float) -> list[RunningAttempt]:
         """The attempts whose lease was last extended at least `age` seconds ago."""

@@ -23,8 +23,11 @@ from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.lifecycle.revoke import revoke
+from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
+from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
 
@@ -264,6 +267,37 @@ async def test_what_ends_an_execution_rings_for_those_who_wait_for_ends(
     assert await ear.heard() == ["completion"]
 
 
+async def test_a_decision_that_ends_leases_wakes_their_holders_and_a_holder_never_wakes_itself(
+    db: Connection, ear: Ear, clock: Clock
+) -> None:
+    ended, revoked, done, failed, left = [await given.claimed(db) for _ in range(5)]
+    await given.created(db)
+    await claim(db, given.OTHER, ttl=1)
+    await given.claimed(
+        db, ttl=600, policy=ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=0.001))
+    )
+    await given.claimed(db, ttl=600, deadline=2)
+    await register(db, "somebody", ["worker:w-1", "worker:w-2"])
+
+    await cancel_execution(db, (await given.created(db)), reason="nobody runs it")
+    await complete(db, [Completion(done)])
+    await fail(db, [Failure(lease=failed, reason="boom")])
+    await release(db, [left])
+    assert await ear.heard() == []
+    await terminalize(db, [ended.execution_id], outcome=TerminalOutcome.CANCELLED, reason="no")
+    assert await ear.heard() == ["worker:w-1"]
+    await revoke(db, [revoked.execution_id])
+    assert await ear.heard() == ["worker:w-1"]
+    await clock.advance(1)
+    await expire_attempts(db, limit=10)
+    assert await ear.heard() == ["worker:w-1"]
+    await expire_leases(db, limit=10)
+    assert await ear.heard() == ["worker:w-2"]
+    await clock.advance(1)
+    await expire_executions(db, limit=10)
+    assert await ear.heard() == ["worker:w-1"]
+
+
 async def test_many_ends_in_one_call_ring_once(db: Connection, ear: Ear, awaited: None) -> None:
     await create_execution(db, [given.new() for _ in range(20)])
     tasks = await claim(db, given.WORKER, ttl=30, limit=20)
@@ -343,7 +377,7 @@ async def test_a_statement_asks_once_for_each_topic_however_many_rows_it_writes(
         "promote_due": 2,  # two lanes
         "promote_due again": 0,
         "claim": 1,  # readers of leases
-        "expire_leases": 3,  # both lanes, and readers of leases
+        "expire_leases": 4,  # both lanes, readers of leases, and the worker that held them
         "release": 3,
         "release again": 0,
         "retry": 3,

@@ -28,7 +28,7 @@ CREATE UNLOGGED TABLE ff.waiter (
 COMMENT ON TABLE ff.waiter IS
     'Processes that wait for a NOTIFY of a topic. A topic without a row here is not notified. Unlogged: a '
     'lost row costs one polling interval, never work.';
-COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, completion, lease or operator.';
+COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, worker:<worker_instance_id>, completion, lease or operator.';
 COMMENT ON COLUMN ff.waiter.waiting_until_ms IS
     'When the registration expires. A process renews it while it waits.';
 

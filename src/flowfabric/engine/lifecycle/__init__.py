@@ -8,6 +8,7 @@ Submitters and workers:
     claim_by_id                runnable → active, one by its id
     lock_for_claim             locks one for that, and says why a claim is refused
     renew                      a lease is extended
+    find_lost_leases           which leases were ended by a decision elsewhere
     progress                   an attempt reports its progress
     complete                   active → success
     fail                       active → retry or failed
@@ -41,6 +42,7 @@ Called by other packages:
     pass_arguments             a result becomes one argument of an input
     note_capability_mismatch   the time of a mismatch is stored
     operator_event             an operator event is written
+    signal_holders             workers of this process hear that leases of theirs have ended
 
 Called by operator controls:
 

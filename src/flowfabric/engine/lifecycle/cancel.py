@@ -28,6 +28,7 @@ CANCEL: Final[LiteralString] = (
         cancellation_reason="reason",
         cancelled_by="'worker'",
         lease_reason="'cancelled'",
+        by_holder=True,
     )
     + refused("ended")
 )

@@ -31,6 +31,7 @@ COMPLETE: Final[LiteralString] = (
         result_encoding="given_encoding",
         bumps_epoch="false",
         lease_reason="'completed'",
+        by_holder=True,
     )
     + refused("ended")
 )

@@ -32,6 +32,7 @@ DELAY: Final[LiteralString] = (
         infra_releases="0",
         bumps_epoch="false",
         lease_reason="'delay'",
+        by_holder=True,
     )
     + refused("requeued")
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.lifecycle.signal_holders import MovedLeases, signal_holders
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.engine.lifecycle.sql.requeue import requeue
@@ -43,7 +44,9 @@ WITH seen AS (        -- the longest overdue first, passing over rows in use
         lease_event="'expired'",
     )
     + """
-SELECT (SELECT count(*) FROM ended) + (SELECT count(*) FROM requeued) AS moved
+SELECT (SELECT count(*) FROM ended) + (SELECT count(*) FROM requeued) AS moved,
+       ARRAY(SELECT worker_instance_id FROM ended
+              UNION SELECT worker_instance_id FROM requeued) AS holders
 """
 )
 
@@ -53,4 +56,6 @@ async def expire_attempts(conn: Connection, limit: int) -> int:
 
     Renewing the lease does not extend an attempt: its timeout counts from the claim.
     """
-    return (await fetch_one(conn, EXPIRE_ATTEMPTS, Moved, limit=limit)).moved
+    expired = await fetch_one(conn, EXPIRE_ATTEMPTS, MovedLeases, limit=limit)
+    signal_holders(expired.holders)
+    return expired.moved

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-from flowfabric.db.rows import Connection, Moved, fetch_one
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.lifecycle.signal_holders import MovedLeases, signal_holders
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 
@@ -25,11 +26,15 @@ WITH seen AS (        -- the longest overdue first, passing over rows in use
         lease_event="'expired'",
     )
     + """
-SELECT count(*) AS moved FROM ended
+SELECT count(*) AS moved,
+       coalesce(array_agg(DISTINCT worker_instance_id) FILTER (WHERE leased), '{}') AS holders
+  FROM ended
 """
 )
 
 
 async def expire_executions(conn: Connection, limit: int) -> int:
     """End at most `limit` executions whose deadline has passed, whatever their state."""
-    return (await fetch_one(conn, EXPIRE_EXECUTIONS, Moved, limit=limit)).moved
+    expired = await fetch_one(conn, EXPIRE_EXECUTIONS, MovedLeases, limit=limit)
+    signal_holders(expired.holders)
+    return expired.moved

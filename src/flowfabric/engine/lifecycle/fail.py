@@ -54,6 +54,7 @@ FAIL: Final[LiteralString] = (
         failure_detail="detail",
         bumps_epoch="false",
         lease_reason="'failed'",
+        by_holder=True,
     )
     + requeue(
         "failed",
@@ -69,6 +70,7 @@ FAIL: Final[LiteralString] = (
         failure_category="category",
         failure_detail="detail",
         lease_reason="'retry'",
+        by_holder=True,
     )
     + f"""
 SELECT {SEEN_COLUMNS}, 'ended' AS decided, NULL::bigint AS until_ms

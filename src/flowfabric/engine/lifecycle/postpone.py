@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.signal_holders import signal_holders
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.ids import ExecutionId, id_columns
@@ -33,7 +34,7 @@ WITH named AS (
         lease_reason="'operator'",
     )
     + """
-SELECT partition_key, execution_id, until_ms FROM requeued
+SELECT partition_key, execution_id, until_ms, worker_instance_id AS holder FROM requeued
 """
 )
 
@@ -42,6 +43,7 @@ class _Postponed(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
     until_ms: int
+    holder: str | None
 
 
 async def postpone(
@@ -59,4 +61,5 @@ async def postpone(
     rows = await fetch_all(
         conn, POSTPONE, _Postponed, until_ms=until_ms, wait_ms=wait_ms, **id_columns(executions)
     )
+    signal_holders(row.holder for row in rows)
     return {ExecutionId(row.partition_key, row.execution_id): row.until_ms for row in rows}

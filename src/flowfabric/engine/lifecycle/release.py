@@ -20,7 +20,13 @@ RELEASE: Final[LiteralString] = (
 """
     + held_leases()
     + SEEN
-    + requeue("seen", where="holds", attempt_outcome="'lease_revoked'", lease_reason="'released'")
+    + requeue(
+        "seen",
+        where="holds",
+        attempt_outcome="'lease_revoked'",
+        lease_reason="'released'",
+        by_holder=True,
+    )
     + refused("requeued")
 )
 

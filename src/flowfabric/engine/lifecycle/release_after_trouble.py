@@ -58,6 +58,7 @@ RELEASE_AFTER_TROUBLE: Final[LiteralString] = (
         failure_category="'infra_crash'",
         bumps_epoch="false",
         lease_reason="'failed'",
+        by_holder=True,
     )
     + requeue(
         "troubled",
@@ -70,6 +71,7 @@ RELEASE_AFTER_TROUBLE: Final[LiteralString] = (
         failure_reason="reason",
         failure_category="'infra_crash'",
         lease_reason="'released'",
+        by_holder=True,
     )
     + f"""
 SELECT {SEEN_COLUMNS}, 'ended' AS decided, NULL::bigint AS until_ms

@@ -10,6 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lock_executions import id_columns
+from flowfabric.engine.lifecycle.signal_holders import signal_holders
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.ids import ExecutionId
@@ -33,7 +34,7 @@ WITH named AS (
         lease_reason="'operator'",
     )
     + """
-SELECT partition_key, execution_id FROM requeued
+SELECT partition_key, execution_id, worker_instance_id AS holder FROM requeued
 """
 )
 
@@ -41,6 +42,7 @@ SELECT partition_key, execution_id FROM requeued
 class _Requeued(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
+    holder: str | None
 
 
 async def revoke(conn: Connection, executions: Sequence[ExecutionId]) -> set[ExecutionId]:
@@ -49,4 +51,5 @@ async def revoke(conn: Connection, executions: Sequence[ExecutionId]) -> set[Exe
     The epoch of each is bumped, so that its holder's writes are refused.
     """
     rows = await fetch_all(conn, REVOKE, _Requeued, **id_columns(executions))
+    signal_holders(row.holder for row in rows)
     return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.signal_holders import signal_holders
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.ids import ExecutionId, clean_text, id_columns
@@ -42,7 +43,7 @@ ENDED: Final[LiteralString] = (
     DELETE FROM ff.claim_grant g USING ended
      WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
 )
-SELECT partition_key, execution_id FROM ended
+SELECT partition_key, execution_id, worker_instance_id AS holder FROM ended
 """
 )
 
@@ -67,6 +68,7 @@ TERMINALIZE_FREE: Final[LiteralString] = (
 class _Ended(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
+    holder: str | None
 
 
 async def terminalize(
@@ -106,4 +108,5 @@ async def terminalize(
         cancelled_by=by if cancelled else None,
         **id_columns(executions),
     )
+    signal_holders(row.holder for row in rows)
     return {ExecutionId(row.partition_key, row.execution_id) for row in rows}

@@ -49,6 +49,7 @@ WITH asked AS (       -- the leases that the callers pass
         infra_releases="0",
         bumps_epoch="false",
         lease_reason="'waiting_children'",
+        by_holder=True,
     )
     + f"""
 SELECT {SEEN_COLUMNS},

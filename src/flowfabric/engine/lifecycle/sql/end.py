@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 
 from flowfabric.engine.lifecycle.sql.attempt import save_attempt
 from flowfabric.engine.lifecycle.sql.events import record_completion_event, record_lease_event
-from flowfabric.engine.lifecycle.sql.wake import WAKE_COMPLETION
+from flowfabric.engine.lifecycle.sql.wake import WAKE_COMPLETION, wake_holders
 
 # An execution that is skipped while it runs cancels the attempt: no attempt is ever skipped.
 ATTEMPT_OUTCOME: Final[LiteralString] = """CASE outcome WHEN 'skipped' THEN 'cancelled'
@@ -44,8 +44,11 @@ ENDED: Final[LiteralString] = (
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
        SET outcome = EXCLUDED.outcome, ended_at_ms = EXCLUDED.ended_at_ms
 ), lease_end_recorded AS ("""
-    + record_lease_event("ended", event_type="lease_event", reason="lease_reason", where="leased")
-    + """), completion_recorded AS ("""
+)
+"""Followed by the INSERT of the lease events."""
+
+COMPLETION_RECORDED: Final[LiteralString] = (
+    """), completion_recorded AS ("""
     + record_completion_event("ended", wakes=WAKE_COMPLETION)
     + """)"""
 )
@@ -66,13 +69,15 @@ def end(
     bumps_epoch: LiteralString = "true",
     lease_event: LiteralString = "'revoked'",
     lease_reason: LiteralString = "NULL::text",
+    by_holder: bool = False,
 ) -> LiteralString:
     """The CTEs that end those rows of `source` for which `where` holds; `ended` are these rows.
 
     `source` has the columns of `fence.LOCKED_COLUMNS`, and the rows are locked. Afterwards the
     execution is terminal, its attempt is closed, one completion event is written and, if a lease
     was held, one lease event. A lease that was held is void at once if `bumps_epoch`; a holder that
-    ends its own lease keeps the epoch, so that its repeated call is recognised.
+    ends its own lease keeps the epoch, so that its repeated call is recognised. Unless the end is
+    reported `by_holder`, the workers that held the leases are woken, to stop the handlers.
     """
     return (
         f""", ending AS (
@@ -85,4 +90,12 @@ def end(
       FROM {source} WHERE {where}
 )"""
         + ENDED
+        + record_lease_event(
+            "ended",
+            event_type="lease_event",
+            reason="lease_reason",
+            where="leased",
+            wakes="" if by_holder else wake_holders("ended"),
+        )
+        + COMPLETION_RECORDED
     )

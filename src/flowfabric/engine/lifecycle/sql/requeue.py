@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 
 from flowfabric.engine.lifecycle.sql.attempt import save_attempt
 from flowfabric.engine.lifecycle.sql.events import record_lease_event
-from flowfabric.engine.lifecycle.sql.wake import WAKE_LEASE, wake_lanes
+from flowfabric.engine.lifecycle.sql.wake import WAKE_LEASE, wake_holders, wake_lanes
 
 REQUEUED: Final[LiteralString] = (
     """, requeued AS (       -- claimable now or later; a member of a cancelled flow is parked
@@ -39,17 +39,13 @@ REQUEUED: Final[LiteralString] = (
 ), attempt_saved AS (      -- the attempt, as far as it came"""
     + save_attempt("requeued", outcome="attempt_outcome")
     + """), requeue_recorded AS ("""
-    + record_lease_event(
-        "requeued",
-        event_type="lease_event",
-        reason="lease_reason",
-        wakes=WAKE_LEASE
-        + ", "
-        + wake_lanes(
-            "requeued", where="until_ms IS NULL AND waiting_for <> 'waiting_for_children'"
-        ),
-    )
-    + """)"""
+)
+"""Followed by the INSERT of the lease events."""
+
+WAKES: Final[LiteralString] = (
+    WAKE_LEASE
+    + ", "
+    + wake_lanes("requeued", where="until_ms IS NULL AND waiting_for <> 'waiting_for_children'")
 )
 
 
@@ -70,6 +66,7 @@ def requeue(
     failure_detail: LiteralString = "NULL::text",
     lease_event: LiteralString = "'revoked'",
     lease_reason: LiteralString = "NULL::text",
+    by_holder: bool = False,
 ) -> LiteralString:
     """The CTEs that requeue those rows of `source` for which `where` holds; `requeued` are these.
 
@@ -78,7 +75,9 @@ def requeue(
     null; its attempt is in the ledger, and one lease event is written. `counts_as_retry` begins the
     next attempt, `counts_as_lost` adds to the lost leases with the next claim, and
     `infra_releases` is the new count of releases because of trouble with the database. A holder
-    that gives up its own lease may keep the epoch, so that its repeated call is recognised.
+    that gives up its own lease may keep the epoch, so that its repeated call is recognised. Unless
+    the lease is given up `by_holder`, the workers that held the leases are woken, to stop the
+    handlers.
     """
     return (
         f""", requeuing AS (
@@ -92,4 +91,11 @@ def requeue(
       FROM {source} WHERE {where}
 )"""
         + REQUEUED
+        + record_lease_event(
+            "requeued",
+            event_type="lease_event",
+            reason="lease_reason",
+            wakes=WAKES if by_holder else WAKES + ", " + wake_holders("requeued"),
+        )
+        + ")"
     )

@@ -17,6 +17,14 @@ WAKE_LEASE: Final[LiteralString] = "(SELECT ff.wake('lease'))"
 """For the readers of the lease history."""
 
 
+def wake_holders(source: LiteralString) -> LiteralString:
+    """For the workers that held the leases of these rows; how many workers there are."""
+    return f"""(
+        SELECT count(ff.wake('worker:' || worker_instance_id))
+          FROM (SELECT DISTINCT worker_instance_id
+                  FROM {source} WHERE worker_instance_id IS NOT NULL) AS holders)"""
+
+
 def wake_lanes(source: LiteralString, *, where: LiteralString = "true") -> LiteralString:
     """For the workers that wait for work on the lanes of these rows; how many lanes there are."""
     return f"""(
