@@ -16,6 +16,7 @@ transaction       the transaction that a handler may have, committed with its re
 transaction_pool  the connections for such transactions
 claimed_task      `ClaimedTask`: a claimed execution that the caller runs
 handler           `Handler`: how executions of one kind are run; exceptions become failures
+stored_traceback  the traceback of an error, bounded
 run_task          runs a task's function: dependencies, middleware
 environment       threads, child processes and dependencies that all tasks of a worker share
 context           `Ctx`: what a handler is given
