@@ -12,6 +12,8 @@ repeat_while_leased  repeats a handler's call over trouble with the database
 running_attempt   `RunningAttempt`, and `HeldLeases`: the attempts of this process
 renewer           renews held leases and sends heartbeats, in a thread
 outcome_recorder  writes outcomes to the database in batches
+log_outcomes      the log records of attempts that did not succeed
+log_context       which attempt a log record comes from
 transaction       the transaction that a handler may have, committed with its result
 transaction_pool  the connections for such transactions
 claimed_task      `ClaimedTask`: a claimed execution that the caller runs
@@ -25,5 +27,6 @@ child_batch       the children of one such call
 threads           threads for plain functions, and those that are stuck
 processes         a pool of child processes for `executor="process"`
 child_process     the program that such a child process runs
+forwarded_logs    what is logged in a child process reaches its worker
 frames            the messages between a worker and its child processes
 """

@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -16,11 +17,14 @@ from flowfabric.errors import ConfigError, Fail
 from flowfabric.worker.children import Children
 from flowfabric.worker.context import Ctx, SyncCtx
 from flowfabric.worker.environment import Environment
+from flowfabric.worker.forwarded_logs import start_forwarding
 from flowfabric.worker.frames import (
     Done,
     Failed,
+    LogLevels,
     Progressed,
     Reply,
+    Request,
     Run,
     Troubled,
     Upstreams,
@@ -29,6 +33,7 @@ from flowfabric.worker.frames import (
     read_request,
 )
 from flowfabric.worker.handler import outcome_of
+from flowfabric.worker.log_context import set_log_context
 from flowfabric.worker.run_task import RunnableTask
 from flowfabric.worker.running_attempt import RunningAttempt
 
@@ -47,14 +52,17 @@ class _Pipe:
     def __init__(self) -> None:
         self._in: BinaryIO = sys.stdin.buffer
         self.asking = asyncio.Lock()
+        self._writing = threading.Lock()
         self._out = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
 
     def write(self, reply: Reply) -> None:
-        self._out.write(framed(reply))
-        self._out.flush()
+        frame = framed(reply)
+        with self._writing:  # any thread of the task may log or report progress
+            self._out.write(frame)
+            self._out.flush()
 
-    def read(self) -> Run | Upstreams | None:
+    def read(self) -> Request | None:
         """The next frame from the worker; None once it has closed the pipe."""
         return read_request(self._in)
 
@@ -103,6 +111,7 @@ async def _reply(request: Run, pipe: _Pipe, environment: Environment) -> Reply:
     try:
         task = find_task(request.module, request.kind)
         handler = task.handler(environment)
+        set_log_context(claimed)
         ctx = _ChildCtx(RunningAttempt(claimed, time.monotonic()), task.state, pipe)
         result = await handler.run(ctx, claimed.input_payload, claimed.payload_encoding)
         return Done(result.data, result.encoding)
@@ -125,8 +134,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe, environment = _Pipe(), Environment()
     with asyncio.Runner() as loop:
-        while isinstance(request := pipe.read(), Run):
-            pipe.write(loop.run(_reply(request, pipe, environment)))
+        while (request := pipe.read()) is not None:
+            if isinstance(request, LogLevels):
+                start_forwarding(request, pipe.write)
+            elif isinstance(request, Run):
+                pipe.write(loop.run(_reply(request, pipe, environment)))
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
             category=_text(error.category) or HANDLER_ERROR,
             failure_class=_explicit_class(error),
             detail=stored_traceback(error) if error.__cause__ else None,
+            error_type=type(error).__name__,
         )
     if isinstance(error, RetryLater):
         return Failure(
@@ -87,6 +88,7 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
             category="retry",
             failure_class=FailureClass.TRANSIENT,
             retry_after=error.after,
+            error_type=type(error).__name__,
         )
     permanent = handler is None or (
         isinstance(error, handler.no_retry_on)
@@ -99,6 +101,7 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
         category=HANDLER_ERROR if isinstance(error, Exception) else HANDLER_PANIC,
         failure_class=FailureClass.PERMANENT if permanent else FailureClass.TRANSIENT,
         detail=stored_traceback(error),
+        error_type=type(error).__name__,
     )
 
 

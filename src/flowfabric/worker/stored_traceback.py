@@ -1,4 +1,4 @@
-"""The traceback of an error as it is stored with the attempt: bounded, its innermost frames kept."""
+"""The traceback of an error as it is stored with the attempt: bounded, from the inside out."""
 
 from __future__ import annotations
 
