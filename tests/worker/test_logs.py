@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric import App, Client, Ctx, Fail, OutcomeError, Retry, RetryLater
-from flowfabric.worker.log_context import AttemptContext
+from flowfabric.worker.log_context import LogContext
 from tests.worker import crunching
 
 pytestmark = pytest.mark.timeout(30)
@@ -152,7 +152,7 @@ async def test_what_a_task_logs_names_its_execution_on_request(
         log.warning("from the loop")
 
     collect = Collect()
-    collect.addFilter(AttemptContext())
+    collect.addFilter(LogContext())
     log.addHandler(collect)
     try:
         ids = [

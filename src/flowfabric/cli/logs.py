@@ -17,7 +17,7 @@ import typer
 
 from flowfabric.cli.output import visible
 from flowfabric.errors import ConfigError
-from flowfabric.worker.log_context import AttemptContext, extra_fields
+from flowfabric.worker.log_context import LogContext, extra_fields
 
 FORMAT: Final = "FF_LOG_FORMAT"
 
@@ -62,7 +62,7 @@ def log_to_terminal(level: str | None, *, with_date: bool = False) -> None:
     handler.setFormatter(
         JsonFormatter() if wanted == "json" else TextFormatter(coloured, with_date=with_date)
     )
-    handler.addFilter(AttemptContext())
+    handler.addFilter(LogContext())
     logging.root.addHandler(handler)
     logging.root.setLevel((level or "info").upper())
     if logging.root.level > logging.DEBUG:  # it tells each command that it runs

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from flowfabric.worker.frames import Logged, LogLevels
-from flowfabric.worker.log_context import AttemptContext, extra_fields
+from flowfabric.worker.log_context import LogContext, extra_fields
 
 
 def current_levels() -> LogLevels:
@@ -55,7 +55,7 @@ class ForwardingHandler(logging.Handler):
     def __init__(self, send: Callable[[Logged], None]) -> None:
         super().__init__()
         self._send, self._process = send, os.getpid()
-        self.addFilter(AttemptContext())
+        self.addFilter(LogContext())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send the record; a process that the task forked has no way to, and writes to stderr."""

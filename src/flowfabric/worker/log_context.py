@@ -6,21 +6,21 @@ import logging
 from contextvars import ContextVar
 from typing import Final
 
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_running: Final[ContextVar[tuple[str, str, int] | None]] = ContextVar(
+_running: Final[ContextVar[tuple[Lease, str] | None]] = ContextVar(
     "flowfabric_attempt", default=None
 )
 
 
 def set_log_context(claimed: Claimed) -> None:
     """From now on this task, its threads and its own tasks log for this attempt."""
-    lease = claimed.lease
-    _running.set((str(lease.execution_id), claimed.execution_kind, lease.attempt_index + 1))
+    _running.set((claimed.lease, claimed.execution_kind))
 
 
-class AttemptContext(logging.Filter):
+class LogContext(logging.Filter):
     """Gives records `execution_id`, `kind` and `attempt`; a filter for a handler of your logging.
 
     Records that a handler of a task writes have none of them otherwise. `attempt` counts from 1.
@@ -30,7 +30,8 @@ class AttemptContext(logging.Filter):
         """Always True."""
         running = _running.get()
         if running is not None and not hasattr(record, "execution_id"):
-            record.execution_id, record.kind, record.attempt = running
+            lease, record.kind = running
+            record.execution_id, record.attempt = str(lease.execution_id), lease.attempt_index + 1
         return True
 
 
