@@ -53,12 +53,8 @@ class AttemptRecord(msgspec.Struct, kw_only=True):
 
     @property
     def next_try(self) -> str:
-        """When the next attempt may begin, on the clock of this machine."""
-        if self.next_try_at is None:
-            return "at once"
-        clock = f"{self.next_try_at.astimezone():%H:%M:%S}"
-        seconds = (self.next_try_at - datetime.now(UTC)).total_seconds()
-        return f"in {_span(seconds)} ({clock})" if seconds > 0 else f"at {clock}"
+        """When the next attempt may begin."""
+        return "at once" if self.next_try_at is None else _until(self.next_try_at)
 
 
 def log_attempt(
@@ -103,6 +99,13 @@ def fields_of(record: AttemptRecord) -> dict[str, object]:
         "next_try_at": None if record.next_try_at is None else record.next_try_at.isoformat(),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _until(moment: datetime) -> str:
+    """`in 5.0 s (14:03:12)`, as the clock of this machine shows it."""
+    clock = f"{moment.astimezone():%H:%M:%S}"
+    seconds = (moment - datetime.now(UTC)).total_seconds()
+    return f"in {_span(seconds)} ({clock})" if seconds > 0 else f"at {clock}"
 
 
 def _span(seconds: float) -> str:
