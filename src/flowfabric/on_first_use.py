@@ -11,6 +11,7 @@ from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.engine.engine import Engine
 from flowfabric.worker.context import Ctx
+from flowfabric.worker.log_context import LogContext
 from flowfabric.worker.loop import Worker
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "FlowHandle",
     "Handle",
     "JsonCodec",
+    "LogContext",
     "Member",
     "MsgpackCodec",
     "Task",

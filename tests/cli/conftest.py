@@ -22,6 +22,7 @@ import pytest
 from flowfabric.cli import main
 
 APP = """
+import logging
 import os
 from flowfabric import App, Ctx
 
@@ -36,6 +37,11 @@ async def double(ctx: Ctx, n: int) -> int:
 @app.task("pid")
 async def pid(ctx: Ctx) -> int:
     return os.getpid()
+
+@app.task("broken")
+async def broken(ctx: Ctx) -> None:
+    logging.getLogger(__name__).info("looking for %s", "x")
+    raise KeyError("x")
 """
 
 

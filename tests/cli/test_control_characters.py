@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowfabric.cli import output
+from flowfabric.cli.logs import JsonFormatter, TextFormatter
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from tests import given
@@ -56,16 +57,14 @@ def test_a_text_that_acts_on_a_terminal_is_made_visible() -> None:
     assert not ACTING.search(output.json_text({"x": HOSTILE}))
 
 
-def test_a_log_line_is_made_visible(capsys: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger()
-    before, root.handlers = root.handlers, []
-    try:
-        output.log_to_terminal("WARNING", "%(message)s")
-        logging.getLogger("shop").warning("failed: %s", HOSTILE)
-    finally:
-        root.handlers = before
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_a_log_line_is_made_visible(formatter: logging.Formatter) -> None:
+    record = logging.makeLogRecord(
+        {"name": HOSTILE, "levelname": HOSTILE, "msg": HOSTILE, "execution_id": HOSTILE}
+        | {"exc_text": HOSTILE, "shop.tenant": HOSTILE, "kind": HOSTILE}
+    )
 
-    assert not ACTING.search(capsys.readouterr().err)
+    assert not ACTING.search(formatter.format(record))
 
 
 def test_commands_escape_by_the_one_function() -> None:

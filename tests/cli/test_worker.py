@@ -1,6 +1,7 @@
 """`ff worker` and `ff dev`: whole processes, from start to stop."""
 
 import asyncio
+import json
 import signal
 
 import pytest
@@ -32,15 +33,23 @@ async def test_an_application_that_cannot_be_loaded_is_one_clear_line(
 
 async def test_a_worker_runs_what_is_there_and_stops_when_idle(shell: Shell) -> None:
     submitted = await shell.ff("submit", "double", '{"n": 21}', "--json")
+    failing = (await shell.ff("submit", "broken", "--json")).json["execution_id"]
 
     worked = await shell.ff("worker", "shop:app", "--until-idle")
     shown = await shell.ff("executions", "show", submitted.json["execution_id"], "--json")
 
     assert worked.code == 0, worked.err
     assert (shown.json["public_state"], shown.json["result"]) == ("completed", 42)
+    attempt = f"broken {failing} attempt 1"
+    assert f" INFO    shop  looking for x  [{attempt}]\n" in worked.err
+    assert (
+        f" ERROR   flowfabric.worker  {attempt} of 1 failed: KeyError: 'x'; no retry is left\n"
+        "Traceback (most recent call last):\n" in worked.err
+    )
 
 
 async def test_two_processes_serve_and_stop_together(shell: Shell) -> None:
+    shell.environment["FF_LOG_FORMAT"] = "json"
     supervisor = await shell.start("worker", "shop:app", "--processes", "2")
 
     async def both_are_registered() -> bool:
@@ -48,11 +57,28 @@ async def test_two_processes_serve_and_stop_together(shell: Shell) -> None:
 
     await eventually(both_are_registered, within=30)
     waited = await shell.ff("submit", "pid", "--wait", "--timeout", "20", "--json")
+    await shell.ff("submit", "broken", "--wait", "--timeout", "20")
     supervisor.send_signal(signal.SIGTERM)
-    code = await asyncio.wait_for(supervisor.wait(), 30)
+    _, err = await asyncio.wait_for(supervisor.communicate(), 30)
 
-    assert (waited.code, code) == (0, 0)
+    assert (waited.code, supervisor.returncode) == (0, 0)
     assert waited.json["result"] != supervisor.pid
+    lines = [json.loads(line) for line in err.splitlines()]
+    [info] = [line for line in lines if line["logger"] == "shop"]
+    [failed] = [line for line in lines if line["level"] == "error"]
+    assert len({line["process"] for line in lines} - {supervisor.pid}) == 2
+    assert failed == failed | {
+        "event": "attempt_failed",
+        "kind": "broken",
+        "execution_id": info["execution_id"],
+        "attempt": 1,
+        "max_attempts": 1,
+        "error_type": "KeyError",
+        "error": "KeyError: 'x'",
+        "category": "handler_error",
+        "process": info["process"],
+    }
+    assert failed["traceback"].rstrip().endswith("KeyError: 'x'")
     assert (await shell.ff("workers", "--json")).json["workers"] == []
 
 

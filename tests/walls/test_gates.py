@@ -31,6 +31,7 @@ MAY_IMPORT_BY_NAME = {"flowfabric.cli.loading", "flowfabric.worker.child_process
 MAY_READ_THE_CLOCK = {
     "flowfabric.ids.new_uuid",
     "flowfabric.cli.output.ago",
+    "flowfabric.engine.lifecycle.attempt_log._until",
     "flowfabric.db.doctor.examine",
 }
 CLOCKS = {

@@ -28,7 +28,7 @@ PINNED = """
 AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx Depends Engine
 EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
 Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
-Member MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum
+LogContext Member MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum
 ResourceExhausted ResultTimeout Retry RetryLater StaleLease StateError Task TransportError
 Unavailable ValidationError Worker
 """
@@ -36,8 +36,9 @@ PINNED_OF_THE_ENGINE = """
 AllOf AlreadyMember AnyOf Attempt Blocked Cancellation CancellationPolicy Cancelled ChildWait
 ChildWindow ClaimGrant Claimant Claimed ClaimedById Completed Completion CompletionEvent Created
 CurrentAttempt CurrentLease DatabaseConfig DelayRequest Delayed Duplicate EdgeAlreadyApplied
-EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter ExecutionContext
-ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy ExecutionSnapshot
+EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter ExecutionBody
+ExecutionContext ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy
+ExecutionSnapshot
 ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases Explanation ExplanationReason
 ExponentialBackoff Failure FixedBackoff FlowAlreadyCancelled FlowCancelAccepted FlowCreated
 FlowEligibility FlowExists FlowMember FlowPage FlowSnapshot FlowStatus FlowSubmitted FlowSummary

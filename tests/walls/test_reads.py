@@ -11,7 +11,7 @@ from tests.walls.test_statements import OWNER
 _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
 READS = {
-    "events": {"ff.completion_event", "ff.lease_event", "ff.route"},
+    "events": {"ff.attempt", "ff.completion_event", "ff.exec_body", "ff.lease_event", "ff.route"},
     "executions": {
         "ff.attempt",
         "ff.edge",

@@ -1,7 +1,9 @@
 """Tasks that run in processes of their own; imported there by this name."""
 
 import asyncio
+import logging
 import os
+import threading
 import time
 from typing import Any
 
@@ -96,3 +98,23 @@ def troubled(ctx: Ctx, path: str) -> str:
             pass
         asyncio.run(Client.connect("postgresql://nobody@127.0.0.1:9/none"))
     return "done"
+
+
+@app.task("logs", executor="process")
+def logs(ctx: Ctx) -> int:
+    """Logs from its own thread and from another, and from a process that it forks."""
+    log = logging.getLogger("shop.images")
+    log.debug("not wanted")
+    log.info("reading %s", "cat.jpg", extra={"size": 128, "of": ["a", "list"]})
+    if (forked := os.fork()) == 0:
+        log.warning("from a fork")
+        os._exit(0)
+    os.waitpid(forked, 0)
+    try:
+        raise KeyError("x")
+    except KeyError as error:
+        told = {"exc_info": error}
+        thread = threading.Thread(target=log.error, args=("cannot read",), kwargs=told)
+        thread.start()
+        thread.join()
+    return os.getpid()

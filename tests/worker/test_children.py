@@ -409,7 +409,7 @@ async def test_a_loser_of_a_race_is_no_matter_for_a_warning(
 
     loser = child_id(handle.execution_id, 0, 0, kind="slow")
     said = {(each.levelname, each.getMessage()) for each in caplog.records}
-    assert ("INFO", f"attempt 0 of execution {loser} was cancelled while it ran") in said
+    assert ("INFO", f"slow {loser} attempt 1 was cancelled while it ran") in said
     assert not [message for level, message in said if level == "WARNING"]
 
 

@@ -175,5 +175,5 @@ async def test_middleware_may_answer_itself_or_turn_an_error_around(
     await app.worker(dsn=ff_dsn).run_until_idle()
 
     assert await skipped.result(timeout=10) == "skipped"
-    with pytest.raises(ExecutionFailed, match="translated: 'raw'"):
+    with pytest.raises(ExecutionFailed, match="RuntimeError: translated: KeyError: 'raw'"):
         await translated.result(timeout=10)

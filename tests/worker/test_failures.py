@@ -81,23 +81,57 @@ async def test_an_exception_fails_with_its_causes_and_keeps_its_traceback(
 
     failed = await failure(client, ff_dsn, app, task.call())
 
-    assert failed.reason == "cannot charge: no rate: refused"
+    assert failed.reason == (
+        "RuntimeError: cannot charge: LookupError: no rate: ConnectionError: refused"
+    )
     assert failed.category == "handler_error"
     [attempt] = await given.attempts(db, failed.execution_id)
     detail = attempt["failure_detail"]
     assert "ConnectionError: refused" in detail
     assert "in deep" in detail
+    assert "run_attempt" not in detail  # begins with the handler
     assert detail.rstrip().endswith("RuntimeError: cannot charge")
 
 
-async def test_an_exception_without_words_is_told_by_its_type(
-    client: Client, ff_dsn: str, app: App
+@pytest.mark.parametrize(
+    ("error", "told"), [(LookupError(), "LookupError"), (KeyError("x"), "KeyError: 'x'")]
+)
+async def test_an_exception_is_told_with_its_type(
+    client: Client, ff_dsn: str, app: App, error: Exception, told: str
 ) -> None:
     @app.task("broken")
     async def broken(ctx: Ctx) -> None:
-        raise LookupError
+        raise error
 
-    assert (await failure(client, ff_dsn, app, broken.call())).reason == "LookupError"
+    failed = await failure(client, ff_dsn, app, broken.call())
+
+    assert failed.reason == told
+    assert str(failed).endswith(f"failed (handler_error): {told}")
+
+
+async def test_a_traceback_that_is_too_long_keeps_its_innermost_frames_and_its_message(
+    client: Client, ff_dsn: str, db: Connection, app: App
+) -> None:
+    def fall(depth: int, *ways: Any) -> None:
+        if not depth:
+            raise RuntimeError("é" * 100_000 + "\nthe end")
+        ways[depth % 2](depth - 1, *ways)
+
+    def dig(depth: int, *ways: Any) -> None:
+        fall(depth, *ways)
+
+    @app.task("deep")
+    async def deep(ctx: Ctx) -> None:
+        fall(400, fall, dig)
+
+    failed = await failure(client, ff_dsn, app, deep.call())
+
+    [attempt] = await given.attempts(db, failed.execution_id)
+    detail = attempt["failure_detail"]
+    assert 8_000 < len(detail.encode()) <= 16 * 1024
+    assert detail.startswith("… (the frames above are cut)\n  File ")
+    assert detail.rstrip().endswith("the end")
+    assert "    raise RuntimeError(" in detail
 
 
 class Panic(BaseException):
@@ -179,7 +213,7 @@ async def test_a_handler_that_raises_the_policy_is_told_what_to_raise(
     failed = await failure(client, ff_dsn, app, mistaken.call())
 
     assert failed.reason == (
-        "exceptions must derive from BaseException:"
+        "TypeError: exceptions must derive from BaseException:"
         " a handler raises RetryLater to be tried again; Retry is a task's policy"
     )
 
@@ -319,7 +353,9 @@ async def test_whether_another_attempt_follows(
 
     assert [attempt.attempt_index for attempt in attempts] == list(range(tries))
     assert [attempt.outcome for attempt in attempts] == ["retry"] * (tries - 1) + ["failed"]
-    assert {attempt.failure_reason.strip("'") for attempt in attempts} == {"x"}
+    raised = make()
+    told = "x" if isinstance(raised, Fail | RetryLater) else f"{type(raised).__name__}: {raised}"
+    assert {attempt.failure_reason for attempt in attempts} == {told}
 
 
 async def test_a_handler_is_retried_until_it_succeeds(

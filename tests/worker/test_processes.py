@@ -82,7 +82,10 @@ async def test_errors_are_those_of_any_other_task(
     assert (failed.reason, failed.category) == ("declined", "card")
 
     failed = await failure(client, crunching.raises.call("error"))
-    assert (failed.reason, failed.category) == ("outer: inner", "handler_error")
+    assert (failed.reason, failed.category) == (
+        "RuntimeError: outer: LookupError: inner",
+        "handler_error",
+    )
     attempts = await given.attempts(db, failed.execution_id)
     assert len(attempts) == 3
     assert "in raises" in attempts[-1]["failure_detail"]

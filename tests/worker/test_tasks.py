@@ -117,7 +117,7 @@ async def test_leaving_the_block_without_an_end_hands_it_back_and_says_so(
             pass
 
     assert await given.public_state(db, execution_id) is PublicState.WAITING
-    assert f"attempt 0 of execution {execution_id} was left without an outcome" in caplog.text
+    assert f"{execution_id} attempt 1 was left without an outcome" in caplog.text
 
 
 async def test_an_error_in_the_block_hands_it_back_and_goes_on_up(

@@ -12,7 +12,9 @@ lanes, workers, leases, events, retention, keys
                     the groups of the same names
 
 connection          which database a command uses
+logs                what `ff worker` and `ff dev` log, as text or JSON
 output, confirm     tables, JSON and messages; asking before a large change
+values              payloads and results for people
 durations, loading  parsing `15m`; importing `MODULE:APP`
 """
 

@@ -18,13 +18,13 @@ from flowfabric.app.app import App
 from flowfabric.cli import example
 from flowfabric.cli.connection import ADDRESS, HOME, run
 from flowfabric.cli.loading import load_app
+from flowfabric.cli.logs import LogLevel, log_to_terminal
 from flowfabric.cli.output import (
     AsJson,
     DatabaseUrl,
     coloured,
     console,
     escape,
-    log_to_terminal,
     print_json,
     table,
 )
@@ -57,14 +57,15 @@ def dev(
     database_url: DatabaseUrl = None,
     once: Annotated[bool, typer.Option(help="Exit when the example has ended.")] = False,
     concurrency: Annotated[int, typer.Option(help="How many handlers run at the same time.")] = 16,
+    log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
     """Start Postgres and a worker, and run the example app or yours.
 
     Without a database URL, Postgres is started in .flowfabric/ and stopped at the end.
     """
-    log_to_terminal("WARNING", "%(levelname)s %(name)s %(message)s")
     app = example.app if application is None else load_app(application)
+    log_to_terminal(log_level)
     with _database(configured(database_url), quiet=as_json) as dsn:
         run(_dev(app, dsn, once=once, concurrency=concurrency, as_json=as_json))
 

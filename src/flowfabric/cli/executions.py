@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, cast
 
 import typer
 
@@ -22,9 +22,10 @@ from flowfabric.cli.output import (
     table,
 )
 from flowfabric.cli.submit import parse_tag
+from flowfabric.cli.values import heading, shortened, shortened_start, value_text
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.read_history import HistoryEntry
-from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
+from flowfabric.engine.executions.describe_execution import ExecutionBody, ExecutionSnapshot
 from flowfabric.engine.executions.list_attempts import Attempt
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.errors import NotFound
@@ -101,28 +102,80 @@ def list_(
 
 
 @app.command()
-def show(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show one execution with its attempts and its result."""
+def show(
+    execution_id: Id,
+    full: Annotated[bool, typer.Option("--full", help="Cut no long payload or result.")] = False,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one execution: its payload, its result or error, and its attempts.
+
+    With --json everything is printed in full; a payload or result that is neither JSON nor
+    MessagePack is printed in base64.
+    """
     wanted = ExecutionId.parse(execution_id)
-    found, attempts, result = ask(database_url, lambda engine: _describe(engine, wanted))
+    found, body, attempts = ask(database_url, lambda engine: _describe(engine, wanted))
+    facts = wire(found)
+    del facts["body"]
     if as_json:
-        print_json({**wire(found), "attempts": attempts, "result": result})
+        print_json(
+            facts
+            | {
+                "payload": read_untyped(body.payload, body.payload_encoding),
+                "payload_encoding": body.payload_encoding,
+                "result": read_untyped(body.result, body.result_encoding),
+                "result_encoding": body.result_encoding,
+                "traceback": body.traceback,
+                "attempts": attempts,
+            }
+        )
         return
-    facts = table("", "")
-    for name, value in wire(found).items():
+    shown = table("", "")
+    shown.show_header = False
+    for name, value in facts.items():
         if value not in (None, {}, []):
-            text = coloured(found.public_state) if name == "public_state" else escape(str(value))
-            facts.add_row(f"[b]{name}[/b]", text)
-    if result is not None:
-        facts.add_row("[b]result[/b]", escape(str(wire(result))))
-    console.print(facts)
+            state = name == "public_state"
+            text = coloured(found.public_state) if state else escape(_fact(value, full=full))
+            shown.add_row(f"[b]{name}[/b]", text)
+    console.print(shown)
+    _print_body(body, full=full)
     if attempts:
+        _print_section("attempts")
         console.print(_attempts_table(attempts))
+
+
+def _fact(value: object, *, full: bool) -> str:
+    """One value of the snapshot as text."""
+    match value:
+        case dict():
+            items = cast("dict[str, object]", value).items()
+            return ", ".join(f"{name}={item}" for name, item in items)
+        case list():
+            return ", ".join(str(item) for item in cast("list[object]", value))
+        case _:
+            return shortened(str(value), full=full)
+
+
+def _print_body(body: ExecutionBody, *, full: bool) -> None:
+    payload = value_text(body.payload, body.payload_encoding, full=full)
+    _print_section(heading("payload", body.payload, body.payload_encoding), payload)
+    if body.result is not None:
+        result = value_text(body.result, body.result_encoding, full=full)
+        _print_section(heading("result", body.result, body.result_encoding), result)
+    if body.traceback:
+        trace = shortened_start(body.traceback.rstrip(), full=full)
+        _print_section("traceback of the last attempt that ended", trace)
+
+
+def _print_section(title: str, text: str | None = None) -> None:
+    console.print(f"\n[b]{escape(title)}[/b]")
+    if text is not None:
+        console.print(escape(text), soft_wrap=True)
 
 
 @app.command()
 def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show the history of one execution: its leases, its ends, and what operators did."""
+    """Show the history of one execution: submit, leases, ends, and what operators did."""
     wanted = ExecutionId.parse(execution_id)
     entries = ask(database_url, lambda engine: _history(engine, wanted))
     if as_json:
@@ -134,7 +187,7 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
             f"{entry.at:%Y-%m-%d %H:%M:%S.%f}"[:-3],
             f"{entry.outbox} {entry.what}",
             escape(entry.by or ""),
-            "" if entry.attempt_index is None else str(entry.attempt_index),
+            "" if entry.attempt_index is None else str(entry.attempt_index + 1),
             "" if entry.lease_epoch is None else str(entry.lease_epoch),
             escape(entry.reason or ""),
             escape(", ".join(f"{name}={value}" for name, value in entry.details.items())),
@@ -145,9 +198,10 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
 def _attempts_table(attempts: list[Attempt]) -> object:
     shown = table("attempt", "type", "outcome", "worker", "started", "took", "reason")
     for attempt in attempts:
-        took = "" if attempt.ended_at is None else str(attempt.ended_at - attempt.started_at)
+        ran = None if attempt.ended_at is None else attempt.ended_at - attempt.started_at
+        took = "" if ran is None else f"{ran.total_seconds():.3f} s"
         shown.add_row(
-            str(attempt.attempt_index),
+            str(attempt.attempt_index + 1),
             attempt.attempt_type.value,
             attempt.outcome.value if attempt.outcome else "running",
             escape(attempt.worker_instance_id),
@@ -160,15 +214,11 @@ def _attempts_table(attempts: list[Attempt]) -> object:
 
 async def _describe(
     engine: Engine, wanted: ExecutionId
-) -> tuple[ExecutionSnapshot, list[Attempt], Any]:
-    found = await engine.describe_execution(wanted)
-    if found is None:
+) -> tuple[ExecutionSnapshot, ExecutionBody, list[Attempt]]:
+    found = await engine.describe_execution(wanted, with_body=True)
+    if found is None or found.body is None:
         raise NotFound("execution", wanted)
-    attempts = await engine.list_attempts(wanted)
-    outcome = (await engine.read_outcomes([wanted])).get(wanted)
-    if outcome is None:
-        return found, attempts, None
-    return found, attempts, read_untyped(outcome.result, outcome.result_encoding)
+    return found, found.body, await engine.list_attempts(wanted)
 
 
 async def _history(engine: Engine, wanted: ExecutionId) -> list[HistoryEntry]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -47,6 +46,7 @@ _COLOURS: Final = {
 }
 
 
+_MAYBE_ACTING: Final = re.compile(r"[^\n\t\x20-\x7e]")
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
@@ -69,13 +69,11 @@ def visible(text: str) -> str:
 
     Names, reasons and results come from clients. Line breaks and tabs stay.
     """
-    if text.isprintable():
-        return text
-    return "".join(
-        letter
-        if letter.isprintable() or letter in "\n\t"
-        else letter.encode("unicode_escape").decode()
-        for letter in text
+    return _MAYBE_ACTING.sub(
+        lambda found: (
+            found[0] if found[0].isprintable() else found[0].encode("unicode_escape").decode()
+        ),
+        text,
     )
 
 
@@ -99,18 +97,6 @@ def print_json(value: object) -> None:
 def complain(message: str) -> None:
     """Print a message as one line on standard error."""
     sys.stderr.write(f"ff: {visible(' '.join(message.split()))}\n")
-
-
-class _VisibleFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
-
-
-def log_to_terminal(level: str, layout: str) -> None:
-    """Log to standard error from this level on; what handlers put into their errors stays text."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_VisibleFormatter(layout))
-    logging.basicConfig(level=level, handlers=[handler])
 
 
 def table(*columns: str, title: str | None = None) -> Table:

@@ -12,7 +12,8 @@ import typer
 
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.loading import load_app
-from flowfabric.cli.output import DatabaseUrl, complain, log_to_terminal
+from flowfabric.cli.logs import LogLevel, log_to_terminal
+from flowfabric.cli.output import DatabaseUrl, complain
 from flowfabric.cli.supervisor import supervise
 from flowfabric.worker.threads import STUCK
 
@@ -58,9 +59,9 @@ def worker(
             " their lease expires: at most --lease-ttl."
         ),
     ] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: LogLevel = None,
 ) -> None:
-    """Claim executions and run them.
+    """Claim executions and run them; what fails is logged, with what the tasks log.
 
     After SIGTERM or Ctrl-C the worker drains: it claims nothing more, running handlers finish, and
     unfinished executions go back to the queue. A second signal ends the process at once.
@@ -69,11 +70,7 @@ def worker(
     app = load_app(application)
     if processes < 1:
         raise typer.BadParameter(f"{processes} must be at least 1", param_hint="--processes")
-    if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
-        raise typer.BadParameter(
-            f"{log_level!r} is not one of debug, info, warning, error", param_hint="--log-level"
-        )
-    log_to_terminal(log_level.upper(), "%(asctime)s %(levelname)-7s %(name)s %(message)s")
+    log_to_terminal(log_level, with_date=True)
     if processes > 1:
         sys.exit(supervise(_same_command(), processes, environment={"FF_DATABASE_URL": dsn}))
     built = app.worker(

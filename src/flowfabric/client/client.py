@@ -249,9 +249,15 @@ class Client:
             return ExecutionId.parse(execution_id, partitions=self.engine.partitions)
         return execution_id
 
-    async def describe(self, execution_id: ExecutionId | str) -> ExecutionSnapshot:
-        """An execution with its state, attempt, lease and times; raises `NotFound`."""
-        return await self.handle(execution_id).describe()
+    async def describe(
+        self, execution_id: ExecutionId | str, *, with_body: bool = False
+    ) -> ExecutionSnapshot:
+        """An execution with its state, attempt, lease and times; raises `NotFound`.
+
+        With `with_body` also its payload, its result and the traceback of its last attempt, as
+        stored.
+        """
+        return await self.handle(execution_id).describe(with_body=with_body)
 
     async def explain(self, execution_id: ExecutionId | str) -> Explanation:
         """Why an execution does not run, and what would change that; raises `NotFound`."""

@@ -77,9 +77,13 @@ class Handle(Generic[R]):
             raise NotFound("execution", self.execution_id)
         return found
 
-    async def describe(self) -> ExecutionSnapshot:
-        """The execution with its state, attempt, lease and times; raises `NotFound`."""
-        found = await self._client.engine.describe_execution(self.execution_id)
+    async def describe(self, *, with_body: bool = False) -> ExecutionSnapshot:
+        """The execution with its state, attempt, lease and times; raises `NotFound`.
+
+        With `with_body` also its payload, its result and the traceback of its last attempt, as
+        stored.
+        """
+        found = await self._client.engine.describe_execution(self.execution_id, with_body=with_body)
         if found is None:
             raise NotFound("execution", self.execution_id)
         return found

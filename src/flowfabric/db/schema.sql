@@ -1148,6 +1148,12 @@ CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text
  IMMUTABLE PARALLEL SAFE
 RETURN ((((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, idempotency_key), 'UTF8'::name)), 1, 4), 'hex'::text)))::bit(32))::bigint % (num_flow_partitions)::bigint))::smallint;
 
+CREATE OR REPLACE FUNCTION ff.max_retries(policy jsonb)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) = 'object'::text) THEN COALESCE(ff.policy_number((policy #> '{retry_policy,max_retries}'::text[]), (2147483647)::bigint), (3)::bigint) ELSE (0)::bigint END;
+
 CREATE OR REPLACE FUNCTION ff.now_ms()
  RETURNS bigint
  LANGUAGE sql
@@ -1239,7 +1245,7 @@ CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) = 'object'::text) THEN (retry_count < COALESCE(ff.policy_number((policy #> '{retry_policy,max_retries}'::text[]), (2147483647)::bigint), (3)::bigint)) ELSE false END;
+RETURN (retry_count < ff.max_retries(policy));
 
 CREATE OR REPLACE FUNCTION ff.retry_allowed(policy jsonb, retry_count integer, failure_class text, failure_category text)
  RETURNS boolean

@@ -15,6 +15,7 @@ from flowfabric.engine.executions.count_expiring_leases import ExpiringLeases
 from flowfabric.engine.executions.describe_execution import (
     CurrentAttempt,
     CurrentLease,
+    ExecutionBody,
     ExecutionSnapshot,
 )
 from flowfabric.engine.executions.explanation import Explanation, ExplanationReason, ReasonCode
@@ -134,6 +135,7 @@ __all__ = [
     "EdgeStaged",
     "Engine",
     "EventFilter",
+    "ExecutionBody",
     "ExecutionContext",
     "ExecutionId",
     "ExecutionInfo",

@@ -46,5 +46,5 @@ async def sweep_all(pool: Pool, sweep: Sweep) -> int:
         # A batch may be cut short by another limit; a check says whether due rows are left.
         if moved == 0 or (sweep.check is None and moved < sweep.batch):
             if total:
-                log.info("sweep %s moved %s rows", sweep.name, total)
+                log.debug("sweep %s moved %s rows", sweep.name, total)
             return total

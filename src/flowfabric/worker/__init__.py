@@ -14,10 +14,13 @@ renewer           renews held leases and sends heartbeats, in a thread
 renewal_schedule  when the renewer does what
 watch_leases      wakes the renewer when a lease was ended by a decision elsewhere
 outcome_recorder  writes outcomes to the database in batches
+log_outcomes      the log records of attempts that did not succeed
+log_context       which attempt a log record comes from
 transaction       the transaction that a handler may have, committed with its result
 transaction_pool  the connections for such transactions
 claimed_task      `ClaimedTask`: a claimed execution that the caller runs
 handler           `Handler`: how executions of one kind are run; exceptions become failures
+stored_traceback  the traceback of an error, bounded
 run_task          runs a task's function: dependencies, middleware
 environment       threads, child processes and dependencies that all tasks of a worker share
 context           `Ctx`: what a handler is given
@@ -27,5 +30,6 @@ child_batch       the children of one such call
 threads           threads for plain functions, and those that are stuck
 processes         a pool of child processes for `executor="process"`
 child_process     the program that such a child process runs
+forwarded_logs    what is logged in a child process reaches its worker
 frames            the messages between a worker and its child processes
 """

@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -17,11 +18,14 @@ from flowfabric.errors import ConfigError, Fail
 from flowfabric.worker.children import Children
 from flowfabric.worker.context import Ctx, SyncCtx
 from flowfabric.worker.environment import Environment
+from flowfabric.worker.forwarded_logs import start_forwarding
 from flowfabric.worker.frames import (
     Done,
     Failed,
+    LogLevels,
     Progressed,
     Reply,
+    Request,
     Run,
     Troubled,
     Upstreams,
@@ -30,6 +34,7 @@ from flowfabric.worker.frames import (
     read_request,
 )
 from flowfabric.worker.handler import outcome_of
+from flowfabric.worker.log_context import set_log_context
 from flowfabric.worker.run_task import RunnableTask
 from flowfabric.worker.running_attempt import RunningAttempt
 from flowfabric.worker.upstreams import ResultReader
@@ -50,14 +55,17 @@ class _Pipe:
     def __init__(self) -> None:
         self._in: BinaryIO = sys.stdin.buffer
         self.asking = asyncio.Lock()
+        self._writing = threading.Lock()
         self._out = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
 
     def write(self, reply: Reply) -> None:
-        self._out.write(framed(reply))
-        self._out.flush()
+        frame = framed(reply)
+        with self._writing:  # any thread of the task may log or report progress
+            self._out.write(frame)
+            self._out.flush()
 
-    def read(self) -> Run | Upstreams | None:
+    def read(self) -> Request | None:
         """The next frame from the worker; None once it has closed the pipe."""
         return read_request(self._in)
 
@@ -113,6 +121,7 @@ async def _reply(request: Run, pipe: _Pipe, environment: Environment) -> Reply:
     try:
         task = find_task(request.module, request.kind)
         handler = task.handler(environment)
+        set_log_context(claimed)
         readers = {each.kind: each.read_result for each in tasks_of(request.module)}
         attempt = RunningAttempt(claimed, time.monotonic())
         ctx = _ChildCtx(attempt, task.state, pipe, readers)
@@ -143,8 +152,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe, environment = _Pipe(), Environment()
     with asyncio.Runner() as loop:
-        while isinstance(request := pipe.read(), Run):
-            pipe.write(loop.run(_reply(request, pipe, environment)))
+        while (request := pipe.read()) is not None:
+            if isinstance(request, LogLevels):
+                start_forwarding(request, pipe.write)
+            elif isinstance(request, Run):
+                pipe.write(loop.run(_reply(request, pipe, environment)))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,29 @@ class Upstreams(msgspec.Struct, frozen=True, tag="upstreams"):
     results: list[UpstreamResult]
 
 
+class LogLevels(msgspec.Struct, frozen=True, tag="log_levels"):
+    """To the child process, once: from which level on each logger is wanted."""
+
+    levels: dict[str, int]
+    disabled: int
+
+
+class Logged(msgspec.Struct, frozen=True, kw_only=True, tag="logged"):
+    """From the child process: a log record."""
+
+    name: str
+    level: int
+    message: str
+    created: float
+    path: str
+    line: int
+    function: str | None
+    process: int | None
+    thread: str | None
+    traceback: str | None
+    fields: dict[str, str | int | float | None]
+
+
 class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     """From the child process: how far the task has come."""
 
@@ -59,14 +82,15 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     message: str | None
 
 
-Reply = Done | Failed | Troubled | UpstreamsWanted | Progressed
+Request = Run | Upstreams | LogLevels
+Reply = Done | Failed | Troubled | UpstreamsWanted | Progressed | Logged
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _replies: Final = msgspec.msgpack.Decoder(Reply)
-_requests: Final = msgspec.msgpack.Decoder(Run | Upstreams)
+_requests: Final = msgspec.msgpack.Decoder(Request)
 
 
-def framed(message: Run | Upstreams | Reply) -> bytes:
+def framed(message: Request | Reply) -> bytes:
     body = _encoder.encode(message)
     return HEADER.pack(len(body)) + body
 
@@ -75,7 +99,7 @@ def read_reply(body: bytes) -> Reply:
     return _replies.decode(body)
 
 
-def read_request(stream: BinaryIO) -> Run | Upstreams | None:
+def read_request(stream: BinaryIO) -> Request | None:
     """The next message to the child process; None once the worker has closed the pipe."""
     header = stream.read(HEADER.size)
     if len(header) < HEADER.size:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -23,6 +22,7 @@ from flowfabric.errors import (
 from flowfabric.states import FailureClass
 from flowfabric.wire import read_untyped
 from flowfabric.worker.context import Ctx
+from flowfabric.worker.stored_traceback import stored_traceback
 from flowfabric.worker.upstreams import ResultReader
 
 _CHAIN: Final = 8
@@ -82,7 +82,8 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
             reason=_text(error.reason) or "the handler failed",
             category=_text(error.category) or HANDLER_ERROR,
             failure_class=_explicit_class(error),
-            detail=_trace(error) if error.__cause__ else None,
+            detail=stored_traceback(error) if error.__cause__ else None,
+            error_type=type(error).__name__,
         )
     if isinstance(error, RetryLater):
         return Failure(
@@ -91,6 +92,7 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
             category="retry",
             failure_class=FailureClass.TRANSIENT,
             retry_after=error.after,
+            error_type=type(error).__name__,
         )
     permanent = handler is None or (
         isinstance(error, handler.no_retry_on)
@@ -102,7 +104,8 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
         reason=_chain(error),
         category=HANDLER_ERROR if isinstance(error, Exception) else HANDLER_PANIC,
         failure_class=FailureClass.PERMANENT if permanent else FailureClass.TRANSIENT,
-        detail=_trace(error),
+        detail=stored_traceback(error),
+        error_type=type(error).__name__,
     )
 
 
@@ -113,15 +116,13 @@ def _explicit_class(error: Fail) -> FailureClass | None:
 
 
 def _chain(error: BaseException) -> str:
-    """The error and its causes, joined by a colon."""
+    """The error and its causes, each with its type, joined by a colon."""
     parts: list[str] = []
     link: BaseException | None = error
     while link is not None and len(parts) < _CHAIN:
         text = _text(link)
-        if text and not isinstance(link, Exception):  # SystemExit(3) says "3"
-            text = f"{type(link).__name__}: {text}"
-        parts.append(text or type(link).__name__)
-        if parts[-1] == _NOT_RAISABLE and isinstance(link, TypeError):
+        parts.append(f"{type(link).__name__}: {text}" if text else type(link).__name__)
+        if text == _NOT_RAISABLE and isinstance(link, TypeError):
             parts.append("a handler raises RetryLater to be tried again; Retry is a task's policy")
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return ": ".join(parts)
@@ -132,11 +133,4 @@ def _text(value: object) -> str:
     try:
         return str(value)
     except Exception as error:
-        return f"{type(value).__name__} (without a text: {type(error).__name__})"
-
-
-def _trace(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))[-16_000:]
-    except Exception:
-        return "".join(traceback.format_tb(error.__traceback__))[-16_000:]
+        return f"(without a text: {type(error).__name__})"

@@ -23,10 +23,11 @@ from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.claims import Claims
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idleness import Idleness
+from flowfabric.worker.log_outcomes import log_lease_lost
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
 from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
-from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
@@ -285,10 +286,7 @@ class Worker:
         """Stop the handler of an attempt whose lease the renewer found lost."""
         if attempt.finished:
             return
-        if was_cancelled(reason):
-            log.info("%s was cancelled while it ran", attempt)
-        else:
-            log.warning("lost the lease of %s: %s", attempt, reason)
+        log_lease_lost(attempt, reason)
         if attempt.on_lost is not None:
             attempt.on_lost.set()
         if attempt.slot is not None and self.settings.on_lease_lost == "cancel":

@@ -17,7 +17,8 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, OperationTimeout
-from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
+from flowfabric.worker.log_outcomes import log_not_recorded, log_outcome
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 
 log: Final = logging.getLogger("flowfabric.worker")
 BATCH: Final = 500
@@ -148,14 +149,16 @@ class OutcomeRecorder:
 
     def _settle(self, entry: _Entry, answer: Any) -> None:
         """The engine has answered, or the lease is lost: the attempt is over for this worker."""
-        attempt, _, future = entry
+        attempt, outcome, future = entry
         self._held_leases.discard(attempt)
         self._recorded += 1
+        if isinstance(outcome, Failure | Trouble):
+            log_outcome(attempt, outcome, answer)
+            attempt.error = None  # its frames refer to the attempt
         if future is not None and not future.done():
             future.set_result(answer)
         elif isinstance(answer, Exception):
-            level = logging.INFO if was_cancelled(answer) else logging.WARNING
-            log.log(level, "the outcome of %s was not recorded: %s", attempt, answer)
+            log_not_recorded(attempt, answer)
 
     def _dropped(self, entry: _Entry) -> bool:
         """Settle an outcome whose lease is known to be lost: the engine would refuse it."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from typing import Final
 
 from flowfabric.errors import Fail, LeaseLost
 from flowfabric.worker.context import Ctx
+from flowfabric.worker.forwarded_logs import current_levels, replay_log
 from flowfabric.worker.frames import (
     HEADER,
     Done,
     Failed,
+    Logged,
     Progressed,
     Reply,
     Run,
@@ -76,6 +79,8 @@ class _Child:
             env={**os.environ, "PYTHONPATH": path},
             limit=2**20,
         )
+        assert process.stdin is not None
+        process.stdin.write(framed(current_levels()))
         return cls(process)
 
     async def run(self, ctx: Ctx, request: Run) -> EncodedResult:
@@ -92,6 +97,8 @@ class _Child:
                         raise Reported(failure)
                     case Troubled(trouble):
                         raise Reported(trouble)
+                    case Logged() as logged:
+                        replay_log(logged)
                     case UpstreamsWanted():
                         upstreams = await ctx._upstream_results()  # pyright: ignore[reportPrivateUsage]
                         stdin.write(framed(Upstreams(upstreams)))
@@ -100,9 +107,7 @@ class _Child:
                             await ctx.progress(percent, message)
         except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
             code = await self._process.wait()
-            raise Fail(
-                f"the process of the task ended with {code}", category="infra_crash"
-            ) from None
+            raise Fail(f"the process of the task {_end(code)}", category="infra_crash") from None
 
     async def _reply(self) -> Reply:
         stdout = self._process.stdout
@@ -124,3 +129,13 @@ class _Child:
                 await self._process.wait()
         except TimeoutError:
             self.kill()
+
+
+def _end(code: int) -> str:
+    """How a process with this return code ended, in words."""
+    if code >= 0:
+        return f"ended with {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

@@ -19,7 +19,8 @@ from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import FlowFabricError, LeaseLost
 from flowfabric.worker.children import AttemptSuspended
 from flowfabric.worker.context import Ctx
-from flowfabric.worker.handler import Handler, failure_of, outcome_of
+from flowfabric.worker.handler import Handler, Reported, failure_of, outcome_of
+from flowfabric.worker.log_context import set_log_context
 from flowfabric.worker.running_attempt import RunningAttempt
 from flowfabric.worker.transaction import CommitUncertain, HandlerTransaction
 from flowfabric.worker.transaction_pool import TransactionPool
@@ -48,6 +49,7 @@ async def run_attempt(
 
     `readers` decode the results of upstreams, by the kind of their tasks.
     """
+    set_log_context(attempt.claimed)
     transaction = HandlerTransaction(transactions, attempt)
     ctx = Ctx(attempt, engine, state, transaction, readers)
     try:
@@ -82,21 +84,24 @@ async def _outcome(
     except CommitUncertain as error:
         # If the commit did happen, this release is refused: a success is never handed back.
         reason = f"its commit got no answer: {error}"
-        return _released(attempt, Trouble(lease=lease, reason=reason))
+        return Trouble(lease=lease, reason=reason)
     except asyncio.CancelledError as error:
         if attempt.lost or attempt.finished:
             return None
         if _being_cancelled():
             raise
+        attempt.error = error
         return failure_of(error, lease, handler)
     except LeaseLost as error:
         if attempt.lost or attempt.suspended:
             return None
+        attempt.error = error
         return failure_of(error, lease, handler)  # raised by user code; the engine has the say
     except AttemptSuspended:
         return None
     except TimeoutError as error:
         if limit is not None and limit.expired():
+            log.debug("%s is stopped by its timeout", attempt, exc_info=True)
             await _expire(attempt, engine)
             return None
         return _raised(error, attempt, handler, transaction)
@@ -109,16 +114,9 @@ def _raised(
 ) -> Failure | Trouble:
     """The outcome of a handler that raised: trouble with the database is no failure of it."""
     outcome = outcome_of(error, attempt.lease, handler, connection_lost=transaction.lost)
-    if isinstance(outcome, Trouble):
-        return _released(attempt, outcome)
-    if not isinstance(error, FlowFabricError):
-        log.debug("%s failed", attempt, exc_info=True)
+    if not isinstance(error, Reported):  # its traceback is that of the child process
+        attempt.error = error
     return outcome
-
-
-def _released(attempt: RunningAttempt, trouble: Trouble) -> Trouble:
-    log.warning("releasing %s because of database trouble: %s", attempt, trouble.reason)
-    return trouble
 
 
 async def _expire(attempt: RunningAttempt, engine: Engine) -> None:

@@ -19,6 +19,7 @@ class RunningAttempt:
 
     __slots__ = (
         "claimed",
+        "error",
         "failures",
         "finished",
         "has_children",
@@ -43,6 +44,8 @@ class RunningAttempt:
         """The handler has spawned children, which made the execution a member of their flow."""
         self.suspended = False
         """The attempt is recorded as suspended to wait; the handler has no outcome any more."""
+        self.error: BaseException | None = None
+        """What the handler raised, for the log; only until the outcome is recorded."""
         self.slot: asyncio.Task[None] | None = None
         """The task that runs the handler."""
         self.on_lost: asyncio.Event | None = None
@@ -50,7 +53,8 @@ class RunningAttempt:
 
     def __str__(self) -> str:
         """How log messages name the attempt."""
-        return f"attempt {self.lease.attempt_index} of execution {self.execution_id}"
+        kind, number = self.claimed.execution_kind, self.lease.attempt_index + 1
+        return f"{kind} {self.execution_id} attempt {number}"
 
     @property
     def lease(self) -> Lease:

@@ -18,6 +18,7 @@ from flowfabric.engine.operators.change_priority import change_priority
 from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.ids import ExecutionId
+from flowfabric.policy import FixedBackoff
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.events.facts import completed, emitted
@@ -25,8 +26,8 @@ from tests.engine.events.facts import completed, emitted
 
 async def test_everything_that_happened_is_told_in_order(db: Connection, clock: Clock) -> None:
     await completed(db)  # somebody else
-    lease = await given.claimed(db)
     began = await clock.now()
+    lease = await given.claimed(db, creator_identity="ann@host", idempotency_key="k")
     await clock.advance(1)
     await release(db, [lease])
     await clock.advance(1)
@@ -41,25 +42,47 @@ async def test_everything_that_happened_is_told_in_order(db: Connection, clock: 
     story = await read_history(db, execution)
 
     assert [(event.outbox, event.what, event.reason, event.by) for event in story] == [
+        ("execution", "submitted", None, "ann@host"),
         ("lease", "acquired", None, "w-1"),
-        ("lease", "revoked", "released", "w-1"),
+        ("lease", "released", "released", "w-1"),
         ("operator", "priority_changed", "because", "ann"),
         ("lease", "acquired", None, "w-2"),
-        ("lease", "revoked", "completed", "w-2"),
+        ("lease", "released", "completed", "w-2"),
         ("completion", "success", None, None),
         ("operator", "replayed", "because", "ann"),
     ]
-    assert [(event.at - began).total_seconds() for event in story] == [0, 1, 2, 3, 4, 4, 4]
-    assert [event.lease_epoch for event in story] == [1, 1, None, 3, 3, None, None]
-    assert [event.attempt_index for event in story] == [0, 0, None, 0, 0, None, None]
-    assert [event.details for event in story] == [{}, {}, {"old_priority": 0}, {}, {}, {}, {}]
+    assert [(event.at - began).total_seconds() for event in story] == [0, 0, 1, 2, 3, 4, 4, 4]
+    assert [event.lease_epoch for event in story] == [None, 1, 1, None, 3, 3, None, None]
+    assert [event.attempt_index for event in story] == [None, 0, 0, None, 0, 0, None, None]
+    assert [event.details for event in story if event.details] == [
+        {"idempotency_key": "k"},
+        {"old_priority": 0},
+    ]
 
 
-async def test_an_execution_of_which_nothing_is_known_has_no_story(db: Connection) -> None:
+async def test_only_what_was_submitted_has_a_story(db: Connection) -> None:
     execution = await given.created(db)
 
-    assert await read_history(db, execution) == []
+    assert [event.what for event in await read_history(db, execution)] == ["submitted"]
     assert await read_history(db, ExecutionId.mint()) == []
+
+
+async def test_a_failed_attempt_has_its_error_in_the_story(db: Connection) -> None:
+    lease = await given.claimed(db, policy=given.retrying(backoff=FixedBackoff(delay=0)))
+    await fail(db, [Failure(lease=lease, reason="KeyError: 'x'", category="flaky")])
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await complete(db, [Completion(task.lease)])
+
+    story = await read_history(db, lease.execution_id)
+
+    assert [(event.what, event.reason, event.details) for event in story] == [
+        ("submitted", None, {}),
+        ("acquired", None, {}),
+        ("released", "retry", {"error": "KeyError: 'x'", "category": "flaky"}),
+        ("acquired", None, {}),
+        ("released", "completed", {}),
+        ("success", None, {}),
+    ]
 
 
 async def test_an_id_of_another_partition_is_another_execution(db: Connection) -> None:
@@ -84,12 +107,15 @@ async def test_a_story_is_found_by_indexes(db: Connection) -> None:
     lines = "\n".join(row[0] for row in plan)
     for outbox in ("lease_event", "completion_event", "operator_event"):
         assert f"{outbox}_execution" in lines
+    for table in ("attempt", "exec_body"):
+        assert f"{table}_pkey" in lines
     assert "Seq Scan" not in lines
 
 
 WHOLE_LIFE = [
+    "submitted",
     "acquired",
-    "revoked",
+    "released",
     "failed",
     "replayed",
     "priority_changed",
@@ -100,7 +126,7 @@ WHOLE_LIFE = [
     "revoked",
     "lease_revoked",
     "acquired",
-    "revoked",
+    "released",
     "success",
 ]
 

@@ -4,16 +4,18 @@ import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.executions.describe_execution import describe_execution
+from flowfabric.engine.executions.describe_execution import ExecutionBody, describe_execution
 from flowfabric.engine.executions.read_execution_info import read_execution_info
 from flowfabric.engine.executions.read_execution_state import read_execution_state
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.instants import instant
 from flowfabric.policy import FixedBackoff
@@ -89,6 +91,7 @@ async def test_a_new_execution_is_described(db: Connection, clock: Clock) -> Non
         "idempotency_key": "k",
         "creator_identity": "alice",
         "tags": {"a.first": "2", "z.last": "1"},
+        "body": None,
     }
     assert list(snapshot.tags) == ["a.first", "z.last"]
 
@@ -138,6 +141,41 @@ async def test_a_lease_is_shown_only_while_it_is_held(db: Connection, clock: Clo
     assert swept.current_lease is None
     assert swept.current_attempt is not None
     assert swept.current_attempt.attempt_index == 0
+
+
+async def test_payload_result_and_traceback_are_read_on_request(db: Connection) -> None:
+    async def body(lease: Lease) -> ExecutionBody:
+        snapshot = await describe_execution(db, lease.execution_id, with_body=True)
+        assert snapshot is not None
+        assert snapshot.body is not None
+        return snapshot.body
+
+    lease = await given.claimed(
+        db,
+        input_payload=b"\x01",
+        payload_encoding="msgpack",
+        policy=given.retrying(backoff=FixedBackoff(delay=0)),
+    )
+    submitted = ExecutionBody(
+        payload=b"\x01",
+        payload_encoding="msgpack",
+        result=None,
+        result_encoding="msgpack",
+        traceback=None,
+    )
+    assert await body(lease) == submitted
+
+    await fail(db, [Failure(lease=lease, reason="boom", detail="Traceback …")])
+    assert await body(lease) == msgspec.structs.replace(submitted, traceback="Traceback …")
+
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await complete(db, [Completion(task.lease, b"done", "bytes")])
+    assert await body(lease) == msgspec.structs.replace(
+        submitted, result=b"done", result_encoding="bytes"
+    )
+
+    await replay_execution(db, lease.execution_id)
+    assert (await body(lease)).result is None
 
 
 async def test_a_retry_that_waits_has_no_attempt_yet(db: Connection) -> None:

@@ -33,7 +33,7 @@ async def test_a_worker_runs_it(db: Connection, clock: Clock) -> None:
     assert await only(db, lease.execution_id) == ExplanationReason(
         why=ReasonCode.HELD,
         message=f"runs on worker 'w-1' until {at(began + timedelta(seconds=30))} "
-        f"or its next renewal, attempt 0 since {at(began)}",
+        f"or its next renewal, attempt 1 since {at(began)}",
         remedy=RUNNING,
     )
 
@@ -59,7 +59,7 @@ async def test_its_holder_is_not_registered(db: Connection, clock: Clock) -> Non
     assert await only(db, lease.execution_id) == ExplanationReason(
         why=ReasonCode.HOLDER_SILENT,
         message="held by worker 'w-1', which is not registered as alive, "
-        f"attempt 0 since {at(began)}",
+        f"attempt 1 since {at(began)}",
         remedy="it is claimable again when the lease expires, or after ff executions revoke",
         clears_at=began + timedelta(seconds=30),
     )
@@ -85,7 +85,7 @@ async def test_its_holder_let_the_lease_run_out(db: Connection, clock: Clock) ->
     assert await only(db, lease.execution_id) == ExplanationReason(
         why=ReasonCode.LEASE_EXPIRED,
         message=f"the lease of worker 'w-1' expired at {at(began + timedelta(seconds=30))}, "
-        f"attempt 0 since {at(began)}",
+        f"attempt 1 since {at(began)}",
         remedy="the next sweep makes it claimable again: is a worker running? ff workers",
     )
 

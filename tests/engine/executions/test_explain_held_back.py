@@ -54,7 +54,7 @@ async def test_it_waits_for_its_retry_after_a_failure(db: Connection, clock: Clo
     reason = await first(db, lease.execution_id)
 
     assert (reason.why, reason.clears_at) == (ReasonCode.NOT_DUE, until)
-    assert reason.message == f"attempt 0 failed (flaky: boom); retry 1 waits until {at(until)}"
+    assert reason.message == f"attempt 1 failed (flaky: boom); retry 1 waits until {at(until)}"
 
 
 async def test_it_was_resumed_with_a_delay(db: Connection, clock: Clock) -> None:

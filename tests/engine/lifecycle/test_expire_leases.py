@@ -1,5 +1,6 @@
 """active → runnable or terminal(failed): leases that ran out."""
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -252,3 +253,33 @@ async def test_a_sweep_may_end_some_and_return_others(db: Connection, clock: Clo
 
     assert await given.public_state(db, doomed.execution_id) == "failed"
     assert await given.public_state(db, spared.execution_id) == "waiting"
+
+
+async def test_each_expired_lease_is_logged_with_its_worker_and_what_follows(
+    db: Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = ExecutionPolicy(max_reclaim_count=0)
+    last = await given.claimed(db, ttl=30, policy=policy)
+    lost = await given.claimed(db, ttl=30)
+    await clock.advance(30)
+
+    with caplog.at_level(logging.INFO, "flowfabric.worker"):
+        await expire_leases(db, limit=10)
+
+    why = "the lease of worker w-1 expired: its process died, hung or lost the database"
+    assert {(each.levelname, each.getMessage()) for each in caplog.records} == {
+        ("WARNING", f"job {lost.execution_id} attempt 1: {why}; the execution is claimable again"),
+        (
+            "ERROR",
+            f"job {last.execution_id} attempt 1: {why};"
+            " the execution has failed: max_reclaims_exceeded",
+        ),
+    }
+    [told] = [vars(each) for each in caplog.records if each.levelname == "WARNING"]
+    assert told == told | {
+        "event": "lease_expired",
+        "execution_id": str(lost.execution_id),
+        "kind": "job",
+        "attempt": 1,
+        "worker": "w-1",
+    }

@@ -37,7 +37,10 @@ async def test_a_failure_with_retries_left_waits_for_its_backoff(
 
     now = await clock.now_ms()
     assert answer == RetryScheduled(
-        execution_id=lease.execution_id, delay_until=instant(now + 1000), next_attempt_index=1
+        execution_id=lease.execution_id,
+        delay_until=instant(now + 1000),
+        next_attempt_index=1,
+        max_attempts=3,
     )
     assert await given.standing(db, lease.execution_id) == BACKING_OFF
     stored = await given.row(db, lease.execution_id)
@@ -82,7 +85,7 @@ async def test_a_failure_without_a_retry_is_the_end(db: Connection, clock: Clock
         db, [Failure(lease=lease, reason="boom", category="flaky", detail="Traceback …")]
     )
 
-    assert answer == TerminalFailed(execution_id=lease.execution_id)
+    assert answer == TerminalFailed(execution_id=lease.execution_id, max_attempts=1)
     assert await given.standing(db, lease.execution_id) == FAILED
     stored, now = await given.row(db, lease.execution_id), await clock.now_ms()
     assert stored == stored | {
@@ -117,7 +120,7 @@ async def test_a_retry_without_delay_is_claimable_at_once(db: Connection) -> Non
     [answer] = await fail(db, [Failure(lease=lease, reason="boom")])
 
     assert answer == RetryScheduled(
-        execution_id=lease.execution_id, delay_until=None, next_attempt_index=1
+        execution_id=lease.execution_id, delay_until=None, next_attempt_index=1, max_attempts=4
     )
     assert await given.standing(db, lease.execution_id) == CLAIMABLE
     assert (await given.row(db, lease.execution_id))["delay_until_ms"] is None
@@ -149,7 +152,7 @@ async def test_saying_when_does_not_make_it_retry(db: Connection) -> None:
 
     [answer] = await fail(db, [Failure(lease=lease, reason="busy", retry_after=0.001)])
 
-    assert answer == TerminalFailed(execution_id=lease.execution_id)
+    assert answer == TerminalFailed(execution_id=lease.execution_id, max_attempts=1)
 
 
 @pytest.mark.parametrize("after", [10**12, 2**63, "5", True, float("nan")])

@@ -204,4 +204,4 @@ async def test_the_policy_of_the_creation_is_the_policy_of_every_attempt(
 
     [answer] = await fail(db, [Failure(lease=task.lease, reason="boom")])
 
-    assert answer == TerminalFailed(execution_id=execution_id)
+    assert answer == TerminalFailed(execution_id=execution_id, max_attempts=2)

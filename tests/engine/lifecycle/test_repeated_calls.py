@@ -77,7 +77,7 @@ async def test_fail_for_good_again_is_failed_again(db: Connection, clock: Clock)
 
     [again] = await fail(db, [Failure(lease=lease, reason="another reason")])
 
-    assert first == TerminalFailed(execution_id=lease.execution_id)
+    assert first == TerminalFailed(execution_id=lease.execution_id, max_attempts=1)
     assert again == TerminalFailed(execution_id=lease.execution_id, repeated=True)
     assert await given.everything(db) == before
 
@@ -93,7 +93,7 @@ async def test_a_retry_again_answers_the_stored_moment(db: Connection, clock: Cl
     assert isinstance(first, RetryScheduled)
     assert first.delay_until is not None
     assert (first.next_attempt_index, first.repeated) == (1, False)
-    assert again == msgspec.structs.replace(first, repeated=True)
+    assert again == msgspec.structs.replace(first, max_attempts=None, repeated=True)
     assert await given.everything(db) == before
 
 

@@ -254,9 +254,13 @@ def complete(world: World, completions: Sequence[Completion]) -> list[Any]:
     return _held(world, [each.lease for each in completions], end, before)
 
 
-def retries_left(policy: ExecutionPolicy | None, retry_count: int) -> bool:
+def max_retries(policy: ExecutionPolicy | None) -> int:
     retry = None if policy is None else policy.retry_policy
-    return retry is not None and retry_count < retry.max_retries
+    return 0 if retry is None else retry.max_retries
+
+
+def retries_left(policy: ExecutionPolicy | None, retry_count: int) -> bool:
+    return retry_count < max_retries(policy)
 
 
 def backoff_ms(policy: ExecutionPolicy | None, retry_count: int) -> int:
@@ -283,10 +287,11 @@ def fail(world: World, failure: Failure) -> Any:
             and retries_left(each.policy, each.retry_count)
             and (not listed or failure.category in listed)
         )
+        attempts = held.attempt_index + 1 - each.retry_count + max_retries(each.policy)
         if not retries:
             why, kind = failure.reason, failure.category
             world.terminalize([each], "failed", reason=why, category=kind, rotates=False)
-            return TerminalFailed(execution_id=each.execution_id)
+            return TerminalFailed(execution_id=each.execution_id, max_attempts=attempts)
         after = failure.retry_after
         own = None if after is None else milliseconds(after)
         wait = backoff_ms(each.policy, each.retry_count) if own is None else own
@@ -295,6 +300,7 @@ def fail(world: World, failure: Failure) -> Any:
             execution_id=each.execution_id,
             delay_until=instant(until),
             next_attempt_index=held.attempt_index + 1,
+            max_attempts=attempts,
         )
 
     def before(seen: Execution, held: Lease) -> RetryScheduled | TerminalFailed | None:

@@ -1,4 +1,4 @@
-"""The history of one execution: its lease, completion and operator events, in order."""
+"""The history of one execution: its submit, then its events, in order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,27 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.events.outbox import decoded_details
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
-from flowfabric.states import OperatorEventType
+from flowfabric.states import LeaseEventReason, LeaseEventType, OperatorEventType
 
 READ_HISTORY: Final[LiteralString] = """
 -- events.read_history
-SELECT occurred_at_ms, 'lease' AS outbox, event_type AS what, reason, worker_instance_id AS by,
-       attempt_index, lease_epoch, NULL::jsonb AS details, event_id
-  FROM ff.lease_event
+SELECT l.occurred_at_ms, 'lease' AS outbox, l.event_type AS what, l.reason,
+       l.worker_instance_id AS by, l.attempt_index, l.lease_epoch,
+       CASE WHEN a.failure_reason IS NOT NULL
+            THEN jsonb_build_object('error', a.failure_reason, 'category', a.failure_category) END
+           AS details,
+       l.event_id
+  FROM ff.lease_event l
+  LEFT JOIN ff.attempt a      -- the attempt that ended under this lease
+    ON (a.partition_key, a.execution_id, a.attempt_index, a.lease_epoch)
+     = (l.partition_key, l.execution_id, l.attempt_index, l.lease_epoch)
+   AND l.event_type IN ('revoked', 'expired')
+ WHERE l.execution_id = %(execution_id)s AND l.partition_key = %(partition_key)s
+ UNION ALL
+SELECT created_at_ms, 'execution', 'submitted', NULL, creator_identity, NULL, NULL,
+       jsonb_strip_nulls(jsonb_build_object(
+           'idempotency_key', idempotency_key, 'member_name', member_name)), 0
+  FROM ff.exec_body
  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
  UNION ALL
 SELECT occurred_at_ms, 'completion', outcome, NULL, NULL, NULL, NULL, NULL, event_id
@@ -37,14 +51,20 @@ ENDING: Final = frozenset(
 )
 """What an operator does that ends the execution."""
 
-OutboxName: TypeAlias = Literal["lease", "completion", "operator"]
+TAKEN_AWAY: Final = frozenset({LeaseEventReason.CANCELLED, LeaseEventReason.OPERATOR})
+"""Why a lease ended against the will of its holder; for any other reason the holder released it."""
+
+OutboxName: TypeAlias = Literal["execution", "lease", "completion", "operator"]
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of an execution.
+    """One event of an execution; the first is its submit (`execution`, `submitted`).
 
-    `what` is the type of a lease or operator event, or the outcome of a completion. `by` is the
-    worker process that held the lease, or the operator. A field that an outbox lacks is None.
+    `what` is the type of a lease or operator event, or the outcome of a completion. A lease that
+    its holder gave up itself is `released`, with the reason (`completed`, `retry`, …); `revoked` is
+    one that was taken away. `by` is the client that submitted, the worker process that held the
+    lease, or the operator. `details` of a lease under which an attempt failed have its `error`. A
+    field that an event lacks is None.
     """
 
     at: datetime
@@ -70,7 +90,9 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 async def read_history(conn: Connection, execution_id: ExecutionId) -> list[HistoryEntry]:
-    """Every event of the execution in the order in which it was written; empty if there are none.
+    """Every event of the execution in the order in which it was written.
+
+    Empty if there is no such execution, unless events of a deleted one are still there.
 
     The clock does not matter: it may have been set back in between.
     """
@@ -85,7 +107,7 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Hist
         HistoryEntry(
             at=instant(row.occurred_at_ms),
             outbox=cast(OutboxName, row.outbox),
-            what=row.what,
+            what=_what(row),
             reason=row.reason,
             by=row.by,
             attempt_index=row.attempt_index,
@@ -96,6 +118,11 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Hist
     ]
 
 
+def _what(row: _Row) -> str:
+    is_release = row.what == LeaseEventType.REVOKED and row.reason not in TAKEN_AWAY
+    return "released" if row.outbox == "lease" and is_release else row.what
+
+
 def _in_order(rows: Sequence[_Row]) -> Iterator[_Row]:
     """Merge the outboxes, each in the order of its ids, by what can follow what.
 
@@ -103,6 +130,7 @@ def _in_order(rows: Sequence[_Row]) -> Iterator[_Row]:
     ends once, after its leases, and an action that ends it is recorded after its completion; only a
     replay lets it go on.
     """
+    yield from (row for row in rows if row.outbox == "execution")
     leases = deque(row for row in rows if row.outbox == "lease")
     completions = deque(row for row in rows if row.outbox == "completion")
     has_ended = False

@@ -37,6 +37,18 @@ class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
     attempt_index: int
 
 
+class ExecutionBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What went into an execution and what came out of it; `read_untyped` decodes the bytes."""
+
+    payload: bytes
+    payload_encoding: str | None
+    result: bytes | None
+    """None unless the execution has succeeded."""
+    result_encoding: str | None
+    traceback: str | None
+    """Of the last attempt that ended, if it failed with one."""
+
+
 class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One execution as it was read."""
 
@@ -71,13 +83,18 @@ class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     creator_identity: str | None
     tags: dict[str, str]
+    body: ExecutionBody | None = None
+    """Only on request."""
 
 
 async def describe_execution(
-    conn: Connection, execution_id: ExecutionId
+    conn: Connection, execution_id: ExecutionId, *, with_body: bool = False
 ) -> ExecutionSnapshot | None:
-    """The execution, or None if it does not exist."""
-    row = await read_execution(conn, execution_id)
+    """The execution, or None if it does not exist.
+
+    With `with_body` also its payload, its result and the traceback of its last attempt.
+    """
+    row = await read_execution(conn, execution_id, with_body=with_body)
     if row is None:
         return None
     tags = read_tags(row.tags)
@@ -114,6 +131,19 @@ async def describe_execution(
         idempotency_key=row.idempotency_key,
         creator_identity=row.creator_identity,
         tags=dict(sorted(tags.items())),
+        body=_body(row),
+    )
+
+
+def _body(row: ExecutionRow) -> ExecutionBody | None:
+    if row.payload is None:
+        return None
+    return ExecutionBody(
+        payload=row.payload,
+        payload_encoding=row.payload_encoding,
+        result=row.result,
+        result_encoding=row.result_encoding,
+        traceback=row.failure_detail,
     )
 
 

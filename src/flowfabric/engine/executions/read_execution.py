@@ -21,10 +21,20 @@ SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilit
        e.started_at_ms, e.terminal_at_ms, e.delay_until_ms, e.deadline_at_ms,
        e.last_mutation_at_ms, e.progress_pct, e.progress_message, e.failure_reason,
        e.failure_category, e.cancellation_reason, e.cancelled_by, e.tags, b.idempotency_key,
-       b.creator_identity
+       b.creator_identity, b.payload_encoding,
+       CASE WHEN %(with_body)s::boolean THEN b.payload END AS payload, ended.result,
+       coalesce(ended.result_encoding, b.payload_encoding) AS result_encoding,
+       ended.failure_detail
   FROM ff.exec_core e
   JOIN ff.exec_body b USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
+  LEFT JOIN LATERAL (   -- the last attempt that ended
+       SELECT a.failure_detail, a.result_encoding,
+              CASE WHEN e.terminal_outcome = 'success' THEN a.result END AS result
+         FROM ff.attempt a
+        WHERE (a.partition_key, a.execution_id) = (e.partition_key, e.execution_id)
+          AND (e.terminal_outcome <> 'success' OR a.outcome = 'success')
+        ORDER BY a.attempt_index DESC LIMIT 1) AS ended ON %(with_body)s::boolean
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 
@@ -72,14 +82,25 @@ class ExecutionRow(msgspec.Struct, frozen=True):
     tags: str
     idempotency_key: str | None
     creator_identity: str | None
+    payload_encoding: str | None
+    payload: bytes | None
+    result: bytes | None
+    result_encoding: str | None
+    failure_detail: str | None
 
 
-async def read_execution(conn: Connection, execution_id: ExecutionId) -> ExecutionRow | None:
-    """The row; None if the execution does not exist."""
+async def read_execution(
+    conn: Connection, execution_id: ExecutionId, *, with_body: bool = False
+) -> ExecutionRow | None:
+    """The row; None if the execution does not exist.
+
+    Payload, result and failure detail are read on request only: they may be large.
+    """
     return await fetch_maybe(
         conn,
         READ_EXECUTION,
         ExecutionRow,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
+        with_body=with_body,
     )

@@ -152,7 +152,7 @@ def _waits_for_upstreams(facts: Facts) -> ExplanationReason:
 def _not_due(facts: Facts) -> ExplanationReason:
     due = facts.delay_until_ms or facts.seen_at_ms
     why = {
-        BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index - 1} failed "
+        BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index} failed "
         f"({facts.failure_category}: {facts.failure_reason}); retry {facts.retry_count} waits",
         BlockingReason.WAITING_FOR_RESUME_DELAY: "it was resumed with a delay and waits",
     }.get(BlockingReason(facts.blocking_reason), "it is delayed")
@@ -254,7 +254,7 @@ def _queued(facts: Facts) -> ExplanationReason:
 
 
 def _held(facts: Facts) -> ExplanationReason:
-    began = f", attempt {facts.attempt_index} since {_at(facts.attempt_started_at_ms)}"
+    began = f", attempt {facts.attempt_index + 1} since {_at(facts.attempt_started_at_ms)}"
     progress = "" if facts.progress_pct is None else f", {facts.progress_pct} % done"
     note = f" ({facts.progress_message})" if facts.progress_message else ""
     holder = f"worker {facts.worker_instance_id!r}"

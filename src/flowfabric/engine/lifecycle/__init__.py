@@ -28,6 +28,10 @@ Sweeps:
     expire_executions          executions past their deadline expire
     end_parked_members         requeued members of cancelled flows end
 
+Logging:
+
+    attempt_log                log records about attempts that did not succeed
+
 Called by other packages:
 
     terminalize                named executions end

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final, LiteralString
+from uuid import UUID
 
-from flowfabric.db.rows import Connection, Moved, fetch_one
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.attempt_log import AttemptRecord, log_attempt
 from flowfabric.engine.lifecycle.sql.expire_lease import expire_lease
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.ids import ExecutionId
 
 EXPIRE_LEASES: Final[LiteralString] = (
     f"""
@@ -19,9 +25,26 @@ WITH seen AS (        -- leases that have expired, passing over rows in use
 )"""
     + expire_lease("seen")
     + """
-SELECT (SELECT count(*) FROM ended) + (SELECT count(*) FROM requeued) AS moved
+SELECT moved.*, route.execution_kind
+  FROM (SELECT partition_key, execution_id, route_id, attempt_index, worker_instance_id,
+               true AS has_ended
+          FROM ended
+         UNION ALL
+        SELECT partition_key, execution_id, route_id, attempt_index, worker_instance_id, false
+          FROM requeued) AS moved
+  JOIN ff.route route USING (route_id)
 """
 )
+
+
+class _Expired(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+    route_id: int
+    attempt_index: int
+    worker_instance_id: str
+    has_ended: bool
+    execution_kind: str
 
 
 async def expire_leases(conn: Connection, limit: int) -> int:
@@ -30,4 +53,29 @@ async def expire_leases(conn: Connection, limit: int) -> int:
     An execution whose leases were lost more often than its policy allows ends as failed with reason
     `max_reclaims_exceeded`, so that a handler that kills its workers does not run for ever.
     """
-    return (await fetch_one(conn, EXPIRE_LEASES, Moved, limit=limit)).moved
+    expired = await fetch_all(conn, EXPIRE_LEASES, _Expired, limit=limit)
+    for row in expired:
+        _log(row)
+    return len(expired)
+
+
+def _log(row: _Expired) -> None:
+    record = AttemptRecord(
+        event="lease_expired",
+        execution_id=ExecutionId(row.partition_key, row.execution_id),
+        kind=row.execution_kind,
+        attempt_index=row.attempt_index,
+        worker=row.worker_instance_id,
+        error="max_reclaims_exceeded" if row.has_ended else None,
+        category="infra_crash" if row.has_ended else None,
+    )
+    log_attempt(
+        logging.ERROR if row.has_ended else logging.WARNING,
+        "%s: the lease of worker %s expired: its process died, hung or lost the database; %s",
+        record.attempt,
+        row.worker_instance_id,
+        "the execution has failed: max_reclaims_exceeded"
+        if row.has_ended
+        else "the execution is claimable again",
+        record=record,
+    )

@@ -41,7 +41,8 @@ FAIL: Final[LiteralString] = (
            coalesce(seen.retry_after_ms,
                     ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id)) AS wait_ms,
            ff.retry_allowed(body.policy, seen.retry_count, seen.class, seen.category)
-               AS retry_allowed
+               AS retry_allowed,
+           seen.attempt_index + 1 - seen.retry_count + ff.max_retries(body.policy) AS max_attempts
       FROM seen JOIN ff.exec_body body USING (partition_key, execution_id) WHERE seen.holds
      ORDER BY seen.partition_key, seen.execution_id, seen.ordinal
 )"""
@@ -73,13 +74,13 @@ FAIL: Final[LiteralString] = (
         by_holder=True,
     )
     + f"""
-SELECT {SEEN_COLUMNS}, 'ended' AS decided, NULL::bigint AS until_ms
+SELECT {SEEN_COLUMNS}, 'ended' AS decided, NULL::bigint AS until_ms, max_attempts
   FROM ended
  UNION ALL
-SELECT {SEEN_COLUMNS}, 'retried', until_ms
+SELECT {SEEN_COLUMNS}, 'retried', until_ms, max_attempts
   FROM requeued
  UNION ALL
-SELECT {SEEN_COLUMNS}, NULL, NULL
+SELECT {SEEN_COLUMNS}, NULL, NULL, NULL
   FROM held LEFT JOIN seen USING (ordinal)
  WHERE ordinal NOT IN (SELECT ordinal FROM failed)
 """
@@ -99,6 +100,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
     retry_after: float | timedelta | None = None
     """Wait this long instead of the backoff of the policy."""
+    error_type: str | None = None
+    """The type of the exception, for the log of the worker; it is not stored."""
 
     def __post_init__(self) -> None:
         check_is_text(self.reason, field="reason")
@@ -115,6 +118,8 @@ class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: ExecutionId
     delay_until: datetime | None
     next_attempt_index: int
+    max_attempts: int | None = None
+    """How many attempts there are if each of them fails; None in a repeated answer."""
     repeated: bool = False
 
 
@@ -122,12 +127,15 @@ class TerminalFailed(msgspec.Struct, frozen=True, kw_only=True):
     """The execution has failed and is terminal."""
 
     execution_id: ExecutionId
+    max_attempts: int | None = None
+    """How many attempts its policy allowed; None in a repeated answer, and where none failed."""
     repeated: bool = False
 
 
 class _Row(SeenExecution, frozen=True):
     decided: str | None
     until_ms: int | None
+    max_attempts: int | None
 
 
 async def fail(
@@ -170,11 +178,12 @@ async def fail(
 
 def _done(lease: Lease, row: _Row) -> RetryScheduled | TerminalFailed:
     if row.decided == "ended":
-        return TerminalFailed(execution_id=lease.execution_id)
+        return TerminalFailed(execution_id=lease.execution_id, max_attempts=row.max_attempts)
     return RetryScheduled(
         execution_id=lease.execution_id,
         delay_until=instant(row.until_ms),
         next_attempt_index=lease.attempt_index + 1,
+        max_attempts=row.max_attempts,
     )
 
 

@@ -1,0 +1,40 @@
+"""Which attempt a log record comes from: what handlers log gets the id of their execution."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from typing import Final
+
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.sql.lease import Claimed
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_running: Final[ContextVar[tuple[Lease, str] | None]] = ContextVar(
+    "flowfabric_attempt", default=None
+)
+
+
+def set_log_context(claimed: Claimed) -> None:
+    """From now on this task, its threads and its own tasks log for this attempt."""
+    _running.set((claimed.lease, claimed.execution_kind))
+
+
+class LogContext(logging.Filter):
+    """Gives records `execution_id`, `kind` and `attempt`; a filter for a handler of your logging.
+
+    Records that a handler of a task writes have none of them otherwise. `attempt` counts from 1.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Always True."""
+        running = _running.get()
+        if running is not None and not hasattr(record, "execution_id"):
+            lease, record.kind = running
+            record.execution_id, record.attempt = str(lease.execution_id), lease.attempt_index + 1
+        return True
+
+
+def extra_fields(record: logging.LogRecord) -> dict[str, object]:
+    """The attributes of the record that logging itself does not make: `extra`, and the context."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
