@@ -48,6 +48,14 @@ def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int
     return round(seconds * 1000)
 
 
+def timeout_seconds(timeout: float | timedelta | None) -> float | None:
+    """How long a call waits, in seconds; None: for ever. Raises `ValidationError(invalid_input)`.
+
+    A timeout of 0 or less means that the call does not wait.
+    """
+    return None if timeout is None else milliseconds(timeout, field="timeout") / 1000
+
+
 def grace_milliseconds(grace: float | timedelta) -> int:
     """A grace period as whole milliseconds; raises `ValidationError(invalid_grace_ms)`."""
     if isinstance(grace, timedelta):

@@ -11,7 +11,7 @@ import msgspec
 import pydantic
 import pytest
 
-from flowfabric import App, Client, Ctx, ExecutionFailed, MsgpackCodec, Task, ValidationError
+from flowfabric import App, Client, Ctx, ExecutionFailed, MsgpackCodec, Retry, Task, ValidationError
 
 
 @dataclasses.dataclass
@@ -209,17 +209,27 @@ async def test_a_result_may_be_bytes_or_nothing(client: Client, ff_dsn: str) -> 
     assert await finished(client, ff_dsn, app, maybe.call(False)) is None
 
 
-async def test_a_result_that_cannot_be_encoded_fails_for_good(client: Client, ff_dsn: str) -> None:
+@pytest.mark.parametrize("value", [object(), None, "seven"], ids=["odd", "nothing", "text"])
+@pytest.mark.parametrize("in_a_thread", [False, True])
+async def test_a_result_that_is_not_what_the_task_declares_fails_for_good(
+    client: Client, ff_dsn: str, value: Any, in_a_thread: bool
+) -> None:
     app = App()
 
-    @app.task("odd")
-    async def odd(ctx: Ctx) -> Any:
-        return object()
+    async def odd(ctx: Ctx) -> int:
+        return value
 
-    with pytest.raises(ExecutionFailed, match="cannot be encoded") as failed:
-        await finished(client, ff_dsn, app, odd.call())
+    def odd_in_a_thread(ctx: Ctx) -> int:
+        return value
+
+    task = app.task("odd", retry=Retry(max_retries=3, initial=0))(
+        odd_in_a_thread if in_a_thread else odd
+    )
+    with pytest.raises(ExecutionFailed, match="result of 'odd'") as failed:
+        await finished(client, ff_dsn, app, task.call())
 
     assert failed.value.category == "result_encode"
+    assert len(await client.handle(failed.value.execution_id).attempts()) == 1
 
 
 def test_many_makes_one_call_for_each_item() -> None:

@@ -1,9 +1,11 @@
 """What an application is written with.
 
-app        `App`: registers tasks, creates flows and workers
-task       `Task`: a registered function with its settings; `Call`: a task with arguments
-flow       `Flow`: a graph of calls; `Member`: one of them, with what it waits for
-depends    `Depends`: parameters of a handler that a factory provides
-overrides  `App.override`: fakes for dependencies, in tests
-codec      how arguments and results become bytes: JSON, MessagePack, or your own
+app          `App`: registers tasks, creates flows and workers
+task         `Task`: a registered function with its settings; `Call`: a task with arguments
+flow         `Flow`: a graph of calls; `Member`: one of them, with what it waits for
+depends      `Depends`: parameters of a handler that a factory provides
+overrides    `App.override`: fakes for dependencies, in tests
+codec        how arguments and results become bytes: JSON, MessagePack, or your own
+result_type  what a task returns: checked when it is stored, and read as its annotation says
+unencodable  which part of a value a codec cannot encode
 """

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from types import NoneType, SimpleNamespace
+from types import SimpleNamespace
 from typing import (
     Any,
-    Final,
     Generic,
     ParamSpec,
     TypeVar,
     cast,
-    get_args,
     get_type_hints,
     is_typeddict,
 )
 
 import msgspec
 
-from flowfabric.app.codec import JSON, MSGPACK, RAW, UNENCODABLE, Codec
+from flowfabric.app.codec import RAW, UNENCODABLE, Codec
 from flowfabric.app.depends import Dependency, Plan
 from flowfabric.app.overrides import Overrides
+from flowfabric.app.result_type import ResultType, codec_of
+from flowfabric.app.unencodable import unencodable
 from flowfabric.errors import (
     PAYLOAD_DECODE,
-    RESULT_ENCODE,
     ConfigError,
     Fail,
-    RetryLater,
     ValidationError,
     invalid_input,
 )
@@ -43,8 +41,6 @@ from flowfabric.worker.run_task import Middleware, run_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_BUILT_IN: Final[Mapping[str, Codec]] = {JSON.name: JSON, MSGPACK.name: MSGPACK}
 
 
 class Call(Generic[R]):
@@ -92,16 +88,14 @@ class Task(Generic[P, R]):
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
         self.plan = Plan(function, owner=f"task {kind!r}", overrides=overrides)
         self.is_async = inspect.iscoroutinefunction(function)
-        self._parameters, self._returns = _payload_parameters(function, kind)
+        self._parameters, returns = _payload_parameters(function, kind)
         self._single = _single_model(self._parameters)
         self._shape = None if self._single else _shape(kind, self._parameters)
-        self._raw_result = _is_raw(self._returns)
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         for name, parameter in self._parameters.items():
             _check_decodable(kind, f"parameter {name!r}", codec, parameter.annotation)
-        _check_decodable(kind, "its result", codec, self._returns)
-        self._untyped_result = self._returns is Any
-        self._result_decoders: dict[str, Callable[[bytes], Any]] = {}
+        _check_decodable(kind, "its result", codec, returns)
+        self._result_type = ResultType(kind, codec, returns)
         self.__name__ = getattr(function, "__name__", kind)
         self.__doc__ = function.__doc__
 
@@ -131,15 +125,11 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def read_result(self, result: bytes | None, encoding: str | None = None) -> R:
-        """Decode a stored result into the value that the function returned."""
-        if result is None or self._raw_result or (encoding == RAW and self._untyped_result):
-            return cast("R", result)
-        name = encoding or ""
-        if name not in self._result_decoders:
-            own = name == self._codec.name
-            codec = self._codec if own else _BUILT_IN.get(name, self._codec)
-            self._result_decoders[name] = codec.decoder(self._returns)
-        return self._result_decoders[name](result)
+        """Decode a stored result into the value that the function returned.
+
+        Raises `ResultDecodeError` if it is not of the type that the function is annotated with.
+        """
+        return cast("R", self._result_type.read(result, encoding))
 
     def handler(self, environment: Environment) -> Handler:
         """How a worker runs this task."""
@@ -174,7 +164,8 @@ class Task(Generic[P, R]):
         try:
             return self._codec.encode(value)
         except UNENCODABLE as error:
-            raise self._invalid(f"cannot encode its arguments: {error}") from None
+            why = unencodable(value, error, self._codec)
+            raise self._invalid(f"cannot encode its arguments: {why}") from None
 
     # In the worker.
 
@@ -198,41 +189,11 @@ class Task(Generic[P, R]):
         return {name: getattr(value, name) for name in self._parameters}
 
     def _decoder_for(self, encoding: str | None) -> Callable[[bytes], Any]:
-        return self._codec_of(encoding).decoder(self._single or self._shape)
-
-    def _codec_of(self, encoding: str | None) -> Codec:
-        if encoding in (None, RAW, self._codec.name):
-            return self._codec
-        if encoding not in _BUILT_IN:
-            raise ValueError(f"encoding {encoding!r} is unknown")
-        return _BUILT_IN[encoding]
+        return codec_of(encoding, own=self._codec).decoder(self._single or self._shape)
 
     def encode_result(self, result: object, encoding: str | None) -> EncodedResult:
-        """The result in the encoding of its payload; raises `Fail` when it cannot be encoded.
-
-        Bytes that the task returns as its whole result stay as they are.
-        """
-        if result is None:
-            return EncodedResult()
-        if isinstance(result, bytes) and (self._raw_result or self._untyped_result):
-            return EncodedResult(result, None if encoding == RAW else RAW)
-        if isinstance(result, Retry | RetryLater):
-            raise Fail(
-                f"{self.kind!r} returned a {type(result).__name__}; a handler that is to be tried"
-                " again raises RetryLater",
-                category=RESULT_ENCODE,
-                retryable=False,
-            )
-        try:
-            codec = self._codec_of(encoding)
-            data = codec.encode(result)
-            return EncodedResult(data, None if encoding == codec.name else codec.name)
-        except UNENCODABLE as error:
-            raise Fail(
-                f"result of {self.kind!r} cannot be encoded: {error}",
-                category=RESULT_ENCODE,
-                retryable=False,
-            ) from None
+        """The result in the encoding of its payload; raises `Fail` when it cannot be stored."""
+        return self._result_type.encode(result, encoding)
 
 
 class _Parameter(msgspec.Struct, frozen=True):
@@ -346,11 +307,6 @@ def _check_decodable(kind: str, what: str, codec: Codec, wanted: Any) -> None:
         codec.decoder(wanted)
     except Exception as error:
         raise ConfigError("task", kind, f"{what} cannot be decoded: {error}") from None
-
-
-def _is_raw(returns: Any) -> bool:
-    """Are results bytes, which are stored as they are?"""
-    return returns is bytes or set(get_args(returns)) == {bytes, NoneType}
 
 
 def _is_main(function: Callable[..., Any]) -> bool:

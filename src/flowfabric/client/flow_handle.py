@@ -12,6 +12,7 @@ from flowfabric.client.list_all_members import list_all_members
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
+from flowfabric.policy import timeout_seconds
 from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
 from flowfabric.wire import read_untyped
 
@@ -40,7 +41,7 @@ class FlowHandle:
         flow, are left out, and so are the children that handlers of members started. Raises
         `FlowFailed`, `FlowCancelled`, `ResultTimeout`, `NotFound`.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = timeout_seconds(timeout)
         try:
             async with asyncio.timeout(seconds):
                 flow = await self._settled()

@@ -11,7 +11,7 @@ from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, Unavailable
 from flowfabric.ids import ExecutionId
 
 log: Final = logging.getLogger("flowfabric.client")
@@ -32,9 +32,12 @@ class OutcomeWaiter:
             defaultdict(set)
         )
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def wait(self, execution_id: ExecutionId) -> ExecutionOutcome:
-        """The outcome of the execution, once it has ended."""
+        """The outcome of the execution, once it has ended; raises `Unavailable` when closed."""
+        if self._closed:
+            raise _closed()
         future: asyncio.Future[ExecutionOutcome] = asyncio.get_running_loop().create_future()
         self._futures[execution_id].add(future)
         self._waiter.wake()
@@ -50,7 +53,11 @@ class OutcomeWaiter:
                     del self._futures[execution_id]
 
     async def close(self) -> None:
-        """Stop querying, and remove the registration as a waiter."""
+        """Stop querying, and remove the registration as a waiter; calls that wait get an error."""
+        self._closed = True
+        for future in [each for waiting in self._futures.values() for each in waiting]:
+            if not future.done():
+                future.set_exception(_closed())
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=2.0)
@@ -79,3 +86,7 @@ class OutcomeWaiter:
                     future.set_result(outcome)
             self._futures.pop(execution_id, None)
         return bool(outcomes)
+
+
+def _closed() -> Unavailable:
+    return Unavailable("result", "the client is closed; connect another one and wait again")

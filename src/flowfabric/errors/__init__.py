@@ -62,6 +62,7 @@ from flowfabric.errors.outcomes import (
     LeaseLost,
     NonDeterministicReplay,
     OutcomeError,
+    ResultDecodeError,
     ResultTimeout,
     RetryLater,
 )
@@ -133,6 +134,7 @@ __all__ = [
     "OutcomeError",
     "Refusal",
     "ResourceExhausted",
+    "ResultDecodeError",
     "ResultTimeout",
     "RetryClass",
     "RetryExhausted",
