@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from flowfabric.errors import ValidationError, invalid_input
+from flowfabric.ids import check_list
 from flowfabric.instants import check_instant, epoch_ms, instant
 from flowfabric.stored_policy import (
     DAY_MS,
@@ -347,6 +348,18 @@ def clamp_priority(priority: int) -> int:
 
 
 CapabilitySide = Literal["required", "worker"]
+
+
+def capabilities_of(given: object, *, field: str, side: CapabilitySide) -> list[str]:
+    """The tokens of a setting, as `check_capabilities`; the error names the setting and its value.
+
+    Raises `ValidationError` (`invalid_input`, `invalid_capabilities`).
+    """
+    tokens = check_list(given, field=field)
+    try:
+        return check_capabilities(tokens, side=side)
+    except ValidationError as error:
+        raise ValidationError(error.code, f"{field} {given!r:.200} {error.detail}") from None
 
 
 def check_capabilities(given: object, *, side: CapabilitySide) -> list[str]:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
+from flowfabric.app.check_call import check_call, check_upstreams
 from flowfabric.app.task import Call
+from flowfabric.engine.flows.flow_tags import check_flow_tags
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import invalid_input
-from flowfabric.ids import ExecutionId, check_name, check_text, uuid_partition
+from flowfabric.ids import ExecutionId, check_lane, check_name, check_text, uuid_partition
 from flowfabric.joins import AllOf, JoinPolicy
 
 R = TypeVar("R")
@@ -38,6 +40,7 @@ class Member(Generic[R]):
         With `feed` the result of the upstream becomes this member's whole input. Raises
         `ValidationError` for a member of another flow, and for one it already waits for.
         """
+        check_upstreams(members, policy)
         for member in members:
             if self._flow.members.get(member.name) is not member:
                 raise invalid_input("after", member.name, f"is not a member of {self._flow.kind!r}")
@@ -56,6 +59,7 @@ class Flow:
 
     def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None) -> None:
         self.kind = check_name(kind, field="kind")
+        check_flow_tags({} if tags is None else tags)
         self.tags = dict(tags or {})
         self.members: dict[str, Member[Any]] = {}
         self.flow_id = uuid4()
@@ -63,6 +67,9 @@ class Flow:
 
     def add(self, call: Call[R], *, name: str | None = None, lane: str | None = None) -> Member[R]:
         """Add a member that waits for nothing yet; its name is `name`, else that of its task."""
+        check_call(call)
+        if lane is not None:
+            check_lane(lane, field="lane")
         if name is not None and name in self.members:
             raise invalid_input("name", name, "is the name of another member")
         member = Member(self, call, name or self._free_name(call.task.kind), lane)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, Final, cast, get_args
 
-import msgspec
-
 from flowfabric.app.codec import JSON, MSGPACK, RAW, UNENCODABLE, Codec
+from flowfabric.app.mismatch import SCALARS, decode_mismatch, scalar_mismatch, type_name
 from flowfabric.app.unencodable import unencodable
 from flowfabric.errors import RESULT_ENCODE, Fail, ResultDecodeError, RetryLater
 from flowfabric.policy import Retry
 from flowfabric.worker.handler import EncodedResult
 
 _BUILT_IN: Final[Mapping[str, Codec]] = {JSON.name: JSON, MSGPACK.name: MSGPACK}
-_SCALARS: Final[Mapping[Any, tuple[type, ...]]] = {
-    str: (str,),
-    int: (int,),
-    float: (float, int),
-    bool: (bool,),
-}
-"""Types that a value of another type may encode to: bytes and dates become texts, for example."""
-_PLACE: Final = re.compile(r" - at `([^`]*)`$")
 
 
 class ResultType:
@@ -34,7 +24,7 @@ class ResultType:
         self._wanted = type_name(returns)
         self._raw = returns is bytes or set(get_args(returns)) == {bytes, NoneType}
         self._untyped = returns is Any
-        self._exact: Any = returns if returns in _SCALARS else None
+        self._exact: Any = returns if returns in SCALARS else None
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         self._takes_none = self._untyped or _takes_none(codec, returns)
 
@@ -78,7 +68,7 @@ class ResultType:
         try:
             return self._decoder(_BUILT_IN.get(encoding or "", self._codec))(stored)
         except Exception as error:
-            path, why = place_of(error)
+            path, why = decode_mismatch(error)
             raise ResultDecodeError(
                 self._kind, path=path, wanted=self._wanted, why=why, stored=stored
             ) from error
@@ -91,13 +81,13 @@ class ResultType:
     def _check(self, result: object, data: bytes, codec: Codec) -> None:
         """Raise `Fail` unless the encoded result is read as the type of the results."""
         if self._exact is not None:
-            allowed = _SCALARS[self._exact]
-            if not isinstance(result, allowed) or isinstance(result, bool):
-                raise self._mistyped(f"expected {self._wanted}, got {type(result).__name__}")
+            why = scalar_mismatch(result, self._exact)
+            if why is not None:
+                raise self._mistyped(why)
         try:
             self._decoder(codec)(data)
         except Exception as error:
-            path, why = place_of(error)
+            path, why = decode_mismatch(error)
             raise self._mistyped(why if path == "$" else f"{path}: {why}") from None
 
     def _decoder(self, codec: Codec) -> Callable[[bytes], Any]:
@@ -120,27 +110,6 @@ def codec_of(encoding: str | None, *, own: Codec) -> Codec:
     if encoding not in _BUILT_IN:
         raise ValueError(f"encoding {encoding!r} is unknown")
     return _BUILT_IN[encoding]
-
-
-def place_of(error: Exception) -> tuple[str, str]:
-    """The path in the value at which decoding failed, such as `$.total`, and why."""
-    why = str(error)
-    if not isinstance(error, msgspec.DecodeError):
-        return "$", f"{type(error).__name__}: {why}"
-    found = _PLACE.search(why)
-    if found is not None:
-        why = why[: found.start()]
-    words = " ".join(why.replace("`", "").split())
-    return found[1] if found else "$", words[:1].lower() + words[1:]
-
-
-def type_name(wanted: Any) -> str:
-    """The type as it is written in an annotation, without its modules."""
-    if wanted is None or wanted is NoneType:
-        return "None"
-    if isinstance(wanted, type) and not get_args(wanted):
-        return wanted.__name__
-    return re.sub(r"\b(?:\w+\.|<locals>\.)+(?=\w)", "", str(wanted))
 
 
 def _takes_none(codec: Codec, returns: Any) -> bool:

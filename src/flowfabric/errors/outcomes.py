@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from flowfabric.errors.base import FlowFabricError, RetryClass, invalid_input
 
@@ -172,7 +172,7 @@ class RetryLater(FlowFabricError):
 
     `raise RetryLater(after=30)` retries after 30 seconds, `raise RetryLater()` after the delay of
     the policy. The attempt counts towards `max_retries`. Raises `ValidationError` if `after` is not
-    a duration.
+    a duration, or `reason` no text.
     """
 
     kind = "handler"
@@ -184,6 +184,8 @@ class RetryLater(FlowFabricError):
         *,
         after: float | timedelta | None = None,
     ) -> None:
+        if not isinstance(cast("object", reason), str):
+            raise invalid_input("reason", reason, f"must be a text: write after={reason!r}")
         super().__init__(reason)
         self.reason = reason
         self.after = None if after is None else _seconds(after)
