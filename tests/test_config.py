@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from flowfabric.config import (
@@ -110,13 +114,48 @@ def test_a_url_is_shown_without_its_password(dsn: str, shown: str) -> None:
     ],
 )
 def test_no_password_is_in_what_a_setting_shows(dsn: str) -> None:
-    shown = repr(DatabaseConfig(dsn=dsn)) + str(DatabaseConfig(dsn=dsn))
     try:
-        check_dsn(dsn)
+        config = DatabaseConfig(dsn=check_dsn(dsn))
+        shown = repr(config) + str(config)
     except ConfigError as error:
-        shown += str(error) + repr(error)
+        shown = str(error) + repr(error)
+        with pytest.raises(ConfigError) as refused:
+            DatabaseConfig(dsn=dsn)
+        shown += str(refused.value) + repr(refused.value)
 
     assert SECRET not in shown
+
+
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"dsn": 3}, "dsn: is a int; write a text such as postgresql://"),
+    ({"dsn": ""}, "dsn: the value is not a postgresql:// URL; write postgresql://user@host/name"),
+    ({"direct_dsn": "mysql://x"}, "direct_dsn: mysql://… is not a postgresql:// URL"),
+    ({"pool_size": 0}, "pool_size: 0 must be a whole number of at least 1"),
+    ({"pool_size": "4"}, "pool_size: '4' must be a whole number"),
+    ({"pooler": "no"}, "pooler: 'no' must be True or False"),
+    ({"listen": None}, "listen: None must be True or False"),
+    ({"statement_timeout": 0}, "statement_timeout: 0 must be from a millisecond"),
+    ({"lock_timeout": -1}, "lock_timeout: -1 must be from a millisecond"),
+    ({"lock_timeout": None}, "lock_timeout: None must be a number of seconds or a timedelta"),
+    ({"connect_timeout": "5s"}, "connect_timeout: '5s' must be a number of seconds"),
+    ({"idle_transaction_timeout": float("nan")}, "idle_transaction_timeout: nan must be"),
+    ({"partitions": 256}, "partitions: must be a PartitionConfig"),
+]
+
+
+@pytest.mark.parametrize(("given", "why"), SETTINGS, ids=[str(given) for given, _ in SETTINGS])
+def test_a_setting_of_the_database_that_cannot_be_is_refused(
+    given: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        DatabaseConfig(**{"dsn": "postgresql:///app", **given})
+
+
+def test_a_timeout_may_be_a_timedelta() -> None:
+    assert DatabaseConfig(
+        dsn="postgresql:///app",
+        lock_timeout=timedelta(seconds=2),  # type: ignore[arg-type]
+    ) == DatabaseConfig(dsn="postgresql:///app", lock_timeout=2.0)
 
 
 def test_the_defaults_are_those_of_the_spec() -> None:

@@ -102,6 +102,13 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.FlowFailed(ID.uuid, ["a failed"]), "outcome", "flow_failed", 500, False),
     (errors.FlowCancelPending(ID.uuid, 1.0, 2), "timeout", "timeout", 504, False),
     (errors.FlowCancelled(ID.uuid, "why"), "outcome", "flow_cancelled", 500, False),
+    (
+        errors.ResultDecodeError("kind", path="$", wanted="int", why="got str", stored=b"x"),
+        "outcome",
+        "result_decode",
+        500,
+        False,
+    ),
     (errors.ResultTimeout(ID, 5), "timeout", "result_timeout", 500, True),
     (errors.LeaseLost("gone"), "lease_lost", "lease_lost", 500, False),
     (

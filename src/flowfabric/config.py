@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Final
+from datetime import timedelta
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,14 @@ DIRECT_URL: Final = "FF_DIRECT_URL"
 DATABASE_POOLER: Final = "FF_DATABASE_POOLER"
 SCHEMES: Final = ("postgresql", "postgres")
 
+_TIMEOUTS: Final = (
+    "connect_timeout",
+    "statement_timeout",
+    "lock_timeout",
+    "idle_transaction_timeout",
+)
+_LONGEST: Final = 2_000_000
+"""Postgres counts the milliseconds of a timeout in 31 bits."""
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("", "0", "false", "no", "off")
 _USERINFO: Final = re.compile(r"((?:^|//)[^/@:?#\s]*:)[^/?#\s]+@")
@@ -26,13 +35,19 @@ _PASSWORD: Final = re.compile(r"(?<=password=)('[^']*'|[^&\s]*)", re.IGNORECASE)
 def behind_pooler(given: bool | None = None) -> bool:
     """The given answer, else that of `FF_DATABASE_POOLER`, else no; raises `ConfigError`."""
     if given is not None:
-        return given
+        return _check_flag("pooler", given)
     said = os.environ.get(DATABASE_POOLER, "").strip().lower()
     if said in _YES:
         return True
     if said in _NO:
         return False
     raise ConfigError("database", DATABASE_POOLER, f"{said!r} is neither 1 nor 0")
+
+
+def _check_flag(field: str, given: object) -> bool:
+    if type(given) is not bool:
+        raise ConfigError("database", field, f"{given!r} must be True or False")
+    return given
 
 
 class PartitionConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +63,8 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `pooler=True` is for a pooler in transaction mode: statements are not prepared, session settings
     are not sent, and waiters poll, because LISTEN does not work there. Its default is what
-    `FF_DATABASE_POOLER` says. Timeouts are in seconds.
+    `FF_DATABASE_POOLER` says. Timeouts are in seconds. Raises `ConfigError` for a setting that is
+    not valid.
     """
 
     dsn: str
@@ -64,6 +80,28 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Postgres ends a transaction that is idle for longer, and so releases its locks."""
     partitions: PartitionConfig = PartitionConfig()
 
+    def __post_init__(self) -> None:
+        check_dsn(self.dsn, variable="dsn")
+        if self.direct_dsn is not None:
+            check_dsn(self.direct_dsn, variable="direct_dsn")
+        if type(self.pool_size) is not int or self.pool_size < 1:
+            why = f"{self.pool_size!r} must be a whole number of at least 1"
+            raise ConfigError("database", "pool_size", why)
+        _check_flag("pooler", self.pooler)
+        _check_flag("listen", self.listen)
+        for field in _TIMEOUTS:
+            given: object = getattr(self, field)
+            seconds = given.total_seconds() if isinstance(given, timedelta) else given
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                why = f"{given!r} must be a number of seconds or a timedelta"
+                raise ConfigError("database", field, why)
+            if not 0.001 <= seconds <= _LONGEST:
+                why = f"{given!r} must be from a millisecond to {_LONGEST} seconds"
+                raise ConfigError("database", field, why)
+            msgspec.structs.force_setattr(self, field, float(seconds))
+        if not _is_partitions(self.partitions):
+            raise ConfigError("database", "partitions", "must be a PartitionConfig")
+
     def direct(self) -> DatabaseConfig:
         """This database past its pooler, if there is a DSN for that; else as it is."""
         if not self.pooler or self.direct_dsn is None:
@@ -72,6 +110,10 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"DatabaseConfig(dsn={redact(self.dsn)!r}, pool_size={self.pool_size})"
+
+
+def _is_partitions(given: object) -> bool:
+    return isinstance(given, PartitionConfig)
 
 
 def database_url(given: str | None = None) -> str | None:
@@ -103,13 +145,17 @@ def check_dsn(dsn: str, *, variable: str = DATABASE_URL) -> str:
 
     The error does not quote the DSN, which may contain a password.
     """
+    if not isinstance(cast("object", dsn), str):
+        why = f"is a {type(dsn).__name__}; write a text such as postgresql://user@host/name"
+        raise ConfigError("database", variable, why)
     try:
         scheme = urlsplit(dsn).scheme
     except ValueError as error:
         raise ConfigError("database", variable, f"is not a URL: {error}") from None
     if scheme not in SCHEMES:
         shown = f"{scheme}://…" if "://" in dsn else "the value"
-        raise ConfigError("database", variable, f"{shown} is not a postgresql:// URL")
+        why = f"{shown} is not a postgresql:// URL; write postgresql://user@host/name"
+        raise ConfigError("database", variable, why)
     return dsn
 
 

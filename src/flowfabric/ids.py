@@ -7,13 +7,15 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.errors import invalid_input
+
+T = TypeVar("T")
 
 NUM_FLOW_PARTITIONS: Final = 256
 
@@ -290,6 +292,23 @@ def check_is_text(value: object, *, field: str) -> str:
     if not isinstance(value, str):
         raise invalid_input(field, value, f"must be a text, not {type(value).__name__}")
     return value
+
+
+def check_type(given: object, wanted: type[T], *, field: str) -> T:
+    """The value, if it is of this type; else raises `ValidationError(invalid_input)`."""
+    if not isinstance(given, wanted):
+        why = f"must be of type {wanted.__name__}, not {type(given).__name__}"
+        raise invalid_input(field, given, why)
+    return given
+
+
+def check_list(given: object, *, field: str) -> tuple[Any, ...]:
+    """The members of a list, tuple or set; raises `ValidationError(invalid_input)` for a text."""
+    if isinstance(given, str):
+        raise invalid_input(field, given, f"must be a list: write {field}=[{given!r}]")
+    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
+        raise invalid_input(field, cast("object", given), "must be a list of texts")
+    return tuple(cast("Iterable[object]", given))
 
 
 def storable_text(value: str, *, field: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from flowfabric.errors import ValidationError, invalid_input
+from flowfabric.ids import check_list
 from flowfabric.instants import check_instant, epoch_ms, instant
 from flowfabric.stored_policy import (
     DAY_MS,
@@ -46,6 +47,14 @@ def milliseconds(duration: float | timedelta, *, field: str = "duration") -> int
     if not -MAX_MS <= seconds * 1000 <= MAX_MS:
         raise invalid_input(field, duration, "must be a number of seconds within a century")
     return round(seconds * 1000)
+
+
+def timeout_seconds(timeout: float | timedelta | None) -> float | None:
+    """How long a call waits, in seconds; None: for ever. Raises `ValidationError(invalid_input)`.
+
+    A timeout of 0 or less means that the call does not wait.
+    """
+    return None if timeout is None else milliseconds(timeout, field="timeout") / 1000
 
 
 def grace_milliseconds(grace: float | timedelta) -> int:
@@ -339,6 +348,18 @@ def clamp_priority(priority: int) -> int:
 
 
 CapabilitySide = Literal["required", "worker"]
+
+
+def capabilities_of(given: object, *, field: str, side: CapabilitySide) -> list[str]:
+    """The tokens of a setting, as `check_capabilities`; the error names the setting and its value.
+
+    Raises `ValidationError` (`invalid_input`, `invalid_capabilities`).
+    """
+    tokens = check_list(given, field=field)
+    try:
+        return check_capabilities(tokens, side=side)
+    except ValidationError as error:
+        raise ValidationError(error.code, f"{field} {given!r:.200} {error.detail}") from None
 
 
 def check_capabilities(given: object, *, side: CapabilitySide) -> list[str]:

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
+from flowfabric.app.check_call import check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.member import Member
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin as AsyncAdmin
 from flowfabric.client.client import Client as AsyncClient
-from flowfabric.client.client import Options
+from flowfabric.client.client import Options, options_of
 from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
@@ -194,7 +195,7 @@ class Client(_Blocking[AsyncClient]):
         self, calls: Sequence[Call[R]], *, conn: Any = None, **options: Any
     ) -> list[Handle[R]]:
         """Submit many calls in one transaction, all or none."""
-        return self._submit(calls, Options(**options), conn)
+        return self._submit(calls, options_of(options), conn)
 
     def start(
         self, flow: Flow, *, idempotency_key: str | None = None, conn: Any = None
@@ -224,7 +225,7 @@ class Client(_Blocking[AsyncClient]):
     search = _blocking(AsyncClient.search)
 
     def _submit(self, calls: Sequence[Call[R]], options: Options, conn: Any) -> list[Handle[R]]:
-        client = self._wrapped
+        client, calls = self._wrapped, check_calls(calls)
         if conn is None:
             handles = self._wait(client.submit_with_options(calls, options))
         else:

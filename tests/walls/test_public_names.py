@@ -29,7 +29,8 @@ AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ct
 EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
 Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
 LogContext Member MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum
-ResourceExhausted ResultTimeout Retry RetryLater StaleLease StateError Task TransportError
+ResourceExhausted ResultDecodeError ResultTimeout Retry RetryLater StaleLease StateError Task
+TransportError
 Unavailable ValidationError Worker
 """
 PINNED_OF_THE_ENGINE = """

@@ -7,6 +7,13 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from flowfabric.app.check_settings import (
+    check_codec,
+    check_executor,
+    check_kind,
+    check_middleware,
+    exception_types,
+)
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.depends import Plan
 from flowfabric.app.flow import Flow
@@ -20,11 +27,11 @@ from flowfabric.config import (
 )
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_name
-from flowfabric.policy import Retry, check_capabilities, clamp_priority, milliseconds
+from flowfabric.policy import Retry, capabilities_of, clamp_priority, milliseconds
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.loop import Worker
 from flowfabric.worker.processes import ProcessPool
-from flowfabric.worker.settings import WorkerSettings
+from flowfabric.worker.settings import WorkerSettings, listed
 from flowfabric.worker.threads import HandlerThreads
 
 P = ParamSpec("P")
@@ -46,6 +53,7 @@ class App:
 
     def __init__(self, namespace: str = "default", *, codec: Codec = JSON) -> None:
         self.namespace = check_name(namespace, field="namespace")
+        check_codec(codec)
         self.state = SimpleNamespace()
         """Values that handlers share; they read them as `ctx.state`."""
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -79,13 +87,19 @@ class App:
         a function that cannot be a task.
         """
         try:
+            check_kind(kind)
             check_name(kind, field="kind")
             check_lane(lane, field="lane")
-            check_capabilities(requires, side="required")
+            needed = capabilities_of(requires, field="requires", side="required")
             policy = task_policy(retry, timeout, deadline, max_reclaims)
             clamp_priority(priority)
+            retryable = exception_types(retry_on, field="retry_on")
+            permanent = exception_types(no_retry_on, field="no_retry_on")
+            check_executor(executor)
+            if codec is not None:
+                check_codec(codec)
         except ValidationError as error:
-            raise ConfigError("task", kind or "kind", error.detail) from None
+            raise ConfigError("task", _shown(kind), error.detail) from None
         if kind in self.tasks:
             raise ConfigError("task", kind, "is registered already")
 
@@ -98,11 +112,11 @@ class App:
                 middleware=self._middleware,
                 state=self.state,
                 overrides=self._overrides,
-                requires=requires,
+                requires=needed,
                 policy=policy,
                 priority=priority,
-                retry_on=tuple(retry_on),
-                no_retry_on=tuple(no_retry_on),
+                retry_on=retryable,
+                no_retry_on=permanent,
                 in_process=executor == "process",
             )
             self.tasks[kind] = task
@@ -115,7 +129,11 @@ class App:
         return Flow(kind, tags=tags)
 
     def middleware(self, function: M) -> M:
-        """Wrap every task of the app: `async def m(ctx, call_next): return await call_next()`."""
+        """Wrap every task of the app: `async def m(ctx, call_next): return await call_next()`.
+
+        Raises `ConfigError` for a function that cannot be called so.
+        """
+        check_middleware(function)
         self._middleware.append(function)
         return function
 
@@ -165,11 +183,11 @@ class App:
         leads past the pooler. Raises `ConfigError` for a setting that is not valid.
         """
         settings = WorkerSettings(
-            lanes=self.lanes if lanes is None else tuple(lanes),
+            lanes=self.lanes if lanes is None else listed("lanes", lanes),
             namespace=self.namespace,
             worker_id=worker_id or f"{self.namespace}-worker",
             worker_instance_id=worker_instance_id,
-            capabilities=tuple(capabilities),
+            capabilities=listed("capabilities", capabilities),
             concurrency=concurrency,
             sync_workers=sync_workers,
             max_stuck_threads=max_stuck_threads,
@@ -208,3 +226,8 @@ def _seconds(setting: str, duration: float | timedelta) -> float:
         return milliseconds(duration, field=setting) / 1000
     except ValidationError as error:
         raise ConfigError("worker", setting, error.detail) from None
+
+
+def _shown(kind: object) -> str:
+    """The kind as an error names it; "kind" if it is none."""
+    return kind if isinstance(kind, str) and kind else "kind"

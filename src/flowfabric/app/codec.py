@@ -84,6 +84,8 @@ def _encode_foreign(value: object) -> object:
 
 
 def _decode_foreign(wanted: type, value: object) -> object:
+    if wanted is object:
+        return value
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
         return validate(value)

@@ -39,8 +39,14 @@ def Depends(  # noqa: N802  reads as a declaration in a signature
 
     The factory may be plain or async, and may yield once to clean up after the task. It may
     have a parameter of type `Ctx`, and dependencies of its own. With `scope="process"` the factory
-    is called once per worker process.
+    is called once per worker process. Raises `ConfigError` for something that is no factory.
     """
+    if not callable(factory) or isinstance(factory, Dependency):
+        raise ConfigError(
+            "dependency", "factory", f"{factory!r} is not a function; write Depends(get_it)"
+        )
+    if scope not in ("task", "process"):
+        raise ConfigError("dependency", "scope", f"{scope!r} must be 'task' or 'process'")
     return Dependency(factory, scope)
 
 

@@ -10,12 +10,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
+from flowfabric.app.check_call import check_call
 from flowfabric.app.member import Member, MemberSettings
 from flowfabric.app.task import Call
+from flowfabric.engine.flows.flow_tags import check_flow_tags
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.errors import FlowAlreadyStarted, invalid_input
-from flowfabric.ids import ExecutionId, check_name, check_text, uuid_partition
+from flowfabric.ids import ExecutionId, check_lane, check_name, check_text, uuid_partition
 from flowfabric.policy import Retry
 
 R = TypeVar("R")
@@ -29,6 +31,7 @@ class Flow:
 
     def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None) -> None:
         self.kind = check_name(kind, field="kind")
+        check_flow_tags({} if tags is None else tags)
         self.tags = dict(tags or {})
         self.members: dict[str, Member[Any]] = {}
         self.flow_id = uuid4()
@@ -59,6 +62,9 @@ class Flow:
         is not valid; `FlowAlreadyStarted`.
         """
         self.check_not_started()
+        check_call(call)
+        if lane is not None:
+            check_lane(lane, field="lane")
         if name is not None and name in self.members:
             raise invalid_input("name", name, "is the name of another member")
         settings = MemberSettings(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from flowfabric.app.check_call import check_upstreams
 from flowfabric.app.feed import check_inputs, passing_ref
 from flowfabric.app.task import Call, task_policy
 from flowfabric.engine.lifecycle.create_execution import NewExecution
@@ -79,6 +80,7 @@ class Member(Generic[R]):
         that differs from that of the other upstreams; `FlowAlreadyStarted`.
         """
         self._flow.check_not_started()
+        check_upstreams(members, policy)
         wanted = AllOf() if policy is None else policy
         if self.upstreams and wanted != self.policy:
             raise invalid_input(

@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
-from types import NoneType, SimpleNamespace
+from types import SimpleNamespace
 from typing import (
     Any,
-    Final,
     Generic,
+    Never,
+    NoReturn,
     ParamSpec,
     TypeVar,
     cast,
-    get_args,
-    get_type_hints,
     is_typeddict,
 )
 
 import msgspec
 
-from flowfabric.app.codec import JSON, MSGPACK, RAW, UNENCODABLE, Codec
+from flowfabric.app.check_function import annotations_of, check_function
+from flowfabric.app.check_types import check_types
+from flowfabric.app.codec import RAW, UNENCODABLE, Codec
 from flowfabric.app.depends import Dependency, Plan
+from flowfabric.app.mismatch import SCALARS, decode_mismatch, scalar_mismatch
 from flowfabric.app.overrides import Overrides
 from flowfabric.app.passable import Field, is_model
+from flowfabric.app.result_type import ResultType, codec_of
+from flowfabric.app.unencodable import unencodable
 from flowfabric.errors import (
     PAYLOAD_DECODE,
-    RESULT_ENCODE,
     ConfigError,
     Fail,
-    RetryLater,
     ValidationError,
     invalid_input,
 )
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
 from flowfabric.stored_policy import DEFAULT_RECLAIMS
-from flowfabric.worker.context import Ctx
 from flowfabric.worker.environment import Environment
 from flowfabric.worker.handler import EncodedResult, Handler
 from flowfabric.worker.run_task import Middleware, run_task
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_BUILT_IN: Final[Mapping[str, Codec]] = {JSON.name: JSON, MSGPACK.name: MSGPACK}
 
 
 class Call(Generic[R]):
@@ -79,6 +78,8 @@ class Task(Generic[P, R]):
         no_retry_on: tuple[type[BaseException], ...] = (),
         in_process: bool = False,
     ) -> None:
+        check_function(function, kind)
+        hints = annotations_of(function, kind)
         if in_process and (inspect.iscoroutinefunction(function) or _is_main(function)):
             why = "executor='process' needs a plain function of an importable module"
             raise ConfigError("task", kind, why)
@@ -92,22 +93,21 @@ class Task(Generic[P, R]):
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
         self.plan = Plan(function, owner=f"task {kind!r}", overrides=overrides)
         self.is_async = inspect.iscoroutinefunction(function)
-        self._parameters, self._returns = _payload_parameters(function, kind)
+        self._parameters = _payload_parameters(function, hints)
         self.arguments = {
             name: Field(each.annotation, each.required) for name, each in self._parameters.items()
         }
         """The arguments that come from the payload, with their types."""
-        self.returns = self._returns
+        returns = hints.get("return", Any)
+        self.returns = returns = Any if returns in (NoReturn, Never) else returns
         """The type of the result; `Any` without an annotation."""
         self._single = _single_model(self._parameters)
         self._shape = None if self._single else _shape(kind, self._parameters)
-        self._raw_result = _is_raw(self._returns)
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         for name, parameter in self._parameters.items():
-            _check_decodable(kind, f"parameter {name!r}", codec, parameter.annotation)
-        _check_decodable(kind, "its result", codec, self._returns)
-        self._untyped_result = self._returns is Any
-        self._result_decoders: dict[str, Callable[[bytes], Any]] = {}
+            check_types(kind, f"parameter {name!r}", codec, parameter.annotation)
+        check_types(kind, "its result", codec, returns)
+        self._result_type = ResultType(kind, codec, returns)
         self.__name__ = getattr(function, "__name__", kind)
         self.__doc__ = function.__doc__
 
@@ -128,13 +128,17 @@ class Task(Generic[P, R]):
         """This task with these arguments; raises `ValidationError` when they do not match."""
         given = self._bound(args, kwargs)
         if self._single is None:
-            return Call(self, self._encode(given))
+            return Call(self, self._encode_arguments(given))
         [(name, parameter)] = self._parameters.items()
         value = given.get(name, parameter.default)
         if not is_typeddict(self._single) and not isinstance(value, self._single):
             wanted = self._single.__name__
             raise self._invalid(f"argument {name!r} must be {wanted}, not {type(value).__name__}")
-        return Call(self, value if self._single is bytes else self._encode(value))
+        if self._single is bytes:
+            return Call(self, value)
+        payload = self._encode(value)
+        self._check_readable(payload, f"{name}")
+        return Call(self, payload)
 
     def many(self, items: Iterable[Any]) -> list[Call[R]]:
         """One call for each item, with the item as the only argument."""
@@ -146,15 +150,11 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def read_result(self, result: bytes | None, encoding: str | None = None) -> R:
-        """Decode a stored result into the value that the function returned."""
-        if result is None or self._raw_result or (encoding == RAW and self._untyped_result):
-            return cast("R", result)
-        name = encoding or ""
-        if name not in self._result_decoders:
-            own = name == self._codec.name
-            codec = self._codec if own else _BUILT_IN.get(name, self._codec)
-            self._result_decoders[name] = codec.decoder(self._returns)
-        return self._result_decoders[name](result)
+        """Decode a stored result into the value that the function returned.
+
+        Raises `ResultDecodeError` if it is not of the type that the function is annotated with.
+        """
+        return cast("R", self._result_type.read(result, encoding))
 
     def handler(self, environment: Environment) -> Handler:
         """How a worker runs this task."""
@@ -186,11 +186,36 @@ class Task(Generic[P, R]):
     def _invalid(self, why: str) -> ValidationError:
         return ValidationError("invalid_input", f"task {self.kind!r} {why}")
 
+    def _encode_arguments(self, given: dict[str, Any]) -> bytes:
+        """The payload of these arguments; raises `ValidationError` if one is of another type."""
+        payload, exact = self._encode(given), True
+        for name, value in given.items():
+            wanted = self._parameters[name].annotation
+            if type(value) is wanted and wanted in SCALARS:
+                continue
+            exact = False
+            why = scalar_mismatch(value, wanted)
+            if why is not None:
+                raise self._invalid(f"cannot take argument {name}: {why}")
+        if not exact:
+            self._check_readable(payload)
+        return payload
+
+    def _check_readable(self, payload: bytes, name: str = "") -> None:
+        """Raise `ValidationError` unless a worker with this task can read the payload."""
+        try:
+            self._decoder_for(self._codec.name)(payload)
+        except Exception as error:
+            path, why = decode_mismatch(error)
+            place = (name + path[1:]).removeprefix(".") or "of another type"
+            raise self._invalid(f"cannot take argument {place}: {why}") from None
+
     def _encode(self, value: object) -> bytes:
         try:
             return self._codec.encode(value)
         except UNENCODABLE as error:
-            raise self._invalid(f"cannot encode its arguments: {error}") from None
+            why = unencodable(value, error, self._codec)
+            raise self._invalid(f"cannot encode its arguments: {why}") from None
 
     # In the worker.
 
@@ -198,11 +223,8 @@ class Task(Generic[P, R]):
         """The arguments in a payload, by name; raises `Fail` when it does not decode."""
         if self._single is bytes:
             return {next(iter(self._parameters)): payload}
-        decoder = self._decoders.get(encoding or "")
         try:
-            if decoder is None:
-                decoder = self._decoders[encoding or ""] = self._decoder_for(encoding)
-            value = decoder(payload)
+            value = self._decoder_for(encoding)(payload)
         except Exception as error:
             raise Fail(
                 f"payload of {self.kind!r} does not decode: {error}",
@@ -214,41 +236,15 @@ class Task(Generic[P, R]):
         return {name: getattr(value, name) for name in self._parameters}
 
     def _decoder_for(self, encoding: str | None) -> Callable[[bytes], Any]:
-        return self._codec_of(encoding).decoder(self._single or self._shape)
-
-    def _codec_of(self, encoding: str | None) -> Codec:
-        if encoding in (None, RAW, self._codec.name):
-            return self._codec
-        if encoding not in _BUILT_IN:
-            raise ValueError(f"encoding {encoding!r} is unknown")
-        return _BUILT_IN[encoding]
+        name = encoding or ""
+        if name not in self._decoders:
+            codec = codec_of(encoding, own=self._codec)
+            self._decoders[name] = codec.decoder(self._single or self._shape)
+        return self._decoders[name]
 
     def encode_result(self, result: object, encoding: str | None) -> EncodedResult:
-        """The result in the encoding of its payload; raises `Fail` when it cannot be encoded.
-
-        Bytes that the task returns as its whole result stay as they are.
-        """
-        if result is None:
-            return EncodedResult()
-        if isinstance(result, bytes) and (self._raw_result or self._untyped_result):
-            return EncodedResult(result, None if encoding == RAW else RAW)
-        if isinstance(result, Retry | RetryLater):
-            raise Fail(
-                f"{self.kind!r} returned a {type(result).__name__}; a handler that is to be tried"
-                " again raises RetryLater",
-                category=RESULT_ENCODE,
-                retryable=False,
-            )
-        try:
-            codec = self._codec_of(encoding)
-            data = codec.encode(result)
-            return EncodedResult(data, None if encoding == codec.name else codec.name)
-        except UNENCODABLE as error:
-            raise Fail(
-                f"result of {self.kind!r} cannot be encoded: {error}",
-                category=RESULT_ENCODE,
-                retryable=False,
-            ) from None
+        """The result in the encoding of its payload; raises `Fail` when it cannot be stored."""
+        return self._result_type.encode(result, encoding)
 
 
 class _Parameter(msgspec.Struct, frozen=True):
@@ -273,7 +269,10 @@ def task_policy(
             execution_deadline=_limit("deadline", deadline),
         )
     if retry is not None and not isinstance(retry, Retry):
-        raise invalid_input("retry", retry, "must be a Retry")
+        number = retry if type(retry) is int else "..."
+        raise invalid_input(
+            "retry", retry, f"must be a Retry: write retry=Retry(max_retries={number})"
+        )
     return ExecutionPolicy(
         retry_policy=None if retry is None else retry.policy,
         timeout_policy=limits,
@@ -285,38 +284,27 @@ def _limit(setting: str, given: float | timedelta | None) -> float | None:
     """A time limit in seconds; raises `ValidationError` that names the task's setting."""
     if given is None:
         return None
-    limit = milliseconds(given, field=setting) / 1000
+    limit = milliseconds(given, field=setting)
     if limit < 0:
         raise invalid_input(setting, given, "must not be negative")
-    return limit
+    if limit == 0:
+        raise invalid_input(setting, given, "must be at least a millisecond; None means no limit")
+    return limit / 1000
 
 
 def _payload_parameters(
-    function: Callable[..., Any], kind: str
-) -> tuple[dict[str, _Parameter], Any]:
-    """The parameters that come from the payload, and the type of the result."""
-    signature = inspect.signature(function)
-    try:
-        hints = get_type_hints(function)
-    except NameError as error:
-        raise ConfigError("task", kind, f"annotation cannot be resolved: {error}") from None
-    names = list(signature.parameters)
-    if not names:
-        raise ConfigError("task", kind, "its first parameter must be the context (ctx: Ctx)")
-    if hints.get(names[0], Ctx) not in (Ctx, Any):
-        raise ConfigError("task", kind, f"its first parameter, {names[0]!r}, must be of type Ctx")
+    function: Callable[..., Any], hints: dict[str, Any]
+) -> dict[str, _Parameter]:
+    """The parameters that come from the payload: all but the context and dependencies."""
     found: dict[str, _Parameter] = {}
-    for name in names[1:]:
-        parameter = signature.parameters[name]
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ConfigError("task", kind, f"parameter *{name} cannot come from a payload")
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         if isinstance(parameter.default, Dependency):
             continue
         required = parameter.default is parameter.empty
         found[name] = _Parameter(
             hints.get(name, Any), required, None if required else parameter.default
         )
-    return found, hints.get("return", Any)
+    return found
 
 
 def _single_model(parameters: dict[str, _Parameter]) -> Any:
@@ -342,19 +330,6 @@ def _shape(kind: str, parameters: dict[str, _Parameter]) -> type[msgspec.Struct]
     ]
     name = "".join(letter if letter.isalnum() else "_" for letter in kind)
     return msgspec.defstruct(f"payload_{name}", fields, kw_only=True)
-
-
-def _check_decodable(kind: str, what: str, codec: Codec, wanted: Any) -> None:
-    """Raise `ConfigError` for a type that the codec cannot decode."""
-    try:
-        codec.decoder(wanted)
-    except Exception as error:
-        raise ConfigError("task", kind, f"{what} cannot be decoded: {error}") from None
-
-
-def _is_raw(returns: Any) -> bool:
-    """Are results bytes, which are stored as they are?"""
-    return returns is bytes or set(get_args(returns)) == {bytes, NoneType}
 
 
 def _is_main(function: Callable[..., Any]) -> bool:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.app.check_call import check_call, check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin
@@ -36,7 +37,7 @@ from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.errors import invalid_input
-from flowfabric.ids import ExecutionId, parse_uuid
+from flowfabric.ids import ExecutionId, check_name, check_type, parse_uuid
 from flowfabric.states import PublicState
 from flowfabric.wire import read_untyped
 
@@ -67,7 +68,7 @@ class Client:
 
     def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
         self.engine = engine
-        self.namespace = namespace
+        self.namespace = check_name(namespace, field="namespace")
         self.identity = user_at_host()
         self._submits = Batcher(engine.create_execution, max_weight=_SUBMITS_PER_STATEMENT)
         self._starts = Batcher(
@@ -96,6 +97,7 @@ class Client:
         `TransportError` when the server does not answer, `Unavailable` when the schema is missing
         or of another version.
         """
+        check_name(namespace, field="namespace")
         config = DatabaseConfig(
             dsn=require_database_url(dsn),
             pool_size=pool_size,
@@ -161,12 +163,13 @@ class Client:
         The options of `submit` apply to each call; with an idempotency key all would be one
         execution.
         """
-        return await self.submit_with_options(calls, Options(**options), conn=conn)
+        return await self.submit_with_options(calls, options_of(options), conn=conn)
 
     async def submit_with_options(
         self, calls: Sequence[Call[R]], options: Options, *, conn: Any = None
     ) -> list[Handle[R]]:
         """`submit_many` with its options as one value."""
+        calls = check_calls(calls)
         if not calls:
             return []
         executions: list[NewExecution] = []
@@ -236,7 +239,12 @@ class Client:
         With `drawn`, the flow drawn again, its results have the types that its tasks return.
         """
         wanted = parse_uuid(flow_id, field="flow_id") if isinstance(flow_id, str) else flow_id
-        return FlowHandle(self, wanted, created=False, drawn=drawn and drawn.members)
+        return FlowHandle(
+            self,
+            check_type(wanted, UUID, field="flow_id"),
+            created=False,
+            drawn=drawn and drawn.members,
+        )
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution that was submitted before, by any client."""
@@ -247,7 +255,7 @@ class Client:
         """The id, parsed if it is text; raises `ValidationError`."""
         if isinstance(execution_id, str):
             return ExecutionId.parse(execution_id, partitions=self.engine.partitions)
-        return execution_id
+        return check_type(execution_id, ExecutionId, field="execution_id")
 
     async def describe(
         self, execution_id: ExecutionId | str, *, with_body: bool = False
@@ -318,6 +326,7 @@ class Client:
 
     def execution_of(self, call: Call[Any], options: Options) -> NewExecution:
         """The execution to create for a call and its options; raises `ValidationError`."""
+        check_call(call)
         task = call.task
         return NewExecution(
             execution_id=ExecutionId.mint(
@@ -326,7 +335,7 @@ class Client:
                 partitions=self.engine.partitions,
             ),
             execution_kind=task.kind,
-            lane_id=options.lane or task.lane,
+            lane_id=task.lane if options.lane is None else options.lane,
             namespace=self.namespace,
             input_payload=call.payload,
             payload_encoding=task.encoding,
@@ -365,6 +374,15 @@ class Client:
             )
             for call, execution, answer in zip(calls, executions, answers, strict=True)
         ]
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    """The options of a submit by their names; raises `ValidationError` for one that is unknown."""
+    for name in given:
+        if name not in Options.__struct_fields__:
+            known = ", ".join(Options.__struct_fields__)
+            raise invalid_input("option", name, f"is unknown; the options are {known}")
+    return Options(**given)
 
 
 def _public_state(state: str) -> PublicState:

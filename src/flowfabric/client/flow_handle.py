@@ -16,6 +16,7 @@ from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
+from flowfabric.policy import timeout_seconds
 from flowfabric.states import (
     CancellationPolicy,
     DerivedFlowState,
@@ -61,8 +62,7 @@ class FlowHandle:
         out, and so are the children that handlers of members started. Raises `FlowFailed`,
         `FlowCancelled`, `ResultTimeout`, `NotFound`.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        flow = await self._settled_within(seconds)
+        flow = await self._settled_within(timeout_seconds(timeout))
         members = await self.members()
         if flow.outcome is DerivedFlowState.CANCELLED:
             raise FlowCancelled(self.flow_id, flow.cancel_reason)

@@ -18,9 +18,11 @@ from flowfabric.errors import (
     ExecutionFailed,
     ExecutionSkipped,
     NotFound,
+    ResultDecodeError,
     ResultTimeout,
 )
 from flowfabric.ids import ExecutionId
+from flowfabric.policy import timeout_seconds
 from flowfabric.states import PublicState
 
 if TYPE_CHECKING:
@@ -55,9 +57,10 @@ class Handle(Generic[R]):
 
         Raises `ExecutionFailed`, `ExecutionCancelled`, `ExecutionExpired` or `ExecutionSkipped` if
         it ended without success, `ResultTimeout` if it has not ended in time, `NotFound` if it does
-        not exist.
+        not exist, `ResultDecodeError` if the stored result is not of the type that the task
+        declares.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = timeout_seconds(timeout)
         if seconds is not None and seconds <= 0:
             found = await self._client.engine.read_outcomes([self.execution_id])
             if self.execution_id in found:
@@ -124,7 +127,10 @@ class Handle(Generic[R]):
     def _read(self, outcome: ExecutionOutcome) -> R:
         match outcome.public_state:
             case PublicState.COMPLETED:
-                return self._read_result(outcome.result, outcome.result_encoding)
+                try:
+                    return self._read_result(outcome.result, outcome.result_encoding)
+                except ResultDecodeError as error:
+                    raise error.of(self.execution_id) from error.__cause__
             case PublicState.CANCELLED:
                 raise ExecutionCancelled(
                     self.execution_id, outcome.cancellation_reason, outcome.cancelled_by

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, Unavailable
 
 log: Final = logging.getLogger("flowfabric.client")
 TOPIC: Final = "completion"
@@ -48,9 +48,12 @@ class OutcomeWaiter(Generic[K, V]):
         )
         self._futures: defaultdict[K, set[asyncio.Future[V]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def wait(self, key: K) -> V:
-        """The outcome of the execution, or flow, with this id, once it has ended."""
+        """The outcome of the execution, or flow, once it has ended; `Unavailable` when closed."""
+        if self._closed:
+            raise _closed()
         future: asyncio.Future[V] = asyncio.get_running_loop().create_future()
         self._futures[key].add(future)
         self._waiter.found()  # what begins now may end soon, however long others have taken
@@ -67,7 +70,11 @@ class OutcomeWaiter(Generic[K, V]):
                     del self._futures[key]
 
     async def close(self) -> None:
-        """Stop querying, and remove the registration as a waiter."""
+        """Stop querying, and remove the registration as a waiter; calls that wait get an error."""
+        self._closed = True
+        for future in [each for waiting in self._futures.values() for each in waiting]:
+            if not future.done():
+                future.set_exception(_closed())
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=2.0)
@@ -100,3 +107,7 @@ class OutcomeWaiter(Generic[K, V]):
                     future.set_result(outcome)
             self._futures.pop(key, None)
         return bool(outcomes)
+
+
+def _closed() -> Unavailable:
+    return Unavailable("result", "the client is closed; connect another one and wait again")

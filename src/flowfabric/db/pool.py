@@ -78,6 +78,7 @@ class Pool:
     def __init__(self, config: DatabaseConfig, pool: asyncpg.Pool[Any]) -> None:
         self.config = config
         self._pool = pool
+        self._closed = False
 
     @classmethod
     async def open(
@@ -109,6 +110,7 @@ class Pool:
 
     async def close(self) -> None:
         """Close every connection; connections that do not close in time are terminated."""
+        self._closed = True
         try:
             async with asyncio.timeout(_CLOSE_WITHIN):
                 await self._pool.close()
@@ -119,8 +121,11 @@ class Pool:
     async def connection(self) -> AsyncGenerator[Connection]:
         """One connection of the pool; waits while all are in use.
 
+        Raises `Unavailable`, which is not repeated, once the pool is closed.
         After a `TransportError` or `OperationTimeout` in the block the connection is terminated.
         """
+        if self._closed:
+            raise Unavailable("connect", "this client or worker is closed; make another one")
         try:
             conn = await self._pool.acquire()
         except _CONNECT_ERRORS as error:

@@ -63,6 +63,7 @@ from flowfabric.errors.outcomes import (
     LeaseLost,
     NonDeterministicReplay,
     OutcomeError,
+    ResultDecodeError,
     ResultTimeout,
     RetryLater,
 )
@@ -135,6 +136,7 @@ __all__ = [
     "OutcomeError",
     "Refusal",
     "ResourceExhausted",
+    "ResultDecodeError",
     "ResultTimeout",
     "RetryClass",
     "RetryExhausted",

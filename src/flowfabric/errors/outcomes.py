@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from flowfabric.errors.base import FlowFabricError, RetryClass, invalid_input
 
@@ -70,6 +70,48 @@ class ChildFailed(OutcomeError):
         self.category, self.reason = category, reason
 
 
+class ResultDecodeError(FlowFabricError):
+    """The execution succeeded, but its stored result is not of the type that the task declares.
+
+    `path` is the place in the value and `stored` its beginning. The task's annotation changed
+    since, or another program stored the result. `client.handle(execution_id)` reads any result.
+    """
+
+    kind = "outcome"
+    code = "result_decode"
+
+    def __init__(
+        self,
+        execution_kind: str,
+        *,
+        path: str,
+        wanted: str,
+        why: str,
+        stored: bytes,
+        execution_id: ExecutionId | None = None,
+    ) -> None:
+        shown = repr(stored[:_SHOWN]) + ("…" if len(stored) > _SHOWN else "")
+        of = "" if execution_id is None else f" of execution {execution_id}"
+        super().__init__(
+            f"the result{of} of kind {execution_kind!r} cannot be read as {wanted}:"
+            f" {path}: {why}; stored is {shown}"
+        )
+        self.execution_id, self.execution_kind = execution_id, execution_kind
+        self.path, self.wanted, self.why, self.stored = path, wanted, why, shown
+        self._bytes = stored[: _SHOWN + 1]
+
+    def of(self, execution_id: ExecutionId) -> ResultDecodeError:
+        """The same error, with the id of the execution."""
+        return ResultDecodeError(
+            self.execution_kind,
+            path=self.path,
+            wanted=self.wanted,
+            why=self.why,
+            stored=self._bytes,
+            execution_id=execution_id,
+        )
+
+
 class ResultTimeout(FlowFabricError):
     """The execution or flow did not end within the timeout; it continues, so wait again."""
 
@@ -130,7 +172,7 @@ class RetryLater(FlowFabricError):
 
     `raise RetryLater(after=30)` retries after 30 seconds, `raise RetryLater()` after the delay of
     the policy. The attempt counts towards `max_retries`. Raises `ValidationError` if `after` is not
-    a duration.
+    a duration, or `reason` no text.
     """
 
     kind = "handler"
@@ -142,6 +184,8 @@ class RetryLater(FlowFabricError):
         *,
         after: float | timedelta | None = None,
     ) -> None:
+        if not isinstance(cast("object", reason), str):
+            raise invalid_input("reason", reason, f"must be a text: write after={reason!r}")
         super().__init__(reason)
         self.reason = reason
         self.after = None if after is None else _seconds(after)
@@ -156,6 +200,8 @@ def _seconds(after: object) -> float:
     return float(seconds)
 
 
+_SHOWN: Final = 80
+"""How many bytes of a stored result an error shows."""
 _CENTURY: Final = 100 * 365 * 24 * 60 * 60
 HANDLER_ERROR: Final = "handler_error"
 HANDLER_PANIC: Final = "handler_panic"

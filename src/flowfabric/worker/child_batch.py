@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from flowfabric.engine.lifecycle.create_execution import NewExecution
-from flowfabric.errors import ChildFailed
+from flowfabric.errors import ChildFailed, ResultDecodeError
 from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
 from flowfabric.states import PublicState
 
@@ -96,11 +96,17 @@ class ChildBatch(Generic[R]):
         )
 
     def result(self, outcome: ExecutionOutcome) -> R:
-        """The decoded result of a child; raises `ChildFailed` if it did not succeed."""
+        """The decoded result of a child; raises `ChildFailed` if it did not succeed.
+
+        Raises `ResultDecodeError` if the result is not of the type that the task declares.
+        """
         if outcome.public_state is not PublicState.COMPLETED:
             raise child_failed(outcome)
         task = self.calls[outcome.execution_id].task
-        return task.read_result(outcome.result, outcome.result_encoding)
+        try:
+            return task.read_result(outcome.result, outcome.result_encoding)
+        except ResultDecodeError as error:
+            raise error.of(outcome.execution_id) from error.__cause__
 
 
 def child_failed(outcome: ExecutionOutcome) -> ChildFailed:

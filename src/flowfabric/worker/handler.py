@@ -17,6 +17,7 @@ from flowfabric.errors import (
     ChildFailed,
     Fail,
     FlowFabricError,
+    ResultDecodeError,
     RetryLater,
 )
 from flowfabric.states import FailureClass
@@ -97,7 +98,8 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
     permanent = handler is None or (
         isinstance(error, handler.no_retry_on)
         or (bool(handler.retry_on) and not isinstance(error, handler.retry_on))
-        or (not handler.retry_on and isinstance(error, ChildFailed))  # a retry finds the same child
+        # A retry finds the same child, with the same result.
+        or (not handler.retry_on and isinstance(error, ChildFailed | ResultDecodeError))
     )
     return Failure(
         lease=lease,

@@ -11,7 +11,8 @@ import msgspec
 
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import ConfigError, ValidationError
-from flowfabric.policy import check_capabilities, milliseconds
+from flowfabric.ids import check_list, check_name
+from flowfabric.policy import capabilities_of, check_capabilities, milliseconds
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reconcile: bool = True
 
     def __post_init__(self) -> None:
+        for field in ("lanes", "capabilities"):
+            msgspec.structs.force_setattr(self, field, listed(field, getattr(self, field)))
+        _check_one_of("on_lease_lost", self.on_lease_lost, "cancel", "ignore")
+        _check_one_of("lease_history", self.lease_history, "brief", "full")
+        _check_one_of("reconcile", self.reconcile, True, False)
         for field in ("concurrency", "sync_workers", "transactions"):
             _check_count(field, getattr(self, field), at_least=1)
         if self.max_stuck_threads is not None:
@@ -52,6 +58,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.drain < 0:
             raise ConfigError("worker", "drain", f"{self.drain} must not be negative")
         try:
+            check_name(self.namespace, field="namespace")
+            capabilities_of(self.capabilities, field="capabilities", side="worker")
             self.claimant(kinds=None, instance=self.worker_instance_id or "any")
         except ValidationError as error:
             raise ConfigError("worker", "settings", error.detail) from None
@@ -73,6 +81,22 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             return self.worker_instance_id
         host = "".join(c if c.isalnum() else "-" for c in socket.gethostname()) or "host"
         return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def listed(field: str, given: object) -> tuple[str, ...]:
+    """The names in a list, each once; raises `ConfigError` for a text and for anything else."""
+    try:
+        return tuple(dict.fromkeys(check_list(given, field=field)))
+    except ValidationError as error:
+        raise ConfigError("worker", field, error.detail) from None
+    except TypeError:  # members that cannot be compared
+        raise ConfigError("worker", field, f"{given!r} must be a list of texts") from None
+
+
+def _check_one_of(field: str, given: object, *allowed: object) -> None:
+    if not any(given is each or (given == each and type(given) is str) for each in allowed):
+        choices = " or ".join(map(repr, allowed))
+        raise ConfigError("worker", field, f"{given!r} must be {choices}")
 
 
 def _check_count(field: str, given: object, *, at_least: int) -> None:

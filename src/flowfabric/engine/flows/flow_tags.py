@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from flowfabric.errors import ValidationError
 from flowfabric.ids import check_tag_key
@@ -11,8 +12,9 @@ from flowfabric.tags import check_tags
 
 def check_flow_tags(tags: Mapping[str, str]) -> None:
     """Raises `ValidationError`: `invalid_tag_key` for a key, else `invalid_input`."""
-    for key in tags:
-        check_flow_tag_key(key)
+    if isinstance(cast("object", tags), Mapping):
+        for key in tags:
+            check_flow_tag_key(key)
     check_tags(tags)
 
 

@@ -17,7 +17,7 @@ from flowfabric.engine.lifecycle.sql.lease import (
     claimed,
 )
 from flowfabric.errors import invalid_input
-from flowfabric.ids import check_lane, check_worker_name
+from flowfabric.ids import check_lane, check_list, check_worker_name
 from flowfabric.pages import check_limit
 from flowfabric.policy import check_capabilities, milliseconds
 
@@ -53,11 +53,16 @@ class Claimant(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_worker_name(self.worker_id, field="worker_id")
         check_worker_name(self.worker_instance_id, field="worker_instance_id")
+        for field in ("lanes", "kinds"):
+            given = getattr(self, field)
+            if given is not None:
+                msgspec.structs.force_setattr(self, field, check_list(given, field=field))
         if not self.lanes:
             raise invalid_input("lanes", list(self.lanes), "must name at least one lane")
         for lane in self.lanes:
             check_lane(lane)
-        check_capabilities(self.capabilities, side="worker")
+        offered = tuple(check_capabilities(self.capabilities, side="worker"))
+        msgspec.structs.force_setattr(self, "capabilities", offered)
 
 
 async def claim(

@@ -81,6 +81,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     """Its name in the flow, by which other members read its result."""
 
     def __post_init__(self) -> None:
+        if type(self.required_capabilities) is not tuple:
+            self._keep_capabilities(self.required_capabilities)
         _check_shape(
             self.namespace,
             self.lane_id,
@@ -115,6 +117,11 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             raise invalid_input("delay", self.delay, "must not be negative")
         if self.deadline is not None and milliseconds(self.deadline) < 1:
             raise invalid_input("deadline", self.deadline, "must be positive")
+
+    def _keep_capabilities(self, given: object) -> None:
+        """Store a list or a set of capabilities as a tuple: the shapes of a batch are compared."""
+        kept = tuple(check_capabilities(given, side="required"))
+        msgspec.structs.force_setattr(self, "required_capabilities", kept)
 
 
 @lru_cache(maxsize=1024)
