@@ -44,7 +44,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.ExecutionNotTerminal(ID, "active"), "state", "execution_not_terminal", 409, False),
     (errors.MaxReplaysExhausted(ID, 10), "state", "max_replays_exhausted", 409, False),
     (errors.GrantAlreadyExists(ID), "state", "grant_already_exists", 409, False),
-    (errors.LaneNotAccepting("lane 'x' is draining"), "state", "lane_not_accepting", 409, False),
+    (errors.LaneNotAccepting("x", "draining"), "state", "lane_not_accepting", 409, False),
     (errors.StreamDisconnected(b""), "stream_disconnected", "stream_disconnected", 503, False),
     (errors.FlowAlreadyTerminal(ID.uuid), "state", "flow_already_terminal", 409, False),
     (errors.ExecutionNotInFlow(ID, ID.uuid), "state", "execution_not_in_flow", 409, False),

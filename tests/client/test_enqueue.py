@@ -15,6 +15,7 @@ import sqlalchemy.ext.asyncio as sqlalchemy_async
 
 from flowfabric import App, Client, ConfigError, Ctx, NotFound, Retry
 from flowfabric.db.rows import Connection
+from flowfabric.errors import LaneNotAccepting
 from flowfabric.states import PublicState
 from tests import given
 from tests.worker.facts import count, eventually, is_idle
@@ -181,6 +182,21 @@ async def test_a_rollback_leaves_nothing(
     assert await count(db) == 0
     assert await db.fetchval("SELECT count(*) FROM ff.exec_idempotency") == 0
     assert (await client.submit(double.call(1), idempotency_key="k")).created
+
+
+@every_way
+async def test_a_lane_that_takes_nothing_is_named(
+    client: Client, ff_dsn: str, db: Connection, opened: Open
+) -> None:
+    await client.submit(double.call(1))
+    await client.admin.drain_lane("default")
+
+    with pytest.raises(LaneNotAccepting, match="ff lanes resume default") as raised:
+        async with opened(ff_dsn) as conn:
+            await client.submit(double.call(2), conn=conn)
+
+    assert (raised.value.lane_id, raised.value.lane_state) == ("default", "draining")
+    assert await count(db) == 1
 
 
 @every_way

@@ -621,7 +621,7 @@ BEGIN
       FROM ff.route r
      WHERE r.lane_id = ANY (p_lanes) AND r.namespace = p_namespace
        AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
-                                    WHERE l.lane_id = ANY (p_lanes) AND l.lane_state <> 'active'))
+                                    WHERE l.lane_id = ANY (p_lanes) AND l.lane_state IN ('paused', 'disabled')))
        AND (p_kinds IS NULL OR r.execution_kind = ANY (p_kinds))
        AND r.required_capabilities <@ p_capabilities;
 
@@ -708,6 +708,7 @@ DECLARE
     closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                            WHERE l.lane_id = ANY (shape_lane_id)
                                              AND l.lane_state IN ('draining', 'disabled'));
+    closed_lane text;
     refusal text;
 BEGIN
     IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
@@ -817,7 +818,7 @@ BEGIN
 
     -- Only new executions are refused: an execution that exists is a duplicate, whatever its lane's state.
     IF cardinality(closed_lanes) > 0 THEN
-        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refusal
+        SELECT l.lane_id, format('lane ''%s'' is %s', l.lane_id, l.lane_state) INTO closed_lane, refusal
           FROM unnest(given_partition_key, given_execution_id, given_shape)
                AS g (partition_key, execution_id, shape)
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
@@ -825,7 +826,8 @@ BEGIN
            AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
          LIMIT 1;
         IF refusal IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
+            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal,
+                HINT = format('The lane takes no new executions. Open it with: ff lanes resume %L', closed_lane);
         END IF;
     END IF;
 

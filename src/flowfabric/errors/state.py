@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from flowfabric.errors.base import EngineError, NotFound, RetryClass
@@ -139,9 +140,19 @@ class MaxReplaysExhausted(StateError):
 
 
 class LaneNotAccepting(StateError):
-    """The lane is draining or disabled and accepts no new executions; nothing was created."""
+    """The lane is draining or disabled: it takes no new executions and no replays.
+
+    Nothing was created or replayed. An operator opens the lane with `ff lanes resume`.
+    """
 
     code = "lane_not_accepting"
+
+    def __init__(self, lane_id: str, lane_state: str) -> None:
+        super().__init__(
+            f"lane {lane_id!r} is {lane_state} and takes no new executions; "
+            f"open it with: ff lanes resume {quote(lane_id)}"
+        )
+        self.lane_id, self.lane_state = lane_id, lane_state
 
 
 class TaskConsumed(StateError):

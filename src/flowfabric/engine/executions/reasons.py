@@ -75,8 +75,8 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
     blocked = _blocked(execution_id, facts)
     if blocked is not None:
         yield blocked
-    open_lane = facts.lane_state in (None, LaneState.ACTIVE)
-    if not open_lane:
+    lane_starts = _lane(facts).starts
+    if not lane_starts:
         yield _lane_not_active(facts)
     if facts.reserved_for is not None:
         yield ExplanationReason(
@@ -89,7 +89,7 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
     unserved = _unserved(facts)
     if unserved is not None:
         yield unserved
-    elif blocked is None and facts.reserved_for is None and open_lane:
+    elif blocked is None and facts.reserved_for is None and lane_starts:
         yield _queued(facts)
 
 
@@ -178,6 +178,10 @@ def _released(facts: Facts) -> str:
         f"released {times} because of database trouble ({facts.failure_reason}); "
         f"its next start waits"
     )
+
+
+def _lane(facts: Facts) -> LaneState:
+    return LaneState(facts.lane_state or LaneState.ACTIVE)
 
 
 def _lane_not_active(facts: Facts) -> ExplanationReason:
@@ -310,6 +314,9 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
         if left > 0
         else f"nothing: it was replayed {facts.replay_count} times, as often as its policy allows"
     )
+    if left > 0 and not _lane(facts).accepts:
+        resume = f"lane {facts.lane_id!r} is {facts.lane_state}: ff lanes resume"
+        replay = f"{resume} {quote(facts.lane_id)}; then {replay}"
     never = "" if facts.attempt_state == AttemptState.ATTEMPT_TERMINAL else "; it never ran"
     return ExplanationReason(why=ReasonCode(state.value), message=message + never, remedy=replay)
 
