@@ -40,6 +40,13 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.InvalidClaimGrant(ID, "w"), "contention", "invalid_claim_grant", 409, True),
     (errors.ClaimGrantExpired(ID), "contention", "claim_grant_expired", 409, True),
     (errors.ActiveAttemptExists(ID), "conflict", "active_attempt_exists", 409, False),
+    (
+        errors.IdempotencyConflict("k", execution_id=ID, differs=["payload"]),
+        "conflict",
+        "idempotency_conflict",
+        409,
+        False,
+    ),
     (errors.RotationConflict("k1", "is retired"), "conflict", "rotation_conflict", 409, False),
     (errors.ExecutionNotTerminal(ID, "active"), "state", "execution_not_terminal", 409, False),
     (errors.MaxReplaysExhausted(ID, 10), "state", "max_replays_exhausted", 409, False),

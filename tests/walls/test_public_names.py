@@ -27,10 +27,10 @@ from tests.walls.sources import modules
 PINNED = """
 AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx Depends Engine
 EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
-Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
-MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum ResourceExhausted
-ResultTimeout Retry RetryLater StaleLease StateError Task TransportError Unavailable
-ValidationError Worker
+Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle IdempotencyConflict JsonCodec
+LeaseExpired LeaseLost MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum
+ResourceExhausted ResultTimeout Retry RetryLater StaleLease StateError Task TransportError
+Unavailable ValidationError Worker
 """
 PINNED_OF_THE_ENGINE = """
 AllOf AlreadyMember AnyOf Attempt Blocked Cancellation CancellationPolicy Cancelled ChildWait

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from flowfabric.app.task import Call
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
-from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.engine.lifecycle.create_execution import NewExecution, OnConflict
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_name, check_text, uuid_partition
 from flowfabric.joins import AllOf, JoinPolicy
@@ -74,7 +74,13 @@ class Flow:
         return iter(self.members.values())
 
     def build(
-        self, *, namespace: str, creator: str, partitions: int, key: str | None = None
+        self,
+        *,
+        namespace: str,
+        creator: str,
+        partitions: int,
+        key: str | None = None,
+        on_conflict: OnConflict = "error",
     ) -> NewFlow:
         """The flow as the engine creates it; in a namespace the same key gives the same flow id."""
         flow_id = self.flow_id if key is None else keyed_flow_id(namespace, key)
@@ -88,6 +94,8 @@ class Flow:
             flow_kind=self.kind,
             namespace=namespace,
             tags=self.tags,
+            idempotency_key=key,
+            on_conflict=on_conflict,
             members=[_execution(member, ids[member.name], namespace, creator) for member in self],
             edges=[
                 NewEdge(

@@ -18,9 +18,8 @@ from flowfabric.engine.flows.submission import (
 )
 from flowfabric.engine.lifecycle.create_execution import (
     CREATE_EXECUTION,
-    Created,
+    Creation,
     CreationRow,
-    Duplicate,
     NewExecution,
     creation_answers,
     creation_columns,
@@ -34,7 +33,7 @@ _SUPPORTED: Final = "psycopg 3 (sync and async), asyncpg, SQLAlchemy over either
 
 async def enqueue(
     conn: Any, executions: Sequence[NewExecution], *, partitions: int
-) -> list[Created | Duplicate]:
+) -> list[Creation]:
     """Create the executions on `conn`; the caller commits or rolls back."""
     parameters = _parameters(distinct(executions), partitions)
     return _answers(executions, await _fetch(conn, CREATE_EXECUTION, parameters))
@@ -42,7 +41,7 @@ async def enqueue(
 
 def enqueue_blocking(
     conn: Any, executions: Sequence[NewExecution], *, partitions: int
-) -> list[Created | Duplicate]:
+) -> list[Creation]:
     """The same on a blocking connection, without an event loop."""
     parameters = _parameters(distinct(executions), partitions)
     return _answers(executions, _fetch_blocking(conn, CREATE_EXECUTION, parameters))
@@ -139,7 +138,7 @@ def _parameters(executions: Sequence[NewExecution], partitions: int) -> dict[str
     return {**creation_columns(executions, partitions=partitions), "now_ms": None}
 
 
-def _answers(executions: Sequence[NewExecution], rows: Sequence[Any]) -> list[Created | Duplicate]:
+def _answers(executions: Sequence[NewExecution], rows: Sequence[Any]) -> list[Creation]:
     return creation_answers(executions, [CreationRow(*_values(row)) for row in rows])
 
 

@@ -1,5 +1,6 @@
 """What a lane's state means for those who claim from it and submit to it."""
 
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -171,11 +172,12 @@ async def test_the_same_id_again_is_a_duplicate(db: Connection, state: str) -> N
 
 @each_closed
 async def test_the_same_key_again_is_a_duplicate(db: Connection, state: str) -> None:
-    first = await given.created(db, idempotency_key="order-7")
+    key: dict[str, Any] = {"idempotency_key": "order-7", "input_payload": b"{}"}
+    first = await given.created(db, **key)
     await set_lane_state(db, "default", state)
     before = await given.everything(db)
 
-    [answer] = await create_execution(db, [given.new(idempotency_key="order-7")])
+    [answer] = await create_execution(db, [given.new(**key)])
 
     assert answer == Duplicate(execution_id=first)
     assert await db.fetchval("SELECT ff.submit('job', idempotency_key => 'order-7')") == str(first)
