@@ -40,6 +40,10 @@ class _Loop:
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    def call(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call the function in the loop, without waiting for it."""
+        self._loop.call_soon_threadsafe(functools.partial(function, *args, **kwargs))
+
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -238,6 +242,7 @@ class Client(_Blocking[AsyncClient]):
         else:
             built = client.flow_of(flow, idempotency_key, on_conflict)
             answer = enqueue_flow_blocking(conn, built, partitions=client.engine.partitions)
+            self._loop.call(client.unserved.note, built.members)
             started = AsyncFlowHandle(client, built.flow_id, created=not answer.repeated)
         return FlowHandle(self._loop, started)
 
@@ -266,5 +271,6 @@ class Client(_Blocking[AsyncClient]):
                 client.execution_of(call, each) for call, each in zip(calls, options, strict=True)
             ]
             answers = enqueue_blocking(conn, executions, partitions=client.engine.partitions)
+            self._loop.call(client.unserved.note, executions)
             handles = client.handles(calls, executions, answers, committed=False)
         return [Handle(self._loop, handle) for handle in handles]

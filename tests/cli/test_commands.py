@@ -121,7 +121,7 @@ async def test_submit_creates_an_execution_and_warns_that_nobody_runs_it(
 
     assert answer.code == 0
     assert answer.json["created"] is True
-    assert "no live worker offers kind 'double'" in answer.err
+    assert "no live worker serves kind 'double' on lane 'default'" in answer.err
     stored = await given.row(db, ExecutionId.parse(answer.json["execution_id"]))
     assert (stored["priority"], stored["public_state"]) == (7, "waiting")
 

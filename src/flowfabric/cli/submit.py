@@ -116,17 +116,9 @@ async def _submit(
 
 
 async def _warn_without_worker(client: Client, new: NewExecution) -> None:
-    page = await client.engine.list_workers(new.namespace)
-    able = [
-        entry
-        for entry in page.workers
-        if entry.alive and new.lane_id in entry.lanes and new.execution_kind in entry.kinds
-    ]
-    if not able:
-        complain(
-            f"warning: no live worker offers kind {new.execution_kind!r} on lane {new.lane_id!r}; "
-            "the execution waits until one does"
-        )
+    asked = (new.execution_kind, new.lane_id)
+    for unserved in await client.engine.find_unserved(new.namespace, [asked]):
+        complain(f"warning: {unserved}; the execution waits until one does")
 
 
 def parse_tags(given: list[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from flowfabric.client.handle import Handle
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.options import Options, each_option
 from flowfabric.client.outcome_waiter import OutcomeWaiter
+from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.db.transaction import repeated
 from flowfabric.engine.engine import Engine
@@ -59,6 +60,7 @@ class Client:
             max_weight=_MEMBERS_PER_STATEMENT,
             weight=lambda flow: max(_MIN_FLOW_WEIGHT, len(flow.members)),
         )
+        self.unserved = UnservedWarning(engine, namespace)
         self.outcomes = OutcomeWaiter(engine, engine.listener)
         self.admin = Admin(self, self.identity)
 
@@ -88,6 +90,7 @@ class Client:
         return cls(await Engine.connect(config), namespace=namespace)
 
     async def close(self) -> None:
+        await self.unserved.close()
         await self.outcomes.close()
         await self.engine.close()
 
@@ -137,6 +140,7 @@ class Client:
             answer = await self._submits.request(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
+        self.unserved.note([new])
         [handle] = self.handles([call], [new], [answer], committed=conn is None)
         return handle
 
@@ -183,6 +187,7 @@ class Client:
             answers = await repeated(lambda: self.engine.create_execution(everything))
         else:
             answers = await create_in_chunks(self.engine, chunks)
+        self.unserved.note(executions)
         return self.handles(calls, executions, answers, committed=conn is None)
 
     async def start(
@@ -205,6 +210,7 @@ class Client:
             answer = await self._starts.request(built)
         else:
             answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
+        self.unserved.note(built.members)
         return FlowHandle(self, built.flow_id, created=not answer.repeated)
 
     def flow_of(

@@ -13,6 +13,7 @@ from flowfabric.engine.executions.explanation import (
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
+from flowfabric.served import elsewhere_text
 from flowfabric.states import (
     AttemptState,
     BlockingReason,
@@ -208,19 +209,22 @@ def _unserved(facts: Facts) -> ExplanationReason | None:
             remedy="restart the worker; find out why the task hangs, ff workers shows how many "
             'threads do; with executor="process" it can be stopped',
         )
+    clause = elsewhere_text(facts.lane_id, facts.namespace, facts.served_elsewhere)
+    elsewhere = f"; {clause}" if clause else ""
+    move = ", or submit where the kind is served" if clause else ""
     if facts.lane_workers == 0:
-        elsewhere = f" ({facts.workers} on other lanes)" if facts.workers else ""
+        on_others = f" ({facts.workers} on other lanes)" if facts.workers else ""
         return ExplanationReason(
             why=ReasonCode.NO_WORKER,
-            message=f"no live worker {here}{elsewhere}",
-            remedy=f"start one: ff worker MODULE:APP --lane {quote(facts.lane_id)}",
+            message=f"no live worker {here}{on_others}{elsewhere}",
+            remedy=f"start one: ff worker MODULE:APP --lane {quote(facts.lane_id)}{move}",
         )
     if facts.kind_workers == 0:
         return ExplanationReason(
             why=ReasonCode.NO_WORKER_FOR_KIND,
             message=f"{_workers(facts.lane_workers)} {here}, "
-            f"none with a task of kind {facts.execution_kind!r}",
-            remedy="deploy the code that registers this kind",
+            f"none with a task of kind {facts.execution_kind!r}{elsewhere}",
+            remedy=f"deploy the code that registers this kind{move}",
         )
     missing = facts.missing_capabilities
     offered = f"none offers {_listed(missing)}" if missing else "none offers all of that at once"
