@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -25,6 +27,10 @@ class LoopThread:
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, awaited on another loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def call(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call the function in the loop, without waiting for it."""
+        self._loop.call_soon_threadsafe(partial(function, *args, **kwargs))
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

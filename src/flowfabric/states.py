@@ -161,12 +161,22 @@ class LeaseEventReason(StrEnum):
 
 
 class LaneState(StrEnum):
-    """Only an active lane is claimed from; a draining or disabled one accepts no executions."""
+    """What a lane does: `accepts` new executions, `starts` those that it has."""
 
     ACTIVE = "active"
     PAUSED = "paused"
     DRAINING = "draining"
     DISABLED = "disabled"
+
+    @property
+    def accepts(self) -> bool:
+        """Does the lane take new executions and replays?"""
+        return self in (LaneState.ACTIVE, LaneState.PAUSED)
+
+    @property
+    def starts(self) -> bool:
+        """Are executions of the lane claimed?"""
+        return self in (LaneState.ACTIVE, LaneState.DRAINING)
 
 
 class OperatorEventType(StrEnum):

@@ -14,10 +14,11 @@ from flowfabric.app.member import Member
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin as AsyncAdmin
 from flowfabric.client.client import Client as AsyncClient
-from flowfabric.client.client import Options, options_of
 from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
+from flowfabric.client.options import Options, each_option, options_of
+from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.ids import ExecutionId
 from flowfabric.loop_thread import LoopThread
 
@@ -168,6 +169,8 @@ class Client(_Blocking[AsyncClient]):
         call: Call[R],
         *,
         idempotency_key: str | None = None,
+        idempotency_window: float | timedelta | None = None,
+        on_conflict: OnConflict = "error",
         priority: int | None = None,
         delay: float | timedelta | None = None,
         delay_until: datetime | None = None,
@@ -180,6 +183,8 @@ class Client(_Blocking[AsyncClient]):
         """Submit one call; with `conn`, a blocking connection, in its transaction."""
         options = Options(
             idempotency_key=idempotency_key,
+            idempotency_window=idempotency_window,
+            on_conflict=on_conflict,
             priority=priority,
             delay=delay,
             delay_until=delay_until,
@@ -188,25 +193,39 @@ class Client(_Blocking[AsyncClient]):
             tags=tags or {},
             lane=lane,
         )
-        [handle] = self._submit([call], options, conn)
+        [handle] = self._submit([call], [options], conn)
         return handle
 
     def submit_many(
-        self, calls: Sequence[Call[R]], *, conn: Any = None, **options: Any
+        self,
+        calls: Sequence[Call[R]],
+        *,
+        idempotency_keys: Sequence[str | None] | None = None,
+        conn: Any = None,
+        **options: Any,
     ) -> list[Handle[R]]:
         """Submit many calls in one transaction, all or none."""
-        return self._submit(calls, options_of(options), conn)
+        calls = check_calls(calls)
+        return self._submit(calls, each_option(calls, options_of(options), idempotency_keys), conn)
 
     def start(
-        self, flow: Flow, *, idempotency_key: str | None = None, conn: Any = None
+        self,
+        flow: Flow,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "error",
+        conn: Any = None,
     ) -> FlowHandle:
         """Start a flow; with `conn`, a blocking connection, in its transaction."""
         client = self._wrapped
         if conn is None:
-            started = self._wait(client.start(flow, idempotency_key=idempotency_key))
+            started = self._wait(
+                client.start(flow, idempotency_key=idempotency_key, on_conflict=on_conflict)
+            )
         else:
-            built = client.flow_of(flow, idempotency_key)
+            built = client.flow_of(flow, idempotency_key, on_conflict)
             answer = enqueue_flow_blocking(conn, built, partitions=client.engine.partitions)
+            self._loop.call(client.unserved.note, built.members)
             started = client.flow_handle(flow, answer, idempotency_key, in_transaction=True)
         return FlowHandle(self._loop, started)
 
@@ -224,12 +243,17 @@ class Client(_Blocking[AsyncClient]):
     replay = _blocking(AsyncClient.replay)
     search = _blocking(AsyncClient.search)
 
-    def _submit(self, calls: Sequence[Call[R]], options: Options, conn: Any) -> list[Handle[R]]:
-        client, calls = self._wrapped, check_calls(calls)
+    def _submit(
+        self, calls: Sequence[Call[R]], options: Sequence[Options], conn: Any
+    ) -> list[Handle[R]]:
+        client = self._wrapped
         if conn is None:
             handles = self._wait(client.submit_with_options(calls, options))
         else:
-            executions = [client.execution_of(call, options) for call in calls]
+            executions = [
+                client.execution_of(call, each) for call, each in zip(calls, options, strict=True)
+            ]
             answers = enqueue_blocking(conn, executions, partitions=client.engine.partitions)
+            self._loop.call(client.unserved.note, executions)
             handles = client.handles(calls, executions, answers, committed=False)
         return [Handle(self._loop, handle) for handle in handles]

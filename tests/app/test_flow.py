@@ -19,6 +19,8 @@ from flowfabric import (
     Flow,
     FlowCancelled,
     FlowFailed,
+    FlowHandle,
+    IdempotencyConflict,
     NotFound,
     Quorum,
     ResultTimeout,
@@ -29,6 +31,8 @@ from flowfabric.db.rows import Connection
 from flowfabric.errors import CycleDetected, FlowAlreadyStarted, LaneNotAccepting
 from flowfabric.joins import JoinPolicy
 from flowfabric.states import DerivedFlowState, PublicState
+from tests import given
+from tests.engine.controls import Another
 from tests.worker.facts import count, creating_transactions
 
 app = App()
@@ -332,18 +336,26 @@ async def test_losers_of_a_race_are_cancelled(client: Client, ff_dsn: str) -> No
 
 
 async def test_the_same_key_is_the_same_flow(client: Client) -> None:
-    def flow():
-        made = app.flow("keyed")
-        made.add(nothing.call())
+    def flow(kind: str = "keyed", number: int = 1):
+        made = app.flow(kind)
+        made.add(add.call(number, 1))
         return made
 
     first = await client.start(flow(), idempotency_key="night")
     again = await client.start(flow(), idempotency_key="night")
     other = await client.start(flow(), idempotency_key="day")
+    with pytest.raises(IdempotencyConflict, match="another kind and other members") as raised:
+        await client.start(flow("other", 2), idempotency_key="night")
+    returned = await client.start(flow("other", 2), idempotency_key="night", on_conflict="return")
 
     assert (first.created, again.created, other.created) == (True, False, True)
-    assert first.flow_id == again.flow_id != other.flow_id
-    assert len(await first.members()) == 1
+    assert first.flow_id == again.flow_id == returned.flow_id != other.flow_id
+    [member] = await first.members()
+    assert (raised.value.flow_id, raised.value.execution_id) == (
+        first.flow_id,
+        member.execution_id,
+    )
+    assert raised.value.differs == ("kind", "members")
 
 
 async def test_a_flow_starts_once(client: Client, db: Connection) -> None:
@@ -526,3 +538,26 @@ async def test_the_same_key_at_the_same_time_is_the_same_flow(
     assert len({handle.flow_id for handle in handles}) == 1
     assert sum(handle.created for handle in handles) == 1
     assert await count(db) == 2
+
+
+async def test_another_flow_with_the_same_key_at_the_same_time_is_a_conflict(
+    client: Client, db: Connection, another: Another
+) -> None:
+    mine, theirs = app.flow("mine"), app.flow("theirs")
+    mine.add(nothing.call())
+    theirs.add(nothing.call())
+    first, second = await another(), await another()
+    async with first.transaction():
+        await client.start(mine, idempotency_key="k", conn=first)
+        start = client.start(theirs, idempotency_key="k", conn=second)
+        waiting = await given.blocked(db, second, start)
+
+    with pytest.raises(IdempotencyConflict, match="another kind"):
+        await waiting
+    answers = await asyncio.gather(
+        client.start(mine, idempotency_key="both"),
+        client.start(theirs, idempotency_key="both"),
+        client.start(mine, idempotency_key="k"),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in answers] == [FlowHandle, IdempotencyConflict, FlowHandle]

@@ -121,16 +121,23 @@ async def test_submit_creates_an_execution_and_warns_that_nobody_runs_it(
 
     assert answer.code == 0
     assert answer.json["created"] is True
-    assert "no live worker offers kind 'double'" in answer.err
+    assert "no live worker serves kind 'double' on lane 'default'" in answer.err
     stored = await given.row(db, ExecutionId.parse(answer.json["execution_id"]))
     assert (stored["priority"], stored["public_state"]) == (7, "waiting")
 
 
 async def test_the_same_key_gives_the_first_execution(shell: Shell) -> None:
     first = await shell.ff("submit", "double", "--key", "k", "--json")
-    second = await shell.ff("submit", "double", "--key", "k", "--json")
+    second = await shell.ff("submit", "double", "--idempotency-key", "k", "--json")
+    other = ("submit", "double", '{"n": 3}', "--idempotency-key", "k", "--json")
+    refused = await shell.ff(*other)
+    returned = await shell.ff(*other, "--on-conflict", "return")
 
     assert second.json == {"execution_id": first.json["execution_id"], "created": False}
+    assert returned.json == second.json
+    assert refused.code == 1
+    assert "idempotency_key 'k' belongs to execution" in refused.err
+    assert "another payload" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ async def test_the_commands_that_are_advised_clear_the_way(
 
 async def test_the_command_that_resumes_a_lane_can_be_pasted(ff: Inside, db: Connection) -> None:
     execution_id = str(await given.created(db, lane_id="high prio"))
-    await ff("lanes", "drain", "high prio")
+    await ff("lanes", "pause", "high prio")
 
     resume, _ = remedies((await ff("explain", execution_id)).out)
 
@@ -116,7 +116,7 @@ async def test_the_advice_can_be_pasted_whatever_the_lane_is_called(
     ff: Inside, db: Connection
 ) -> None:
     execution_id = str(await given.created(db, lane_id="it's here"))
-    await ff("lanes", "drain", "it's here")
+    await ff("lanes", "pause", "it's here")
 
     resume, _ = remedies((await ff("explain", execution_id)).out)
 

@@ -5,6 +5,7 @@ import pytest
 from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
 from tests import given
 from tests.cli.conftest import Inside, one_line, usage_error
 from tests.engine.controls import Action, actions
@@ -49,10 +50,34 @@ async def test_the_same_for_programs(ff: Inside, db: Connection) -> None:
     assert (lane["waiting"], lane["retention"]) == (1, None)
 
 
-@pytest.mark.parametrize(("command", "state"), STATES.items())
-async def test_nothing_starts_on_a_lane_that_is_not_active(
-    ff: Inside, db: Connection, command: str, state: str
+async def test_a_draining_lane_is_shown_with_how_many_are_left(ff: Inside, db: Connection) -> None:
+    waiting = await given.created(db)
+    await given.created(db, delay=60)
+
+    said = await ff("lanes", "drain", "default")
+    shown = await ff("lanes", "show", "default")
+    left = (await ff("lanes", "show", "default", "--json")).json["left"]
+    await db.execute("DELETE FROM ff.exec_core WHERE execution_id <> $1", waiting.uuid)
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await complete(db, [Completion(task.lease)])
+
+    left_to_run = "takes no new executions; 2 left to run until it is empty"
+    assert said.out.splitlines() == ["lane default is draining", left_to_run]
+    assert shown.out.splitlines() == [
+        f"default: draining by {user_at_host()}",
+        f"  {left_to_run}",
+        "  2 not ended: 1 waiting, 1 delayed",
+        "  ended executions are kept: 1d (default)",
+    ]
+    assert left == 2
+    assert "is empty: safe to take away" in (await ff("lanes", "show", "default")).out
+
+
+@pytest.mark.parametrize("command", ["pause", "disable"])
+async def test_nothing_starts_on_a_lane_that_is_paused_or_disabled(
+    ff: Inside, db: Connection, command: str
 ) -> None:
+    state = STATES[command]
     await given.created(db)
 
     said = await ff("lanes", command, "default", "--reason", "deploy")
@@ -95,7 +120,7 @@ async def test_what_runs_on_a_draining_lane_may_end(ff: Inside, db: Connection) 
 
 
 async def test_a_lane_that_is_unknown_or_cannot_be_is_named(ff: Inside) -> None:
-    for command in (*STATES, "resume"):
+    for command in (*STATES, "resume", "show"):
         unknown = one_line(await ff("lanes", command, "nowhere"))
         empty = one_line(await ff("lanes", command, ""))
         long = one_line(await ff("lanes", command, "x" * 65))

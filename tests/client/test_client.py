@@ -12,6 +12,7 @@ from flowfabric import (
     Ctx,
     ExecutionFailed,
     ExecutionId,
+    IdempotencyConflict,
     NotFound,
     Retry,
     ValidationError,
@@ -108,11 +109,15 @@ async def test_the_same_key_gives_the_first_execution_again(
     client: Client, ff_dsn: str, db: Connection, app: App
 ) -> None:
     first = await client.submit(double(app, 1), idempotency_key="order-1")
-    again = await client.submit(double(app, 99), idempotency_key="order-1")
+    again = await client.submit(double(app, 1), idempotency_key="order-1")
+    with pytest.raises(IdempotencyConflict, match=r"order-1.*another payload") as raised:
+        await client.submit(double(app, 99), idempotency_key="order-1")
+    old_way = await client.submit(double(app, 9), idempotency_key="order-1", on_conflict="return")
     other = await client.submit(double(app, 3), idempotency_key="order-2")
 
     assert (first.created, again.created, other.created) == (True, False, True)
     assert again.execution_id == first.execution_id != other.execution_id
+    assert old_way.execution_id == raised.value.execution_id == first.execution_id
     await app.worker(dsn=ff_dsn, capabilities={"alu"}).run_until_idle()
     assert await again.result(timeout=10) == 2
     assert await count(db) == 2
@@ -122,12 +127,51 @@ async def test_the_same_key_of_many_at_once_is_still_one_execution(
     client: Client, db: Connection, app: App
 ) -> None:
     handles = await asyncio.gather(
-        *(client.submit(double(app, number), idempotency_key="one") for number in range(20))
+        *(client.submit(double(app, 1), idempotency_key="one") for _ in range(20))
     )
 
     assert len({handle.execution_id for handle in handles}) == 1
     assert sum(handle.created for handle in handles) == 1
     assert await count(db) == 1
+
+
+async def test_a_conflict_among_submits_at_once_is_raised_only_where_it_is(
+    client: Client, db: Connection, app: App
+) -> None:
+    await client.submit(double(app, 0), idempotency_key="key 3")
+
+    answers = await asyncio.gather(
+        *(client.submit(double(app, n + 1), idempotency_key=f"key {n}") for n in range(10)),
+        return_exceptions=True,
+    )
+
+    refused = [n for n, each in enumerate(answers) if isinstance(each, IdempotencyConflict)]
+    assert refused == [3]
+    assert await count(db) == 10
+
+
+async def test_many_with_a_key_each_are_submitted_once_and_a_conflict_submits_none(
+    client: Client, db: Connection, app: App
+) -> None:
+    keys = ["a", None, "b"]
+    calls = [double(app, n) for n in range(3)]
+    first = await client.submit_many(calls, idempotency_keys=keys, idempotency_window=60)
+    again = await client.submit_many(calls, idempotency_keys=keys)
+    other = [double(app, 7), double(app, 8), double(app, 9)]
+
+    with pytest.raises(IdempotencyConflict, match="'b'"):
+        await client.submit_many(other, idempotency_keys=["new", None, "b"])
+    with pytest.raises(ValidationError, match="idempotency_keys"):
+        await client.submit_many(calls, idempotency_keys=["only one"])
+
+    assert [each.created for each in first] == [True, True, True]
+    assert [each.created for each in again] == [False, True, False]
+    assert again[0].execution_id == first[0].execution_id
+    assert await count(db) == 4
+    returned = await client.submit_many(
+        other, idempotency_keys=["new", None, "b"], on_conflict="return"
+    )
+    assert [each.created for each in returned] == [True, True, False]
 
 
 async def test_a_key_belongs_to_its_namespace(ff_dsn: str, db: Connection, app: App) -> None:

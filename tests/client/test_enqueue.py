@@ -15,6 +15,7 @@ import sqlalchemy.ext.asyncio as sqlalchemy_async
 
 from flowfabric import App, Client, ConfigError, Ctx, NotFound, Retry
 from flowfabric.db.rows import Connection
+from flowfabric.errors import IdempotencyConflict, LaneNotAccepting
 from flowfabric.states import PublicState
 from tests import given
 from tests.worker.facts import count, eventually, is_idle
@@ -184,6 +185,21 @@ async def test_a_rollback_leaves_nothing(
 
 
 @every_way
+async def test_a_lane_that_takes_nothing_is_named(
+    client: Client, ff_dsn: str, db: Connection, opened: Open
+) -> None:
+    await client.submit(double.call(1))
+    await client.admin.drain_lane("default")
+
+    with pytest.raises(LaneNotAccepting, match="ff lanes resume default") as raised:
+        async with opened(ff_dsn) as conn:
+            await client.submit(double.call(2), conn=conn)
+
+    assert (raised.value.lane_id, raised.value.lane_state) == ("default", "draining")
+    assert await count(db) == 1
+
+
+@every_way
 async def test_many_are_answered_in_order_and_keys_are_honoured(
     client: Client, ff_dsn: str, opened: Open
 ) -> None:
@@ -191,8 +207,11 @@ async def test_many_are_answered_in_order_and_keys_are_honoured(
 
     async with opened(ff_dsn) as conn:
         handles = await client.submit_many([double.call(n) for n in (5, 6, 7)], conn=conn)
-        again = await client.submit(double.call(9), conn=conn, idempotency_key="k")
+        again = await client.submit(double.call(1), conn=conn, idempotency_key="k")
+        with pytest.raises(IdempotencyConflict) as raised:
+            await client.submit(double.call(9), conn=conn, idempotency_key="k")
 
+    assert raised.value.differs == ("payload",)
     assert (again.created, again.execution_id) == (False, first.execution_id)
     await app.worker(dsn=ff_dsn).run_until_idle()
     assert [await handle.result(timeout=10) for handle in handles] == [10, 12, 14]

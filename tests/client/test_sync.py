@@ -67,7 +67,7 @@ async def test_a_script_submits_waits_and_looks(ff_dsn: str) -> None:
             snapshot = handle.describe()
             assert (snapshot.priority, snapshot.tags) == (4, {"a.b": "c"})
             assert [attempt.outcome for attempt in handle.attempts()] == ["success"]
-            again = client.submit(double.call(1), idempotency_key="k")
+            again = client.submit(double.call(1), idempotency_key="k", on_conflict="return")
             assert (again.created, again.execution_id) == (False, handle.execution_id)
             assert client.handle(str(handle.execution_id)).result(timeout=10) == 42
             assert client.describe(handle.execution_id) == snapshot

@@ -8,7 +8,17 @@ from types import ModuleType
 
 import pytest
 
-from flowfabric import AnyOf, App, Client, Ctx, Fail, FlowCancelled, FlowHandle, PublicState
+from flowfabric import (
+    AnyOf,
+    App,
+    Client,
+    Ctx,
+    Fail,
+    FlowCancelled,
+    FlowHandle,
+    IdempotencyConflict,
+    PublicState,
+)
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion
@@ -91,7 +101,9 @@ async def test_a_flow_starts_once_and_may_be_started_again_with_a_key(
 
 async def test_the_same_key_finds_the_first_flow(shop: ModuleType, client: Client) -> None:
     first = await client.start(shop.release("4f2a9c1"), idempotency_key="k")
-    again = await client.start(shop.release("other"), idempotency_key="k")
+    again = await client.start(shop.release("4f2a9c1"), idempotency_key="k")
+    with pytest.raises(IdempotencyConflict):
+        await client.start(shop.release("other"), idempotency_key="k")
 
     assert (first.flow_id, first.created) == (again.flow_id, True)
     assert not again.created

@@ -385,6 +385,7 @@ TOUR: Final[Mapping[str, Stop]] = {
         "namespace",
         lambda e, p: e.mark_worker_dead(p.instance, reason="x", namespace=p.namespace),
     ),
+    "find_unserved": reads("all", lambda e, p: e.find_unserved(p.namespace, [("job", LANE)])),
     "list_workers": reads("namespace", lambda e, p: e.list_workers(p.namespace)),
     "list_worker_events": reads("namespace", lambda e, p: e.list_worker_events(p.namespace)),
     "trim_retention": writes("namespace", lambda e, p: e.trim_retention(p.trim, now=later())),

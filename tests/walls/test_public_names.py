@@ -27,10 +27,10 @@ from tests.walls.sources import modules
 PINNED = """
 AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx Depends Engine
 EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
-Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle JsonCodec LeaseExpired LeaseLost
-LogContext Member MsgpackCodec NonDeterministicReplay NotFound OutcomeError PublicState Quorum
-ResourceExhausted ResultDecodeError ResultTimeout Retry RetryLater StaleLease StateError Task
-TransportError
+Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle IdempotencyConflict JsonCodec
+LeaseExpired LeaseLost LogContext Member MsgpackCodec NonDeterministicReplay NotFound OutcomeError
+PublicState Quorum ResourceExhausted ResultDecodeError ResultTimeout Retry RetryLater StaleLease
+StateError Task TransportError
 Unavailable ValidationError Worker
 """
 PINNED_OF_THE_ENGINE = """
@@ -51,9 +51,9 @@ MemberAdded MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow 
 NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig PartitionKey
 PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
 ReleasedAfterTrouble Replayed RetryPolicy RetryScheduled Search SearchPage StateVector StillClaimed
-Subscription TerminalFailed TimeoutPolicy Trim Trouble Unblocked UpstreamResult VerifiedGrant
-VerifyingKid WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered
-WorkerPage WorkerRefreshed WorkerRegistered
+Subscription TerminalFailed TimeoutPolicy Trim Trouble Unblocked Unserved UpstreamResult
+VerifiedGrant VerifyingKid WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead
+WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_FOR_TESTS = "Clock TestServer"
 VOCABULARY = (flowfabric.errors, flowfabric.policy, flowfabric.states)

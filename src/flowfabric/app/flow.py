@@ -16,6 +16,7 @@ from flowfabric.app.task import Call
 from flowfabric.engine.flows.flow_tags import check_flow_tags
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
+from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.errors import FlowAlreadyStarted, invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_name, check_text, uuid_partition
 from flowfabric.policy import Retry
@@ -122,7 +123,13 @@ class Flow:
         self._in_transaction = self._in_transaction or in_transaction
 
     def build(
-        self, *, namespace: str, creator: str, partitions: int, key: str | None = None
+        self,
+        *,
+        namespace: str,
+        creator: str,
+        partitions: int,
+        key: str | None = None,
+        on_conflict: OnConflict = "error",
     ) -> NewFlow:
         """The flow as the engine creates it; in a namespace the same key gives the same flow id."""
         flow_id = self.flow_id if key is None else keyed_flow_id(namespace, key)
@@ -136,6 +143,8 @@ class Flow:
             flow_kind=self.kind,
             namespace=namespace,
             tags=self.tags,
+            idempotency_key=key,
+            on_conflict=on_conflict,
             members=[
                 member.execution(ids[member.name], namespace=namespace, creator=creator)
                 for member in self

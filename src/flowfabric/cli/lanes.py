@@ -1,4 +1,4 @@
-"""`ff lanes`: list lanes; pause, resume, drain, disable; set the retention."""
+"""`ff lanes`: list lanes, show one; pause, resume, drain, disable; set the retention."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from flowfabric.cli.output import (
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_retention import KEEP
+from flowfabric.errors import NotFound
+from flowfabric.ids import check_lane
 from flowfabric.policy import DEFAULT_RETENTION
 from flowfabric.states import LaneState
 
@@ -61,10 +63,24 @@ def lanes(
 
 
 @app.command()
+def show(lane: Lane, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Show one lane: what its state means, and how many of its executions have not ended."""
+    found = _find(database_url, lane)
+    if as_json:
+        print_json(found)
+        return
+    console.print(f"{escape(found.lane_id)}: {_state(found)}", soft_wrap=True)
+    console.print(f"  {_meaning(found)}", soft_wrap=True)
+    parts = [f"{n} {word}" for word, n in _counts(found).items() if n]
+    console.print(f"  {found.left} not ended" + (f": {', '.join(parts)}" if parts else ""))
+    console.print(f"  ended executions are kept: {_kept(found.retention)}")
+
+
+@app.command()
 def pause(
     lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Stop claims: running executions finish, new ones are accepted and wait."""
+    """Start none: running executions finish, new ones are accepted and wait."""
     _set(database_url, lane, LaneState.PAUSED, reason, as_json)
 
 
@@ -80,15 +96,17 @@ def resume(
 def drain(
     lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Stop claims and refuse new executions; running executions finish."""
+    """Refuse new executions and replays, and run those that the lane has until it is empty."""
     _set(database_url, lane, LaneState.DRAINING, reason, as_json)
+    if not as_json:
+        console.print(_meaning(_find(database_url, lane)), soft_wrap=True)
 
 
 @app.command()
 def disable(
     lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
-    """Like drain, for a lane that is not meant to be used again."""
+    """Refuse new executions and start none; running executions finish."""
     _set(database_url, lane, LaneState.DISABLED, reason, as_json)
 
 
@@ -120,6 +138,41 @@ def _state(lane: LaneCount) -> str:
         return "active"
     reason = f": {escape(lane.state_reason)}" if lane.state_reason else ""
     return f"[yellow]{lane.lane_state.value}[/] by {escape(lane.state_changed_by or '')}{reason}"
+
+
+def _meaning(lane: LaneCount) -> str:
+    """The state of a lane in words: does it take work, does it start work, how much is left?"""
+    match lane.lane_state:
+        case LaneState.ACTIVE:
+            return "takes new executions and starts them"
+        case LaneState.PAUSED:
+            return "takes new executions and starts none"
+        case LaneState.DRAINING if lane.left:
+            return f"takes no new executions; {lane.left} left to run until it is empty"
+        case LaneState.DRAINING:
+            return "takes no new executions, and is empty: safe to take away"
+        case LaneState.DISABLED:
+            return "takes no new executions and starts none"
+
+
+def _counts(lane: LaneCount) -> dict[str, int]:
+    return {
+        "waiting": lane.waiting,
+        "delayed": lane.delayed,
+        "active": lane.active,
+        "suspended": lane.suspended,
+        "waiting for others": lane.waiting_children,
+        "rate limited": lane.rate_limited,
+        "blocked": lane.blocked,
+    }
+
+
+def _find(database_url: str | None, lane: str) -> LaneCount:
+    check_lane(lane)
+    for found in ask(database_url, lambda engine: engine.count_by_lane()):
+        if found.lane_id == lane:
+            return found
+    raise NotFound("lane", lane)
 
 
 def _kept(retention: timedelta | None) -> str:

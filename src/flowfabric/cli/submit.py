@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 import typer
@@ -11,8 +11,8 @@ from flowfabric.app.task import task_policy
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
 from flowfabric.client.client import Client
-from flowfabric.engine.lifecycle.create_execution import Created, NewExecution
-from flowfabric.errors import invalid_input
+from flowfabric.engine.lifecycle.create_execution import Created, NewExecution, OnConflict
+from flowfabric.errors import IdempotencyConflict, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import Retry
 
@@ -27,8 +27,16 @@ def submit(
     delay: Annotated[float | None, typer.Option(help="Seconds before it can run.")] = None,
     deadline: Annotated[float | None, typer.Option(help="Seconds until it expires.")] = None,
     key: Annotated[
-        str | None, typer.Option(help="Idempotency key: the same key submits only once.")
+        str | None,
+        typer.Option("--idempotency-key", "--key", help="The same key submits only once."),
     ] = None,
+    window: Annotated[
+        float | None,
+        typer.Option("--idempotency-window", help="Seconds that the key is remembered."),
+    ] = None,
+    on_conflict: Annotated[
+        str, typer.Option(help="If the key has another payload or kind: `error` or `return`.")
+    ] = "error",
     tag: Annotated[
         list[str] | None, typer.Option(help="A tag, area.name=value; repeat for more.")
     ] = None,
@@ -65,6 +73,8 @@ def submit(
         priority=priority,
         creator_identity="ff submit",
         idempotency_key=key,
+        idempotency_window=window,
+        on_conflict=cast("OnConflict", on_conflict),
         tags=parse_tags(tag or []),
         required_capabilities=tuple(requires or ()),
         policy=task_policy(
@@ -89,6 +99,8 @@ async def _submit(
 ) -> None:
     async with await Client.connect(dsn, namespace=new.namespace) as client:
         [answer] = await client.engine.create_execution([new])
+        if isinstance(answer, IdempotencyConflict):
+            raise answer
         await _warn_without_worker(client, new)
         created = isinstance(answer, Created)
         output: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
@@ -104,17 +116,9 @@ async def _submit(
 
 
 async def _warn_without_worker(client: Client, new: NewExecution) -> None:
-    page = await client.engine.list_workers(new.namespace)
-    able = [
-        entry
-        for entry in page.workers
-        if entry.alive and new.lane_id in entry.lanes and new.execution_kind in entry.kinds
-    ]
-    if not able:
-        complain(
-            f"warning: no live worker offers kind {new.execution_kind!r} on lane {new.lane_id!r}; "
-            "the execution waits until one does"
-        )
+    asked = (new.execution_kind, new.lane_id)
+    for unserved in await client.engine.find_unserved(new.namespace, [asked]):
+        complain(f"warning: {unserved}; the execution waits until one does")
 
 
 def parse_tags(given: list[str]) -> dict[str, str]:

@@ -8,8 +8,10 @@ admin             `Admin`: what operators do
 enqueue           submits on the caller's own connection and transaction
 batcher           sends concurrent requests in batches
 create_in_chunks  submits many executions in one transaction
+options           the options of a submit
 outcome_waiter    waits for outcomes, with one query for all of them
 flow_waiter       waits for flows, with one query for all of them
+unserved_warning  warns if only a worker elsewhere serves a submitted kind
 list_all_members  reads the members of a flow, page by page
 identity          user and host, as recorded with every change
 """

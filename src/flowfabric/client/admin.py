@@ -92,7 +92,7 @@ class Admin:
         return await self._engine.count_by_lane()
 
     async def pause_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
-        """Claims on the lane stop; submits are accepted."""
+        """The lane starts nothing; submits are accepted."""
         return await self._set_lane(lane, LaneState.PAUSED, reason)
 
     async def resume_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
@@ -100,11 +100,11 @@ class Admin:
         return await self._set_lane(lane, LaneState.ACTIVE, reason)
 
     async def drain_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
-        """Claims and submits on the lane stop; executions that run may finish."""
+        """Submits and replays are refused; the lane runs what it has until it is empty."""
         return await self._set_lane(lane, LaneState.DRAINING, reason)
 
     async def disable_lane(self, lane: str, *, reason: str | None = None) -> LaneChanged:
-        """Claims and submits on the lane stop until it is resumed."""
+        """The lane starts nothing and refuses submits and replays, until it is resumed."""
         return await self._set_lane(lane, LaneState.DISABLED, reason)
 
     async def keep(self, lane: str, retention: float | timedelta | None) -> None:

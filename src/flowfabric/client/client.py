@@ -7,20 +7,20 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
-import msgspec
-
 from flowfabric.app.check_call import check_call, check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin
 from flowfabric.client.batcher import Batcher
-from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
+from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks, without_conflict
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.flow_waiter import flow_waiter
 from flowfabric.client.handle import Handle
 from flowfabric.client.identity import user_at_host
+from flowfabric.client.options import Options, each_option, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
+from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.db.transaction import repeated
 from flowfabric.engine.engine import Engine
@@ -35,7 +35,7 @@ from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.search_executions import Search, SearchPage
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
-from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution, OnConflict
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_name, check_type, parse_uuid
 from flowfabric.states import PublicState
@@ -48,19 +48,6 @@ _MEMBERS_PER_STATEMENT: Final = 2000
 """How many members of flows one statement creates, unless a single flow has more."""
 _MIN_FLOW_WEIGHT: Final = 20
 """Small flows count as this many members, so that one statement starts a hundred at most."""
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a submit; None means the setting of the task."""
-
-    idempotency_key: str | None = None
-    priority: int | None = None
-    delay: float | timedelta | None = None
-    delay_until: datetime | None = None
-    deadline: float | timedelta | None = None
-    deadline_at: datetime | None = None
-    tags: Mapping[str, str] = {}
-    lane: str | None = None
 
 
 class Client:
@@ -76,6 +63,7 @@ class Client:
             max_weight=_MEMBERS_PER_STATEMENT,
             weight=lambda flow: max(_MIN_FLOW_WEIGHT, len(flow.members)),
         )
+        self.unserved = UnservedWarning(engine, namespace)
         self.outcomes = OutcomeWaiter(engine, engine.read_outcomes)
         self.settled_flows = flow_waiter(engine)
         self.admin = Admin(self, self.identity)
@@ -107,6 +95,7 @@ class Client:
         return cls(await Engine.connect(config), namespace=namespace)
 
     async def close(self) -> None:
+        await self.unserved.close()
         await self.outcomes.close()
         await self.settled_flows.close()
         await self.engine.close()
@@ -122,6 +111,8 @@ class Client:
         call: Call[R],
         *,
         idempotency_key: str | None = None,
+        idempotency_window: float | timedelta | None = None,
+        on_conflict: OnConflict = "error",
         priority: int | None = None,
         delay: float | timedelta | None = None,
         delay_until: datetime | None = None,
@@ -135,10 +126,13 @@ class Client:
 
         With `conn` (psycopg 3, asyncpg or SQLAlchemy) the execution is created in the transaction
         of that connection, and exists when the caller commits. The same `idempotency_key` within
-        its window gives the execution of the first submit.
+        its window (24 hours) gives the execution of the first submit. If that has another kind or
+        payload, `IdempotencyConflict` is raised, unless `on_conflict` is `"return"`.
         """
         options = Options(
             idempotency_key=idempotency_key,
+            idempotency_window=idempotency_window,
+            on_conflict=on_conflict,
             priority=priority,
             delay=delay,
             delay_until=delay_until,
@@ -152,24 +146,33 @@ class Client:
             answer = await self._submits.request(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
+        self.unserved.note([new])
         [handle] = self.handles([call], [new], [answer], committed=conn is None)
         return handle
 
     async def submit_many(
-        self, calls: Sequence[Call[R]], *, conn: Any = None, **options: Any
+        self,
+        calls: Sequence[Call[R]],
+        *,
+        idempotency_keys: Sequence[str | None] | None = None,
+        conn: Any = None,
+        **options: Any,
     ) -> list[Handle[R]]:
         """Submit many calls in one transaction, all or none; handles in the order given.
 
-        The options of `submit` apply to each call; with an idempotency key all would be one
-        execution.
+        The options of `submit` apply to each call, and `idempotency_keys` has one key for each. If
+        the execution of a key has another kind or payload, `IdempotencyConflict` is raised and
+        nothing is submitted, unless `on_conflict` is `"return"`.
         """
-        return await self.submit_with_options(calls, options_of(options), conn=conn)
+        calls = check_calls(calls)
+        return await self.submit_with_options(
+            calls, each_option(calls, options_of(options), idempotency_keys), conn=conn
+        )
 
     async def submit_with_options(
-        self, calls: Sequence[Call[R]], options: Options, *, conn: Any = None
+        self, calls: Sequence[Call[R]], options: Sequence[Options], *, conn: Any = None
     ) -> list[Handle[R]]:
-        """`submit_many` with its options as one value."""
-        calls = check_calls(calls)
+        """`submit_many` with the options of each call as one value."""
         if not calls:
             return []
         executions: list[NewExecution] = []
@@ -177,32 +180,41 @@ class Client:
         def chunks(size: int = CHUNK) -> Iterator[Sequence[NewExecution]]:
             for start in range(0, len(calls), size):
                 if start >= len(executions):
-                    chunk = calls[start : start + size]
-                    executions.extend([self.execution_of(call, options) for call in chunk])
+                    end = min(start + size, len(calls))
+                    executions.extend(
+                        [self.execution_of(calls[n], options[n]) for n in range(start, end)]
+                    )
                 yield executions[start : start + size]
 
         if conn is not None:
             [everything] = chunks(size=max(1, len(calls)))
             answers = await enqueue(conn, everything, partitions=self.engine.partitions)
-        elif len(calls) <= CHUNK:
+        elif len(calls) <= CHUNK and not any(each.idempotency_key for each in options):
             [everything] = chunks()
             answers = await repeated(lambda: self.engine.create_execution(everything))
         else:
             answers = await create_in_chunks(self.engine, chunks)
+        self.unserved.note(executions)
         return self.handles(calls, executions, answers, committed=conn is None)
 
     async def start(
-        self, flow: Flow, *, idempotency_key: str | None = None, conn: Any = None
+        self,
+        flow: Flow,
+        *,
+        idempotency_key: str | None = None,
+        on_conflict: OnConflict = "error",
+        conn: Any = None,
     ) -> FlowHandle:
         """Start a flow: all its members and edges exist when this returns, or none.
 
         With `conn` (psycopg 3, asyncpg or SQLAlchemy) the flow is created in the transaction of
         that connection, and starts when the caller commits. The same `idempotency_key` gives the
-        flow of the first start. Without a key, a `Flow` starts once: raises `FlowAlreadyStarted`
-        for a second start. A start that raised another error may be repeated, and never makes a
-        second flow.
+        flow of the first start. If that has another kind or other members, `IdempotencyConflict` is
+        raised, unless `on_conflict` is `"return"`. Without a key, a `Flow` starts once: raises
+        `FlowAlreadyStarted` for a second start. A start that raised another error may be repeated,
+        and never makes a second flow.
         """
-        built = self.flow_of(flow, idempotency_key)
+        built = self.flow_of(flow, idempotency_key, on_conflict)
         if conn is not None:
             answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
         elif idempotency_key is not None:
@@ -210,6 +222,7 @@ class Client:
         else:
             with flow.starting():
                 answer = await self._starts.request(built)
+        self.unserved.note(built.members)
         return self.flow_handle(flow, answer, idempotency_key, in_transaction=conn is not None)
 
     def flow_handle(
@@ -222,7 +235,9 @@ class Client:
         created = key is None or not answer.repeated
         return FlowHandle(self, answer.flow_id, created=created, drawn=flow.members)
 
-    def flow_of(self, flow: Flow, idempotency_key: str | None) -> NewFlow:
+    def flow_of(
+        self, flow: Flow, idempotency_key: str | None, on_conflict: OnConflict = "error"
+    ) -> NewFlow:
         """The flow as the engine creates it; raises `ValidationError`, `FlowAlreadyStarted`."""
         if idempotency_key is None:
             flow.check_not_started()
@@ -231,6 +246,7 @@ class Client:
             creator=self.identity,
             partitions=self.engine.partitions,
             key=idempotency_key,
+            on_conflict=on_conflict,
         )
 
     def flow(self, flow_id: UUID | str, drawn: Flow | None = None) -> FlowHandle:
@@ -342,6 +358,8 @@ class Client:
             priority=task.priority if options.priority is None else options.priority,
             creator_identity=self.identity,
             idempotency_key=options.idempotency_key,
+            idempotency_window=options.idempotency_window,
+            on_conflict=options.on_conflict,
             tags=options.tags,
             required_capabilities=task.requires,
             policy=task.policy,
@@ -355,13 +373,14 @@ class Client:
         self,
         calls: Sequence[Call[R]],
         executions: Sequence[NewExecution],
-        answers: Sequence[Created | Duplicate],
+        answers: list[Creation],
         *,
         committed: bool,
     ) -> list[Handle[R]]:
         """A handle for each call, on the execution that was created or found for it.
 
-        `committed` is False when the caller's own transaction is still to be committed.
+        `committed` is False when the caller's own transaction is still to be committed. Raises the
+        first `IdempotencyConflict` among the answers.
         """
         return [
             Handle(
@@ -372,17 +391,10 @@ class Client:
                 known_to_exist=committed,
                 read_result=call.task.read_result,
             )
-            for call, execution, answer in zip(calls, executions, answers, strict=True)
+            for call, execution, answer in zip(
+                calls, executions, without_conflict(answers), strict=True
+            )
         ]
-
-
-def options_of(given: Mapping[str, Any]) -> Options:
-    """The options of a submit by their names; raises `ValidationError` for one that is unknown."""
-    for name in given:
-        if name not in Options.__struct_fields__:
-            known = ", ".join(Options.__struct_fields__)
-            raise invalid_input("option", name, f"is unknown; the options are {known}")
-    return Options(**given)
 
 
 def _public_state(state: str) -> PublicState:

@@ -10,11 +10,11 @@ from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import repeated, transact
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.create_execution import (
-    Created,
-    Duplicate,
+    Creation,
     NewExecution,
     create_execution,
 )
+from flowfabric.errors import IdempotencyConflict
 
 CHUNK: Final = 1000
 """How many executions one statement creates."""
@@ -24,23 +24,32 @@ _TURNS_TO_SEND: Final = 4
 
 async def create_in_chunks(
     engine: Engine, chunks: Callable[[], Iterator[Sequence[NewExecution]]]
-) -> list[Created | Duplicate]:
+) -> list[Creation]:
     """Create every execution of every chunk, or none, in one transaction.
 
-    `chunks` yields one chunk after the other, and the same chunks when it is called again. The next
-    chunk is made while the database works on the one before.
+    Raises an `IdempotencyConflict` of any of them, and then none is created. `chunks` yields one
+    chunk after the other, and the same chunks when it is called again. The next chunk is made while
+    the database works on the one before.
     """
 
-    async def create(conn: Connection) -> list[Created | Duplicate]:
-        answers: list[Created | Duplicate] = []
-        in_flight: asyncio.Task[list[Created | Duplicate]] | None = None
+    async def create(conn: Connection) -> list[Creation]:
+        answers: list[Creation] = []
+        in_flight: asyncio.Task[list[Creation]] | None = None
         for chunk in chunks():
             if in_flight is not None:
-                answers += await in_flight
+                answers += without_conflict(await in_flight)
             statement = create_execution(conn, chunk, partitions=engine.partitions)
             in_flight = asyncio.create_task(statement)
             for _ in range(_TURNS_TO_SEND):
                 await asyncio.sleep(0)
-        return answers if in_flight is None else answers + await in_flight
+        return answers if in_flight is None else answers + without_conflict(await in_flight)
 
     return await repeated(lambda: transact(engine.pool, "create_execution", create))
+
+
+def without_conflict(answers: list[Creation]) -> list[Creation]:
+    """The answers; raises the first `IdempotencyConflict` among them."""
+    for answer in answers:
+        if isinstance(answer, IdempotencyConflict):
+            raise answer
+    return answers

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, LiteralString, cast
 
+from flowfabric.db.faults import LANE_CLOSED, lane_not_accepting
 from flowfabric.db.rows import positional
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.submission import (
@@ -16,9 +18,8 @@ from flowfabric.engine.flows.submission import (
 )
 from flowfabric.engine.lifecycle.create_execution import (
     CREATE_EXECUTION,
-    Created,
+    Creation,
     CreationRow,
-    Duplicate,
     NewExecution,
     creation_answers,
     creation_columns,
@@ -32,7 +33,7 @@ _SUPPORTED: Final = "psycopg 3 (sync and async), asyncpg, SQLAlchemy over either
 
 async def enqueue(
     conn: Any, executions: Sequence[NewExecution], *, partitions: int
-) -> list[Created | Duplicate]:
+) -> list[Creation]:
     """Create the executions on `conn`; the caller commits or rolls back."""
     parameters = _parameters(distinct(executions), partitions)
     return _answers(executions, await _fetch(conn, CREATE_EXECUTION, parameters))
@@ -40,7 +41,7 @@ async def enqueue(
 
 def enqueue_blocking(
     conn: Any, executions: Sequence[NewExecution], *, partitions: int
-) -> list[Created | Duplicate]:
+) -> list[Creation]:
     """The same on a blocking connection, without an event loop."""
     parameters = _parameters(distinct(executions), partitions)
     return _answers(executions, _fetch_blocking(conn, CREATE_EXECUTION, parameters))
@@ -62,34 +63,46 @@ def enqueue_flow_blocking(conn: Any, flow: NewFlow, *, partitions: int) -> FlowS
 
 async def _fetch(conn: Any, sql: LiteralString, parameters: Mapping[str, Any]) -> Sequence[Any]:
     """The rows of a statement, on a connection of any supported driver."""
-    match driver_of(conn):
-        case "asyncpg":
+    driver = driver_of(conn)
+    with _closed_lanes_named():
+        if driver == "asyncpg":
             text, names = positional(sql)
             return await conn.fetch(text, *[parameters[name] for name in names])
-        case "psycopg":
+        if driver == "psycopg":
             cursor = _plain_cursor(conn)
             executed = cursor.execute(sql, parameters)
             if inspect.isawaitable(executed):
                 await executed
             fetched = cursor.fetchall()
             return await fetched if inspect.isawaitable(fetched) else fetched
-        case _:
-            result = conn.exec_driver_sql(*_for_sqlalchemy(conn, sql, parameters))
-            result = await result if inspect.isawaitable(result) else result
-            return result.fetchall()
+        result = conn.exec_driver_sql(*_for_sqlalchemy(conn, sql, parameters))
+        result = await result if inspect.isawaitable(result) else result
+        return result.fetchall()
 
 
 def _fetch_blocking(conn: Any, sql: LiteralString, parameters: Mapping[str, Any]) -> Sequence[Any]:
     execute = getattr(conn, "exec_driver_sql", None) or getattr(conn, "execute", None)
     if inspect.iscoroutinefunction(execute):
         raise ConfigError("submit", "conn", "must be a blocking connection here")
-    match driver_of(conn):
-        case "psycopg":
+    driver = driver_of(conn)
+    if driver == "asyncpg":
+        raise ConfigError("submit", "conn", "must be a blocking connection here")
+    with _closed_lanes_named():
+        if driver == "psycopg":
             return _plain_cursor(conn).execute(sql, parameters).fetchall()
-        case "sqlalchemy":
-            return conn.exec_driver_sql(*_for_sqlalchemy(conn, sql, parameters)).fetchall()
-        case _:
-            raise ConfigError("submit", "conn", "must be a blocking connection here")
+        return conn.exec_driver_sql(*_for_sqlalchemy(conn, sql, parameters)).fetchall()
+
+
+@contextmanager
+def _closed_lanes_named() -> Generator[None]:
+    """Raise `LaneNotAccepting` for a lane that takes nothing; other errors are the driver's own."""
+    try:
+        yield
+    except Exception as error:
+        cause = getattr(error, "orig", None) or error
+        if getattr(cause, "sqlstate", None) == LANE_CLOSED:
+            raise lane_not_accepting(str(cause)) from error
+        raise
 
 
 def driver_of(conn: Any) -> str:
@@ -125,7 +138,7 @@ def _parameters(executions: Sequence[NewExecution], partitions: int) -> dict[str
     return {**creation_columns(executions, partitions=partitions), "now_ms": None}
 
 
-def _answers(executions: Sequence[NewExecution], rows: Sequence[Any]) -> list[Created | Duplicate]:
+def _answers(executions: Sequence[NewExecution], rows: Sequence[Any]) -> list[Creation]:
     return creation_answers(executions, [CreationRow(*_values(row)) for row in rows])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final, cast
@@ -41,7 +42,8 @@ _EXHAUSTED: Final = {
 # Without 55P03 and 57014: waiting too long for a lock, and running too long, are mostly faults of
 # the statement.
 _TROUBLE: Final = _RECONNECT | {"40001", "40P01"}
-_LANE_CLOSED: Final = "FF001"
+LANE_CLOSED: Final = "FF001"
+_CLOSED_LANE: Final = re.compile(r"lane '(.*)' is (draining|disabled)")
 _INVALID_TEXT: Final = frozenset({"22021", "22P05"})
 _UNDEFINED: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 
@@ -108,8 +110,8 @@ def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError
         # Without the server's detail, which quotes the whole row and may contain secrets.
         text = str(getattr(error, "message", None) or error)
         return ValidationError("invalid_input", text.removeprefix("invalid_input: "))
-    if state == _LANE_CLOSED:
-        return LaneNotAccepting(str(error))
+    if state == LANE_CLOSED:
+        return lane_not_accepting(str(getattr(error, "message", None) or error))
     if state in _UNDEFINED:
         return Unavailable(operation, f"{error}; is the schema migrated? run: ff migrate")
     if state == "57014":
@@ -121,6 +123,12 @@ def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError):
         return TransportError(message)
     return InternalError(f"{message} (SQLSTATE {state or 'none'})")
+
+
+def lane_not_accepting(message: str) -> LaneNotAccepting:
+    """The error for the message of SQLSTATE FF001, which names the lane and its state."""
+    told = _CLOSED_LANE.search(message)
+    return LaneNotAccepting(*told.groups()) if told else LaneNotAccepting(message, "closed")
 
 
 def is_trouble(error: BaseException) -> bool:

@@ -354,6 +354,7 @@ CREATE TABLE ff.flow_core (
     cancel_reason text,
     cancellation_policy text,
     tags jsonb DEFAULT '{}'::jsonb NOT NULL,
+    graph_digest bytea,
     CONSTRAINT flow_core_pkey PRIMARY KEY (partition_key, flow_id),
     CONSTRAINT flow_core_cancellation_policy CHECK ((cancellation_policy = ANY (ARRAY['cancel_flow_only'::text, 'cancel_all'::text, 'cancel_pending'::text]))),
     CONSTRAINT flow_core_cancelled_at_an_instant CHECK ((((public_flow_state = 'cancelled'::text) = (terminal_at_ms IS NOT NULL)) AND ((public_flow_state = 'cancelled'::text) = (cancellation_policy IS NOT NULL)))),
@@ -364,6 +365,7 @@ CREATE INDEX flow_core_empty ON ff.flow_core USING btree (last_mutation_at_ms) W
 COMMENT ON TABLE ff.flow_core IS 'One row per flow. The state of the flow is computed from its members; only a cancellation is stored.';
 COMMENT ON COLUMN ff.flow_core.public_flow_state IS 'open, or cancelled; every other state is computed from the members.';
 COMMENT ON COLUMN ff.flow_core.graph_revision IS 'Number of members plus edges. A caller that changes the graph names the revision that it read.';
+COMMENT ON COLUMN ff.flow_core.graph_digest IS 'Digest of the kind, members and edges that the flow was started with; NULL without an idempotency key.';
 
 CREATE TABLE ff.flow_summary (
     partition_key smallint NOT NULL,
@@ -623,7 +625,7 @@ BEGIN
       FROM ff.route r
      WHERE r.lane_id = ANY (p_lanes) AND r.namespace = p_namespace
        AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
-                                    WHERE l.lane_id = ANY (p_lanes) AND l.lane_state <> 'active'))
+                                    WHERE l.lane_id = ANY (p_lanes) AND l.lane_state IN ('paused', 'disabled')))
        AND (p_kinds IS NULL OR r.execution_kind = ANY (p_kinds))
        AND r.required_capabilities <@ p_capabilities;
 
@@ -686,7 +688,7 @@ END
 $function$;
 
 CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[])
- RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
+ RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text, differs text[])
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
@@ -710,6 +712,7 @@ DECLARE
     closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                            WHERE l.lane_id = ANY (shape_lane_id)
                                              AND l.lane_state IN ('draining', 'disabled'));
+    closed_lane text;
     refusal text;
 BEGIN
     IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
@@ -819,7 +822,7 @@ BEGIN
 
     -- Only new executions are refused: an execution that exists is a duplicate, whatever its lane's state.
     IF cardinality(closed_lanes) > 0 THEN
-        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refusal
+        SELECT l.lane_id, format('lane ''%s'' is %s', l.lane_id, l.lane_state) INTO closed_lane, refusal
           FROM unnest(given_partition_key, given_execution_id, given_shape)
                AS g (partition_key, execution_id, shape)
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
@@ -827,7 +830,8 @@ BEGIN
            AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
          LIMIT 1;
         IF refusal IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
+            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal,
+                HINT = format('The lane takes no new executions. Open it with: ff lanes resume %L', closed_lane);
         END IF;
     END IF;
 
@@ -876,16 +880,26 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT answer.*
-      FROM (SELECT g.ordinal, g.partition_key, g.resolved_id,
+    SELECT answer.ordinal, answer.partition_key, answer.resolved_id, answer.created, answer.public_state,
+           CASE WHEN answer.resolved_id <> answer.execution_id THEN
+               (SELECT array_remove(ARRAY[
+                       CASE WHEN r.execution_kind <> shape_execution_kind[answer.shape] THEN 'kind' END,
+                       CASE WHEN NOT ff.same_payload(
+                                     b.payload, b.payload_encoding, given_payload[answer.ordinal],
+                                     shape_payload_encoding[answer.shape]) THEN 'payload' END], NULL)
+                  FROM ff.exec_body b JOIN ff.exec_core e USING (partition_key, execution_id)
+                  JOIN ff.route r USING (route_id)
+                 WHERE (b.partition_key, b.execution_id) = (answer.partition_key, answer.resolved_id)) END
+      FROM (SELECT g.ordinal, g.partition_key, g.execution_id, g.shape, g.resolved_id,
                    g.resolved_id = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
                    CASE WHEN g.held THEN 'waiting_children'
                         WHEN coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) > now_ms
                         THEN 'delayed' ELSE 'waiting' END AS public_state
-              FROM unnest(given_partition_key, given_execution_id, given_delay_ms,
+              FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
                           given_delay_until_ms, given_held, resolved_ids) WITH ORDINALITY
-                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, resolved_id, ordinal)
+                   AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held, resolved_id,
+                         ordinal)
            ) AS answer
      WHERE NOT answer.created OR answer.public_state <> 'waiting';
 END
@@ -1021,6 +1035,18 @@ BEGIN
       FROM (SELECT) AS one_row
       LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (p_partition_key, p_execution_id);
     PERFORM ff.wake('operator');
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.flow_digest(p_partition_key smallint, p_flow_id uuid)
+ RETURNS bytea
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+BEGIN
+    RETURN (SELECT f.graph_digest FROM ff.flow_core f
+             WHERE (f.partition_key, f.flow_id) = (p_partition_key, p_flow_id));
 END
 $function$;
 
@@ -1290,7 +1316,27 @@ CREATE OR REPLACE FUNCTION ff.route_id(namespace text, lane_id text, execution_k
  IMMUTABLE PARALLEL SAFE
 RETURN ((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, octet_length(namespace), namespace, lane_id, octet_length(execution_kind), execution_kind, array_to_string(required_capabilities, ','::text)), 'UTF8'::name)), 1, 8), 'hex'::text)))::bit(64))::bigint;
 
-CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb)
+CREATE OR REPLACE FUNCTION ff.same_payload(stored bytea, stored_encoding text, given bytea, given_encoding text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    IF stored = given THEN
+        RETURN true;
+    ELSIF (stored_encoding = 'json' AND given_encoding = 'json') IS NOT TRUE THEN
+        RETURN false;
+    END IF;
+    BEGIN
+        RETURN convert_from(stored, 'UTF8')::jsonb = convert_from(given, 'UTF8')::jsonb;
+    EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+        RETURN false;  -- not JSON that Postgres reads
+    END;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text, idempotency_window interval DEFAULT NULL::interval)
  RETURNS text
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1306,6 +1352,7 @@ DECLARE
     -- Control characters, invisible ones, and those that change the direction of what follows.
     names_never_have constant text := '[\u0001-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]';
     answer record;
+    found_id text;
 BEGIN
     IF kind IS NULL OR kind = '' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: kind must not be empty';
@@ -1318,6 +1365,15 @@ BEGIN
     END IF;
     IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
+    END IF;
+    IF on_conflict IS NULL OR on_conflict NOT IN ('error', 'return') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: on_conflict %L must be error or return', on_conflict);
+    END IF;
+    IF idempotency_window IS NOT NULL AND idempotency_key IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_window needs an idempotency_key';
+    END IF;
+    IF extract(epoch FROM idempotency_window) NOT BETWEEN 0.001 AND 3153600000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: idempotency_window %s must be positive and within a century', idempotency_window);
     END IF;
     IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
@@ -1363,9 +1419,17 @@ BEGIN
         CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
         ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
-        ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
+        ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
+                       (policy ->> 'dedup_window_ms')::bigint, 86400000)],
         CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
-    RETURN format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
+    found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
+    IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
+        RAISE EXCEPTION USING ERRCODE = 'FF002',
+            MESSAGE = format('idempotency_key %L belongs to execution %s, which was submitted with another %s',
+                             idempotency_key, found_id, array_to_string(answer.differs, ' and another ')),
+            HINT = 'Use another key, or on_conflict => ''return'' to get that execution.';
+    END IF;
+    RETURN found_id;
 END
 $function$;
 

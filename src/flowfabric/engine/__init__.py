@@ -87,6 +87,7 @@ from flowfabric.engine.operators.replay_execution import Replayed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.workers.find_unserved import Unserved
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry, WorkerPage
@@ -223,6 +224,7 @@ __all__ = [
     "Trim",
     "Trouble",
     "Unblocked",
+    "Unserved",
     "UpstreamResult",
     "VerifiedGrant",
     "VerifyingKid",

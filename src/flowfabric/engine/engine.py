@@ -122,6 +122,7 @@ from flowfabric.engine.operators import (
 )
 from flowfabric.engine.retention import count_trimmable, trim_retention
 from flowfabric.engine.workers import (
+    find_unserved,
     heartbeat_worker,
     list_worker_events,
     list_workers,
@@ -292,6 +293,7 @@ class Engine:
     register_worker = statement(register_worker.register_worker)
     heartbeat_worker = statement(heartbeat_worker.heartbeat_worker)
     mark_worker_dead = statement(mark_worker_dead.mark_worker_dead)
+    find_unserved = statement(find_unserved.find_unserved)
     list_workers = statement(list_workers.list_workers)
     list_worker_events = statement(list_worker_events.list_worker_events)
     trim_retention = transaction(trim_retention.trim_retention)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from flowfabric.errors.base import EngineError, NotFound, RetryClass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
     from flowfabric.ids import ExecutionId
 
 
@@ -89,6 +93,35 @@ class RotationConflict(Conflict):
         self.kid = kid
 
 
+class IdempotencyConflict(Conflict):
+    """The idempotency key belongs to an execution, or a flow, that was submitted with other input.
+
+    `differs` says what: `kind`, `payload`, or `members` of a flow. `execution_id` is the execution
+    of the key; of a flow (`flow_id`) its first member. Nothing was created.
+    """
+
+    code = "idempotency_conflict"
+
+    def __init__(
+        self,
+        idempotency_key: str,
+        *,
+        execution_id: ExecutionId,
+        differs: Sequence[str],
+        flow_id: UUID | None = None,
+    ) -> None:
+        what = f"execution {execution_id}" if flow_id is None else f"flow {flow_id}"
+        others = " and ".join(
+            "other members" if one == "members" else f"another {one}" for one in differs
+        )
+        super().__init__(
+            f"idempotency_key {idempotency_key!r} belongs to {what}, which was submitted with "
+            f"{others}; use another key, or on_conflict='return' to get that {what.split()[0]}"
+        )
+        self.idempotency_key, self.differs = idempotency_key, tuple(differs)
+        self.execution_id, self.flow_id = execution_id, flow_id
+
+
 class StateError(EngineError):
     """The state of the execution or lane refuses the call; repeating it does not help."""
 
@@ -139,9 +172,19 @@ class MaxReplaysExhausted(StateError):
 
 
 class LaneNotAccepting(StateError):
-    """The lane is draining or disabled and accepts no new executions; nothing was created."""
+    """The lane is draining or disabled: it takes no new executions and no replays.
+
+    Nothing was created or replayed. An operator opens the lane with `ff lanes resume`.
+    """
 
     code = "lane_not_accepting"
+
+    def __init__(self, lane_id: str, lane_state: str) -> None:
+        super().__init__(
+            f"lane {lane_id!r} is {lane_state} and takes no new executions; "
+            f"open it with: ff lanes resume {quote(lane_id)}"
+        )
+        self.lane_id, self.lane_state = lane_id, lane_state
 
 
 class TaskConsumed(StateError):

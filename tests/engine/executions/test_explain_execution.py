@@ -18,6 +18,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import PublicState
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine import controls
 from tests.engine.executions.explained import at, only, whys, worker
 
 GRANT = """
@@ -149,7 +150,22 @@ async def test_every_capability_is_offered_but_not_by_one_worker(db: Connection)
     )
 
 
-@pytest.mark.parametrize("state", ["paused", "draining", "disabled"])
+async def test_its_lane_drains_so_it_is_about_to_start_and_takes_no_replay_once_it_has_ended(
+    db: Connection,
+) -> None:
+    ended = await controls.execution(db, "failed")
+    queued = await given.created(db)
+    await worker(db)
+    await set_lane_state(db, "default", "draining")
+
+    assert await whys(db, queued) == [ReasonCode.ABOUT_TO_START]
+    assert (await only(db, ended)).remedy == (
+        "lane 'default' is draining: ff lanes resume default; "
+        f"then run it again (10 replays left): ff executions replay '{ended}'"
+    )
+
+
+@pytest.mark.parametrize("state", ["paused", "disabled"])
 async def test_its_lane_rests_since_somebody_said_so(
     db: Connection, clock: Clock, state: str
 ) -> None:

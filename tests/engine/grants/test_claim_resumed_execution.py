@@ -147,16 +147,16 @@ async def test_what_does_not_wait_for_a_worker_is_not_leaseable(db: Connection, 
     assert await given.public_state(db, execution_id) in str(error)
 
 
-async def test_nothing_is_resumed_on_a_lane_that_is_not_active(
+async def test_nothing_is_resumed_on_a_lane_that_starts_nothing(
     db: Connection, clock: Clock
 ) -> None:
     lease = await interrupted(db, clock, "released")
     await claim_granted(db, lease.execution_id)
-    await db.execute("UPDATE ff.lane_registry SET lane_state = 'draining'")
+    await db.execute("UPDATE ff.lane_registry SET lane_state = 'paused'")
 
     error = await refused(db, lease.execution_id, ExecutionNotLeaseable)
 
-    assert "draining" in str(error)
+    assert "paused" in str(error)
 
 
 async def test_what_was_never_interrupted_is_claimed_not_resumed(db: Connection) -> None:

@@ -108,8 +108,15 @@ async def test_what_does_not_wait_for_a_worker_is_not_eligible(
     assert error.public_state == await given.public_state(db, execution_id)
 
 
-@pytest.mark.parametrize("state", ["paused", "draining", "disabled"])
-async def test_nothing_is_granted_on_a_lane_that_is_not_active(
+async def test_a_draining_lane_is_granted_from(db: Connection, key: None) -> None:
+    execution_id = await given.created(db)
+    await db.execute("UPDATE ff.lane_registry SET lane_state = 'draining'")
+
+    assert (await granted.claim_granted(db, execution_id)).execution_id == execution_id
+
+
+@pytest.mark.parametrize("state", ["paused", "disabled"])
+async def test_nothing_is_granted_on_a_lane_that_starts_nothing(
     db: Connection, key: None, state: str
 ) -> None:
     execution_id = await given.created(db)

@@ -113,8 +113,10 @@ async def test_what_is_open_on_a_lane_is_counted_by_state(db: Connection, clock:
         rate_limited=0,
         blocked=0,
         oldest_waiting_since=None,
+        left=0,
     )
     assert (mail.lane_id, mail.waiting, mail.delayed, mail.active) == ("mail", 3, 2, 1)
+    assert mail.left == 6
     assert mail.oldest_waiting_since == registered_at + timedelta(seconds=1)
 
 

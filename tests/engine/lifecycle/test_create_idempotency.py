@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
@@ -10,7 +12,7 @@ from flowfabric.engine.executions.search_executions import Search, search_execut
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, create_execution
-from flowfabric.errors import ValidationError
+from flowfabric.errors import IdempotencyConflict, ValidationError
 from flowfabric.ids import ExecutionId, key_partition
 from flowfabric.policy import DAY_MS, ExecutionPolicy
 from flowfabric.testing import Clock
@@ -26,11 +28,92 @@ async def test_the_same_key_again_answers_the_first_execution_and_changes_nothin
     before = await given.everything(db)
 
     [answer] = await create_execution(
-        db, [given.new(idempotency_key="order-7", input_payload=b"two", lane_id="default")]
+        db, [given.new(idempotency_key="order-7", input_payload=b"one", priority=9)]
     )
 
     assert answer == Duplicate(execution_id=first)
     assert await given.everything(db) == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "differs"),
+    [
+        ({"input_payload": b"two"}, ("payload",)),
+        ({"execution_kind": "other"}, ("kind",)),
+        ({"input_payload": b"two", "execution_kind": "other"}, ("kind", "payload")),
+    ],
+)
+async def test_the_same_key_with_another_payload_or_kind_is_a_conflict_that_says_what_differs(
+    db: Connection, fields: dict[str, Any], differs: tuple[str, ...]
+) -> None:
+    await given.created(db, execution_kind="other")
+    first = await given.created(db, idempotency_key="order-7", input_payload=b"one")
+    before = await given.everything(db)
+    new = given.new(idempotency_key="order-7", **{"input_payload": b"one"} | fields)
+
+    [conflict] = await create_execution(db, [new])
+    [duplicate] = await create_execution(db, [msgspec.structs.replace(new, on_conflict="return")])
+
+    assert isinstance(conflict, IdempotencyConflict)
+    assert (conflict.idempotency_key, conflict.execution_id) == ("order-7", first)
+    assert conflict.differs == differs
+    assert "'order-7'" in str(conflict)
+    assert f"another {differs[0]}" in str(conflict)
+    assert duplicate == Duplicate(execution_id=first)
+    assert await given.everything(db) == before
+
+
+@pytest.mark.parametrize(
+    ("payload", "is_same"),
+    [
+        (b'{"b":[1.0,"\\u00e9"], "a":null}', True),
+        (b'{"a":null,"b":[1,"e"]}', False),
+        (b'{"a":null,"b":[1,"\\u0000"]}', False),
+        (b"not JSON", False),
+        (b"\xff", False),
+        (b"", False),
+    ],
+)
+async def test_json_is_compared_as_a_value(db: Connection, payload: bytes, is_same: bool) -> None:
+    json: dict[str, Any] = {"idempotency_key": "k", "payload_encoding": "json"}
+    stored = '{"a":null,"b":[1,"é"]}'.encode()
+    await given.created(db, **json, input_payload=stored)
+
+    [answer] = await create_execution(db, [given.new(**json, input_payload=payload)])
+
+    assert isinstance(answer, Duplicate) is is_same
+
+
+async def test_a_submit_says_how_long_its_key_lives(db: Connection, clock: Clock) -> None:
+    policy = ExecutionPolicy(dedup_window=5)
+    fields: dict[str, Any] = {
+        "idempotency_key": "order-7",
+        "policy": policy,
+        "idempotency_window": 60,
+    }
+    first = await given.created(db, **fields)
+    await clock.advance(59.999)
+    [inside] = await create_execution(db, [given.new(**fields)])
+    await clock.advance(0.001)
+
+    [after] = await create_execution(db, [given.new(**fields, input_payload=b"other")])
+
+    assert inside == Duplicate(execution_id=first)
+    assert isinstance(after, Created)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"idempotency_window": 60},
+        {"idempotency_window": 0, "idempotency_key": "k"},
+        {"idempotency_window": "1", "idempotency_key": "k"},
+        {"on_conflict": "ignore", "idempotency_key": "k"},
+    ],
+)
+def test_a_window_or_an_answer_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(fields))):
+        given.new(**fields)
 
 
 async def test_the_same_key_and_the_same_id_again_is_a_duplicate(db: Connection) -> None:
@@ -131,7 +214,8 @@ async def test_the_first_of_a_batch_has_the_key(db: Connection) -> None:
 
     answers = await create_execution(db, batch)
 
-    assert [type(answer) for answer in answers] == [Created, Created, Duplicate, Created, Duplicate]
+    conflict = IdempotencyConflict
+    assert [type(answer) for answer in answers] == [Created, Created, conflict, Created, conflict]
     assert answers[2].execution_id == answers[4].execution_id == batch[0].execution_id
     claimed = await claim(db, given.WORKER, ttl=30, limit=10)
     assert sorted(task.input_payload for task in claimed) == [b"0", b"1", b"3"]
@@ -181,14 +265,15 @@ async def test_a_second_creator_waits_for_the_first_and_heeds_how_it_ends(
     transaction = first.transaction()
     await transaction.start()
     winner = await given.created(first, idempotency_key="order-7")
-    late = given.new(idempotency_key="order-7")
+    late = given.new(idempotency_key="order-7", input_payload=b"another")
     waiting = await given.blocked(db, second, create_execution(second, [late]))
 
     await (transaction.commit() if ends == "commit" else transaction.rollback())
     [answer] = await waiting
 
     if ends == "commit":
-        assert answer == Duplicate(execution_id=winner)
+        assert isinstance(answer, IdempotencyConflict)
+        assert answer.execution_id == winner
     else:
         assert isinstance(answer, Created)
         assert answer.execution_id == late.execution_id

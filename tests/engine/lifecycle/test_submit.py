@@ -85,11 +85,40 @@ async def test_a_key_is_shared_with_python(db: Connection) -> None:
     first = await submitted(db, KEYED)
 
     again = await submitted(db, KEYED)
-    [answer] = await create_execution(db, [given.new(idempotency_key="order-7")])
+    same = given.new(idempotency_key="order-7", input_payload=b" {}", payload_encoding="json")
+    [answer] = await create_execution(db, [same])
 
     assert again == first
     assert answer == Duplicate(execution_id=first)
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 1
+
+
+async def test_a_key_with_another_payload_is_refused_unless_the_caller_wants_the_first(
+    db: Connection,
+) -> None:
+    first = await submitted(db, KEYED)
+    other = (
+        """SELECT ff.submit('work', '{"a": 1}', idempotency_key => 'order-7', on_conflict => $1)"""
+    )
+
+    with pytest.raises(asyncpg.PostgresError) as raised:
+        await submitted(db, other, "error")
+
+    assert raised.value.sqlstate == "FF002"
+    assert f"'order-7' belongs to execution {first}" in str(raised.value)
+    assert "with another kind and another payload" in str(raised.value)
+    assert await submitted(db, other, "return") == first
+    assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 1
+
+
+async def test_a_window_frees_a_key(db: Connection, clock: Clock) -> None:
+    call = "SELECT ff.submit('job', idempotency_key => 'k', idempotency_window => '5 s')"
+    first = await submitted(db, call)
+    await clock.advance(4.999)
+    inside = await submitted(db, call)
+    await clock.advance(0.001)
+
+    assert inside == first != await submitted(db, call)
 
 
 async def test_the_policys_window_frees_a_key(db: Connection, clock: Clock) -> None:

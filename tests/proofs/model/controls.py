@@ -27,6 +27,7 @@ from flowfabric.errors import (
     ExecutionNotLeaseable,
     ExecutionNotTerminal,
     FlowAlreadyTerminal,
+    LaneNotAccepting,
     MaxReplaysExhausted,
     NotFound,
     StaleLease,
@@ -37,7 +38,7 @@ from flowfabric.ids import ExecutionId, attempt_id
 from flowfabric.states import EligibilityState, LaneState, PublicState
 from tests.proofs.model import sweeps
 from tests.proofs.model.dispatch import reopen
-from tests.proofs.model.moves import lease
+from tests.proofs.model.moves import CLOSED, STARTING, lease
 from tests.proofs.model.records import Execution, World
 
 OPERATOR = "operator_override"
@@ -208,6 +209,8 @@ def replay_execution(world: World, execution_id: ExecutionId) -> Replayed:
         raise ExecutionNotTerminal(execution_id, seen.public_state)
     if seen.replay_count >= (10 if seen.policy is None else seen.policy.max_replay_count):
         raise MaxReplaysExhausted(execution_id, seen.replay_count)
+    if world.lanes[seen.lane_id] in CLOSED:
+        raise LaneNotAccepting(seen.lane_id, world.lanes[seen.lane_id])
     was_skipped = seen.terminal_outcome == "skipped"
     _begin_anew(world, seen)
     if flow is not None:
@@ -243,8 +246,8 @@ def issue_grant_and_claim(
         raise invalid_input("lane_id", lane_id, "is not the execution's")
     if seen.lifecycle_phase != "runnable":
         raise _not_active(seen)
-    open_lane = world.lanes[lane_id] == "active"
-    if seen.eligibility_state != "eligible_now" or not open_lane or seen.is_late(world.now_ms):
+    starts = world.lanes[lane_id] in STARTING
+    if seen.eligibility_state != "eligible_now" or not starts or seen.is_late(world.now_ms):
         raise ExecutionNotLeaseable(execution_id, "it cannot be claimed now")
     taken = lease(world, seen, "operator", "operator", ttl_ms=ttl_ms, lease_id=lease_id).lease
     return GrantedClaim(

@@ -218,7 +218,7 @@ def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
     if taken:
         raise invalid_input("execution_id", str(taken[0].execution_id), "exists already")
     if any(world.lanes.get(each.lane_id) in CLOSED for each in new.members):
-        raise LaneNotAccepting("closed")
+        raise LaneNotAccepting("closed", "draining")
     create_flow(world, new.flow_id)
     flow = world.flows[new.flow_id]
     flow.node_count = len(new.members)

@@ -29,6 +29,7 @@ from flowfabric.states import AttemptType
 from tests.proofs.model.records import NAMESPACE, Execution, World
 
 CLOSED = ("draining", "disabled")
+STARTING = ("active", "draining")
 ATTEMPTS = {"pending_retry_attempt": "retry", "pending_replay_attempt": "replay"}
 
 
@@ -51,7 +52,7 @@ def create_execution(world: World, news: Sequence[NewExecution]) -> list[Created
         answers.append(Created(execution_id=new.execution_id, public_state=made[-1].state))
     closed = next((each for each in made if world.lanes.get(each.lane_id) in CLOSED), None)
     if closed is not None:
-        raise LaneNotAccepting(closed.lane_id)
+        raise LaneNotAccepting(closed.lane_id, world.lanes[closed.lane_id])
     world.keys = keys
     for new in news:
         world.lanes.setdefault(new.lane_id, "active")
@@ -122,7 +123,7 @@ def claim(
         if each.eligibility_state == "eligible_now"
         and not each.is_late(world.now_ms)
         and each.lane_id in claimant.lanes
-        and world.lanes[each.lane_id] == "active"
+        and world.lanes[each.lane_id] in STARTING
         and (claimant.kinds is None or each.execution_kind in claimant.kinds)
         and set(each.required_capabilities) <= set(claimant.capabilities)
     ]

@@ -1,5 +1,5 @@
 -- Returns the first p_limit claimable executions of the lanes in claim order, locked by the calling
--- statement. Executions of lanes that are not active, and executions past their deadline, are not
+-- statement. Executions of lanes that are paused or disabled, and executions past their deadline, are not
 -- claimable.
 --
 -- With several routes, a query without locks counts how many of the first p_limit executions each route
@@ -30,7 +30,7 @@ BEGIN
       FROM ff.route r
      WHERE r.lane_id = ANY (p_lanes) AND r.namespace = p_namespace
        AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
-                                    WHERE l.lane_id = ANY (p_lanes) AND l.lane_state <> 'active'))
+                                    WHERE l.lane_id = ANY (p_lanes) AND l.lane_state IN ('paused', 'disabled')))
        AND (p_kinds IS NULL OR r.execution_kind = ANY (p_kinds))
        AND r.required_capabilities <@ p_capabilities;
 

@@ -9,8 +9,8 @@
 -- is created blocked by dependencies; its edges follow in the same transaction.
 --
 -- Returns a row for each ordinal, except those that were created in the state waiting: the execution that
--- the ordinal resolves to (the given one, or the earlier one of its idempotency key), and whether this
--- call created it.
+-- the ordinal resolves to (the given one, or the earlier one of its idempotency key), whether this call
+-- created it, and what the earlier execution of the key has otherwise: kind, payload, both or nothing.
 --
 -- The planner settings are bound, because SQL clients and other drivers call ff.submit on connections
 -- without our settings. The plans of a function are cached: a plan made while a table was small would
@@ -26,7 +26,8 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
     given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[],
     given_now_ms bigint DEFAULT NULL, given_flow_id uuid[] DEFAULT NULL,
     given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL
-) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text)
+) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text,
+                 differs text[])
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -48,6 +49,7 @@ DECLARE
     closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                            WHERE l.lane_id = ANY (shape_lane_id)
                                              AND l.lane_state IN ('draining', 'disabled'));
+    closed_lane text;
     refusal text;
 BEGIN
     IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
@@ -157,7 +159,7 @@ BEGIN
 
     -- Only new executions are refused: an execution that exists is a duplicate, whatever its lane's state.
     IF cardinality(closed_lanes) > 0 THEN
-        SELECT format('lane %L is %s', l.lane_id, l.lane_state) INTO refusal
+        SELECT l.lane_id, format('lane ''%s'' is %s', l.lane_id, l.lane_state) INTO closed_lane, refusal
           FROM unnest(given_partition_key, given_execution_id, given_shape)
                AS g (partition_key, execution_id, shape)
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
@@ -165,7 +167,8 @@ BEGIN
            AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
          LIMIT 1;
         IF refusal IS NOT NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal;
+            RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal,
+                HINT = format('The lane takes no new executions. Open it with: ff lanes resume %L', closed_lane);
         END IF;
     END IF;
 
@@ -214,16 +217,26 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT answer.*
-      FROM (SELECT g.ordinal, g.partition_key, g.resolved_id,
+    SELECT answer.ordinal, answer.partition_key, answer.resolved_id, answer.created, answer.public_state,
+           CASE WHEN answer.resolved_id <> answer.execution_id THEN
+               (SELECT array_remove(ARRAY[
+                       CASE WHEN r.execution_kind <> shape_execution_kind[answer.shape] THEN 'kind' END,
+                       CASE WHEN NOT ff.same_payload(
+                                     b.payload, b.payload_encoding, given_payload[answer.ordinal],
+                                     shape_payload_encoding[answer.shape]) THEN 'payload' END], NULL)
+                  FROM ff.exec_body b JOIN ff.exec_core e USING (partition_key, execution_id)
+                  JOIN ff.route r USING (route_id)
+                 WHERE (b.partition_key, b.execution_id) = (answer.partition_key, answer.resolved_id)) END
+      FROM (SELECT g.ordinal, g.partition_key, g.execution_id, g.shape, g.resolved_id,
                    g.resolved_id = g.execution_id AND (all_new OR (g.partition_key, g.execution_id) IN (
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
                    CASE WHEN g.held THEN 'waiting_children'
                         WHEN coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) > now_ms
                         THEN 'delayed' ELSE 'waiting' END AS public_state
-              FROM unnest(given_partition_key, given_execution_id, given_delay_ms,
+              FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
                           given_delay_until_ms, given_held, resolved_ids) WITH ORDINALITY
-                   AS g (partition_key, execution_id, delay_ms, delay_until_ms, held, resolved_id, ordinal)
+                   AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held, resolved_id,
+                         ordinal)
            ) AS answer
      WHERE NOT answer.created OR answer.public_state <> 'waiting';
 END

@@ -1,6 +1,7 @@
 -- Submits one execution from SQL, a trigger or any driver, in the caller's transaction. Returns the id of
--- the new execution, or of the earlier one that has the same idempotency key. The planner settings are
--- bound to ff.create_execution, which reads and writes the tables.
+-- the new execution, or of the earlier one that has the same idempotency key. If the earlier one has
+-- another kind or payload, the call is refused with SQLSTATE FF002, unless on_conflict is 'return'. The
+-- planner settings are bound to ff.create_execution, which reads and writes the tables.
 CREATE OR REPLACE FUNCTION ff.submit(
     kind text,
     payload jsonb DEFAULT '{}',
@@ -12,7 +13,9 @@ CREATE OR REPLACE FUNCTION ff.submit(
     idempotency_key text DEFAULT NULL,
     tags jsonb DEFAULT NULL,
     requires text[] DEFAULT '{}',
-    policy jsonb DEFAULT NULL
+    policy jsonb DEFAULT NULL,
+    on_conflict text DEFAULT 'error',
+    idempotency_window interval DEFAULT NULL
 ) RETURNS text
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -28,6 +31,7 @@ DECLARE
     -- Control characters, invisible ones, and those that change the direction of what follows.
     names_never_have constant text := '[\u0001-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]';
     answer record;
+    found_id text;
 BEGIN
     IF kind IS NULL OR kind = '' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: kind must not be empty';
@@ -40,6 +44,15 @@ BEGIN
     END IF;
     IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
+    END IF;
+    IF on_conflict IS NULL OR on_conflict NOT IN ('error', 'return') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: on_conflict %L must be error or return', on_conflict);
+    END IF;
+    IF idempotency_window IS NOT NULL AND idempotency_key IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_window needs an idempotency_key';
+    END IF;
+    IF extract(epoch FROM idempotency_window) NOT BETWEEN 0.001 AND 3153600000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: idempotency_window %s must be positive and within a century', idempotency_window);
     END IF;
     IF octet_length(lane) NOT BETWEEN 1 AND 64 OR lane !~ '^[ -~]+$' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: lane %L must be 1 to 64 printable ASCII bytes', lane);
@@ -85,8 +98,16 @@ BEGIN
         CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
         ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
-        ARRAY[coalesce((policy ->> 'dedup_window_ms')::bigint, 86400000)],
+        ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
+                       (policy ->> 'dedup_window_ms')::bigint, 86400000)],
         CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
-    RETURN format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
+    found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
+    IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
+        RAISE EXCEPTION USING ERRCODE = 'FF002',
+            MESSAGE = format('idempotency_key %L belongs to execution %s, which was submitted with another %s',
+                             idempotency_key, found_id, array_to_string(answer.differs, ' and another ')),
+            HINT = 'Use another key, or on_conflict => ''return'' to get that execution.';
+    END IF;
+    RETURN found_id;
 END
 $$;

@@ -519,6 +519,7 @@ CREATE TABLE ff.flow_core (
     cancel_reason       text,
     cancellation_policy text,
     tags                jsonb NOT NULL DEFAULT '{}',
+    graph_digest        bytea,
     PRIMARY KEY (partition_key, flow_id),
     CONSTRAINT flow_core_public_flow_state CHECK (public_flow_state IN ('open', 'cancelled')),
     CONSTRAINT flow_core_cancellation_policy CHECK (
@@ -536,6 +537,8 @@ COMMENT ON COLUMN ff.flow_core.public_flow_state IS
     'open, or cancelled; every other state is computed from the members.';
 COMMENT ON COLUMN ff.flow_core.graph_revision IS
     'Number of members plus edges. A caller that changes the graph names the revision that it read.';
+COMMENT ON COLUMN ff.flow_core.graph_digest IS
+    'Digest of the kind, members and edges that the flow was started with; NULL without an idempotency key.';
 
 CREATE TABLE ff.edge (
     partition_key     smallint NOT NULL,

@@ -69,6 +69,15 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
               WHERE NOT EXISTS (SELECT FROM alive
                                  WHERE on_lane AND of_kind AND c = ANY (alive.capabilities))
               ORDER BY c) AS missing_capabilities,
+       (SELECT coalesce(jsonb_agg(jsonb_build_array(w.worker_instance_id, w.namespace, w.lanes)),
+                        '[]')::text
+          FROM (SELECT w.* FROM ff.worker_registry w
+                 WHERE core.execution_kind = ANY (w.kinds)
+                   AND (w.namespace <> core.namespace OR core.lane_id <> ALL (w.lanes))
+                   AND w.last_heartbeat_ms + w.liveness_ttl_ms > core.seen_at_ms
+                 ORDER BY w.namespace <> core.namespace, core.lane_id <> ALL (w.lanes),
+                          w.worker_instance_id
+                 LIMIT 3) AS w) AS elsewhere,
        EXISTS (SELECT FROM ff.worker_registry w
                 WHERE w.namespace = core.namespace
                   AND w.worker_instance_id = core.worker_instance_id

@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from flowfabric.ids import ExecutionId
+from flowfabric.served import ServedElsewhere, read_elsewhere
 from flowfabric.states import PublicState
 
 
@@ -114,6 +115,7 @@ class Facts(msgspec.Struct, frozen=True):
     busy_slots: int
     ahead: int
     missing_capabilities: list[str]
+    elsewhere: str
     holder_alive: bool
     reserved_for: str | None
     reserved_until_ms: int | None
@@ -125,3 +127,8 @@ class Facts(msgspec.Struct, frozen=True):
     deps_total: int
     deps_lost: int
     deps_open: list[str]
+
+    @property
+    def served_elsewhere(self) -> list[ServedElsewhere]:
+        """Live workers that serve its kind on other lanes or in other namespaces, at most three."""
+        return read_elsewhere(self.elsewhere)

@@ -13,6 +13,7 @@ from flowfabric.engine.executions.explanation import (
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
+from flowfabric.served import elsewhere_text
 from flowfabric.states import (
     AttemptState,
     BlockingReason,
@@ -76,8 +77,8 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
     blocked = _blocked(execution_id, facts)
     if blocked is not None:
         yield blocked
-    open_lane = facts.lane_state in (None, LaneState.ACTIVE)
-    if not open_lane:
+    lane_starts = _lane(facts).starts
+    if not lane_starts:
         yield _lane_not_active(facts)
     if facts.reserved_for is not None:
         yield ExplanationReason(
@@ -90,7 +91,7 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
     unserved = _unserved(facts)
     if unserved is not None:
         yield unserved
-    elif blocked is None and facts.reserved_for is None and open_lane:
+    elif blocked is None and facts.reserved_for is None and lane_starts:
         yield _queued(facts)
 
 
@@ -181,6 +182,10 @@ def _released(facts: Facts) -> str:
     )
 
 
+def _lane(facts: Facts) -> LaneState:
+    return LaneState(facts.lane_state or LaneState.ACTIVE)
+
+
 def _lane_not_active(facts: Facts) -> ExplanationReason:
     by = f" by {facts.state_changed_by}" if facts.state_changed_by else ""
     since = f" since {_at(facts.state_changed_at_ms)}" if facts.state_changed_at_ms else ""
@@ -205,19 +210,22 @@ def _unserved(facts: Facts) -> ExplanationReason | None:
             remedy="restart the worker; find out why the task hangs, ff workers shows how many "
             'threads do; with executor="process" it can be stopped',
         )
+    clause = elsewhere_text(facts.lane_id, facts.namespace, facts.served_elsewhere)
+    elsewhere = f"; {clause}" if clause else ""
+    move = ", or submit where the kind is served" if clause else ""
     if facts.lane_workers == 0:
-        elsewhere = f" ({facts.workers} on other lanes)" if facts.workers else ""
+        on_others = f" ({facts.workers} on other lanes)" if facts.workers else ""
         return ExplanationReason(
             why=ReasonCode.NO_WORKER,
-            message=f"no live worker {here}{elsewhere}",
-            remedy=f"start one: ff worker MODULE:APP --lane {quote(facts.lane_id)}",
+            message=f"no live worker {here}{on_others}{elsewhere}",
+            remedy=f"start one: ff worker MODULE:APP --lane {quote(facts.lane_id)}{move}",
         )
     if facts.kind_workers == 0:
         return ExplanationReason(
             why=ReasonCode.NO_WORKER_FOR_KIND,
             message=f"{_workers(facts.lane_workers)} {here}, "
-            f"none with a task of kind {facts.execution_kind!r}",
-            remedy="deploy the code that registers this kind",
+            f"none with a task of kind {facts.execution_kind!r}{elsewhere}",
+            remedy=f"deploy the code that registers this kind{move}",
         )
     missing = facts.missing_capabilities
     offered = f"none offers {_listed(missing)}" if missing else "none offers all of that at once"
@@ -311,6 +319,9 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
         if left > 0
         else f"nothing: it was replayed {facts.replay_count} times, as often as its policy allows"
     )
+    if left > 0 and not _lane(facts).accepts:
+        resume = f"lane {facts.lane_id!r} is {facts.lane_state}: ff lanes resume"
+        replay = f"{resume} {quote(facts.lane_id)}; then {replay}"
     never = "" if facts.attempt_state == AttemptState.ATTEMPT_TERMINAL else "; it never ran"
     return ExplanationReason(why=ReasonCode(state.value), message=message + never, remedy=replay)
 

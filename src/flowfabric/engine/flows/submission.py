@@ -10,9 +10,9 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.engine.flows.create_flow import OPEN_SUMMARY
-from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.flows.new_flow import NewFlow, digest_differs
 from flowfabric.engine.lifecycle.create_execution import creation_columns
-from flowfabric.errors import EngineError, invalid_input
+from flowfabric.errors import EngineError, IdempotencyConflict, invalid_input
 from flowfabric.ids import ExecutionId, member_group_id, uuid_partition
 from flowfabric.joins import AllOf, policy_columns
 
@@ -25,9 +25,9 @@ SUBMIT_FLOWS: Final[LiteralString] = (
 WITH new_flow AS (
     SELECT * FROM unnest(%(home)s::smallint[], %(flow_id)s::uuid[], %(flow_kind)s::text[],
                          %(namespace)s::text[], %(flow_tags)s::text[], %(node_count)s::integer[],
-                         %(edge_count)s::integer[]) WITH ORDINALITY
+                         %(edge_count)s::integer[], %(graph_digest)s::bytea[]) WITH ORDINALITY
         AS new_flow (partition_key, flow_id, flow_kind, namespace, tags, node_count, edge_count,
-                     number)
+                     graph_digest, number)
 ), member AS (        -- each with the number of its flow
     SELECT * FROM unnest(%(member_of)s::integer[], %(partition_key)s::smallint[],
                          %(execution_id)s::uuid[], %(shape)s::integer[], %(payload)s::bytea[],
@@ -45,9 +45,9 @@ WITH new_flow AS (
 ), created AS (       -- inserted in one order
     INSERT INTO ff.flow_core (
            partition_key, flow_id, flow_kind, namespace, graph_revision, node_count, edge_count,
-           created_at_ms, last_mutation_at_ms, tags)
+           created_at_ms, last_mutation_at_ms, tags, graph_digest)
     SELECT partition_key, flow_id, flow_kind, namespace, node_count + edge_count, node_count,
-           edge_count, ff.now_ms(), ff.now_ms(), tags::jsonb
+           edge_count, ff.now_ms(), ff.now_ms(), tags::jsonb, graph_digest
       FROM new_flow WHERE number NOT IN (SELECT number FROM taken)
      ORDER BY partition_key, flow_id
         ON CONFLICT DO NOTHING
@@ -112,7 +112,9 @@ SELECT new_flow.number, created.flow_id IS NOT NULL AS created,
                   WHERE (f.partition_key, f.flow_id) = (new_flow.partition_key, new_flow.flow_id)),
                 false) AS existed,
        coalesce(taken.execution_id, (SELECT execution_id FROM answer WHERE NOT created LIMIT 1))
-           AS taken
+           AS taken,
+       CASE WHEN created.flow_id IS NULL AND new_flow.graph_digest IS NOT NULL
+            THEN ff.flow_digest(new_flow.partition_key, new_flow.flow_id) END AS found_digest
   FROM new_flow LEFT JOIN created USING (partition_key, flow_id) LEFT JOIN taken USING (number)
 """
 )
@@ -135,6 +137,8 @@ class SubmissionRow(msgspec.Struct, frozen=True):
     existed: bool
     taken: UUID | None
     """A member whose id belongs to an execution that exists already."""
+    found_digest: bytes | None
+    """Of the flow that exists with the idempotency key."""
 
 
 class Submission:
@@ -181,6 +185,7 @@ class Submission:
             "flow_tags": [msgspec.json.encode(flow.tags).decode() for _, flow in flows],
             "node_count": [len(flow.members) for _, flow in flows],
             "edge_count": [len(flow.edges) for _, flow in flows],
+            "graph_digest": [flow.graph_digest for _, flow in flows],
             "member_of": [number for number, flow in flows for _ in flow.members],
             "edge_of": [number for number, _ in edges],
             "edge_id": [edge.edge_id for _, edge in edges],
@@ -215,9 +220,23 @@ class Submission:
             if row.created:
                 raise error
             return error
+        differs = self._differs(flow, row)
+        if differs and flow.on_conflict == "error":
+            key = flow.idempotency_key or ""
+            return IdempotencyConflict(
+                key,
+                execution_id=flow.members[0].execution_id,
+                differs=differs,
+                flow_id=flow.flow_id,
+            )
         return FlowSubmitted(
             flow_id=flow.flow_id,
             members=len(flow.members),
             edges=len(flow.edges),
             repeated=not row.created or self._first[flow.flow_id] != place,
         )
+
+    def _differs(self, flow: NewFlow, row: SubmissionRow) -> list[str]:
+        """What the flow that has the key has otherwise; that may be an earlier one of this call."""
+        created = self._submitted[self._first[flow.flow_id]].graph_digest if row.created else None
+        return digest_differs(row.found_digest or created, flow.graph_digest)

@@ -19,8 +19,9 @@ async def submit_flow(conn: Connection, flow: NewFlow, *, partitions: int = 256)
     """The flow exists with all members and edges.
 
     A member with upstreams is not claimable before its join is satisfied. The same flow id again
-    changes nothing. Raises what `NewFlow.check` raises, `LaneNotAccepting`, and `ValidationError`
-    if the id of a member is taken.
+    changes nothing. Raises what `NewFlow.check` raises, `LaneNotAccepting`, `ValidationError` if
+    the id of a member is taken, and `IdempotencyConflict` if the flow of the idempotency key has
+    another kind or other members, unless `on_conflict` is `return`.
     """
     [answer] = await submit_flows(conn, [flow], partitions=partitions)
     if isinstance(answer, EngineError):

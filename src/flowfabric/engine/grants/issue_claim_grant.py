@@ -41,7 +41,7 @@ async def issue_claim_grant(
     the transaction commits; the caller raises it afterwards. Raises, in this order:
     `ValidationError` for the arguments, `Unavailable` if there is no key to sign with, `NotFound`,
     `ValidationError(invalid_input)` if the execution is on another lane, `ExecutionNotEligible`,
-    `ExecutionNotLeaseable` if the lane is not active or the deadline has passed, and
+    `ExecutionNotLeaseable` if the lane is paused or disabled or the deadline has passed, and
     `GrantAlreadyExists` if a grant of the execution is live. A refusal that is raised writes
     nothing.
     """

@@ -46,7 +46,7 @@ async def reclaim_obstacle(
     """Why the execution cannot be reclaimed; None if it can.
 
     It can if its lease has expired and no sweep has voided it, or if it waits for a worker because
-    its last lease expired or was revoked; unless its lane is not active or its deadline has passed.
+    its last lease expired or was revoked; unless its lane starts none or its deadline has passed.
     """
     if seen.lifecycle_phase == LifecyclePhase.TERMINAL:
         return f"it has ended as {seen.public_state}"

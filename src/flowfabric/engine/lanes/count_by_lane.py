@@ -75,6 +75,8 @@ class LaneCount(msgspec.Struct, frozen=True, kw_only=True):
     blocked: int
     """Blocked by an operator, by a policy, or because no worker has the capabilities."""
     oldest_waiting_since: datetime | None
+    left: int
+    """All of these together: a draining lane is empty once none is left."""
 
 
 class _Count(msgspec.Struct, frozen=True):
@@ -117,6 +119,13 @@ async def count_by_lane(conn: Connection) -> list[LaneCount]:
             rate_limited=row.rate_limited,
             blocked=row.blocked,
             oldest_waiting_since=instant(row.oldest_ms),
+            left=row.waiting
+            + row.delayed
+            + row.active
+            + row.suspended
+            + row.waiting_children
+            + row.rate_limited
+            + row.blocked,
         )
         for row in rows
     ]

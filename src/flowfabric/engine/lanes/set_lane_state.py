@@ -24,8 +24,9 @@ WITH seen AS (        -- the lane, locked
  RETURNING l.lane_id
 )
 SELECT seen.lane_state AS old_state, EXISTS (SELECT FROM changed) AS changed,
-       (SELECT count(ff.wake('lane:' || lane_id))  -- the workers that wait for work on the lane
-          FROM changed WHERE %(lane_state)s = 'active') AS woken
+       (SELECT count(ff.wake('lane:' || lane_id))  -- workers that wait for a lane that starts again
+          FROM changed WHERE seen.lane_state IN ('paused', 'disabled')
+           AND %(lane_state)s IN ('active', 'draining')) AS woken
   FROM seen
 """
 
@@ -54,9 +55,9 @@ async def set_lane_state(
 ) -> LaneChanged:
     """Calls that begin from now on see the lane in this state; a change writes an operator event.
 
-    A paused lane accepts executions and gives none to workers. A draining or disabled lane accepts
-    none and gives none to workers; running executions may end. Raises `NotFound` for a lane that
-    was never registered or submitted to.
+    A paused lane accepts executions and starts none. A draining lane accepts none and starts those
+    that it has, until it is empty. A disabled lane accepts none and starts none. Running executions
+    may end in every state. Raises `NotFound` for a lane that was never registered or submitted to.
     """
     check_lane(lane_id)
     check_actor(actor)

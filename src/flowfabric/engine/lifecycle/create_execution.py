@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, LiteralString
+from typing import Any, Final, Literal, LiteralString
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import ValidationError, invalid_input
+from flowfabric.errors import IdempotencyConflict, ValidationError, invalid_input
 from flowfabric.ids import (
     ExecutionId,
     check_lane,
@@ -32,11 +32,12 @@ from flowfabric.policy import (
 from flowfabric.states import PublicState
 from flowfabric.tags import check_tags
 
+OnConflict = Literal["error", "return"]
 MAX_PAYLOAD: Final = 64 * 1024 * 1024
 
 CREATE_EXECUTION: Final[LiteralString] = """
 -- lifecycle.create_execution
-SELECT ordinal, partition_key, execution_id, created, public_state
+SELECT ordinal, partition_key, execution_id, created, public_state, differs
   FROM ff.create_execution(
        %(shape_namespace)s::text[], %(shape_lane_id)s::text[], %(shape_execution_kind)s::text[],
        %(shape_required_capabilities)s::text[], %(shape_payload_encoding)s::text[],
@@ -66,6 +67,10 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     creator_identity: str | None = None
     idempotency_key: str | None = None
+    idempotency_window: float | timedelta | None = None
+    """How long the key is remembered; else the policy's `dedup_window`, else 24 hours."""
+    on_conflict: OnConflict = "error"
+    """The answer if the key has an execution of another kind or payload; `return`: that one."""
     tags: Mapping[str, str] = {}
     required_capabilities: tuple[str, ...] = ()
     policy: ExecutionPolicy | None = None
@@ -103,6 +108,10 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.idempotency_key is not None:
             check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
+        if self.idempotency_window is not None:
+            self._check_window(self.idempotency_window)
+        if self.on_conflict != "error":
+            check_on_conflict(self.on_conflict)
         if self.tags:
             check_tags(self.tags)
         for field in ("delay_until", "execution_deadline_at"):
@@ -122,6 +131,18 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
         """Store a list or a set of capabilities as a tuple: the shapes of a batch are compared."""
         kept = tuple(check_capabilities(given, side="required"))
         msgspec.structs.force_setattr(self, "required_capabilities", kept)
+
+    def _check_window(self, window: float | timedelta) -> None:
+        if milliseconds(window, field="idempotency_window") < 1:
+            raise invalid_input("idempotency_window", window, "must be positive")
+        if self.idempotency_key is None:
+            raise invalid_input("idempotency_window", window, "needs an idempotency_key")
+
+
+def check_on_conflict(given: object) -> None:
+    """Raises `ValidationError(invalid_input)` unless it is one of `OnConflict`."""
+    if given not in ("error", "return"):
+        raise invalid_input("on_conflict", given, "must be 'error' or 'return'")
 
 
 @lru_cache(maxsize=1024)
@@ -157,6 +178,10 @@ class Duplicate(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: ExecutionId
 
 
+Creation = Created | Duplicate | IdempotencyConflict
+"""The answer for one execution."""
+
+
 class CreationRow(msgspec.Struct, frozen=True):
     """One answer row of the statement."""
 
@@ -165,6 +190,8 @@ class CreationRow(msgspec.Struct, frozen=True):
     execution_id: UUID
     created: bool
     public_state: str
+    differs: list[str] | None
+    """What the earlier execution of the idempotency key has otherwise."""
 
 
 async def create_execution(
@@ -173,8 +200,11 @@ async def create_execution(
     *,
     partitions: int = 256,
     now: datetime | None = None,
-) -> list[Created | Duplicate]:
+) -> list[Creation]:
     """Every execution exists; answers in order, `Duplicate` for an id or key that existed before.
+
+    If the execution of the key has another kind or payload, the answer is an `IdempotencyConflict`,
+    unless `on_conflict` is `return`; the other executions of the batch are created.
 
     An id in a partition that does not exist, or not in the partition of its key, and a new
     execution whose deadline has passed raise `ValidationError`; a new execution for a lane that
@@ -206,7 +236,7 @@ def distinct(executions: Sequence[NewExecution]) -> Sequence[NewExecution]:
 
 def creation_answers(
     executions: Sequence[NewExecution], rows: Sequence[CreationRow]
-) -> list[Created | Duplicate]:
+) -> list[Creation]:
     """The answers in the order given; the second execution of one id is a duplicate too."""
     if not rows and distinct(executions) is executions:
         return [
@@ -216,12 +246,11 @@ def creation_answers(
     batch = distinct(executions)
     by_id = {batch[row.ordinal - 1].execution_id: row for row in rows}
     answered: set[ExecutionId] = set()
-    answers: list[Created | Duplicate] = []
+    answers: list[Creation] = []
     for new in executions:
         row = by_id.get(new.execution_id)
         if row is not None and not row.created:
-            existing = ExecutionId(row.partition_key, row.execution_id)
-            answers.append(Duplicate(execution_id=existing))
+            answers.append(_existing(new, row))
         elif new.execution_id in answered:
             answers.append(Duplicate(execution_id=new.execution_id))
         else:
@@ -229,6 +258,14 @@ def creation_answers(
             state = PublicState(PublicState.WAITING if row is None else row.public_state)
             answers.append(Created(execution_id=new.execution_id, public_state=state))
     return answers
+
+
+def _existing(new: NewExecution, row: CreationRow) -> Duplicate | IdempotencyConflict:
+    existing = ExecutionId(row.partition_key, row.execution_id)
+    if row.differs and new.on_conflict == "error":
+        key = new.idempotency_key or ""
+        return IdempotencyConflict(key, execution_id=existing, differs=row.differs)
+    return Duplicate(execution_id=existing)
 
 
 def creation_columns(
@@ -333,4 +370,6 @@ def _tags(executions: Sequence[NewExecution]) -> list[object] | None:
 
 
 def _dedup_window_ms(new: NewExecution) -> int:
+    if new.idempotency_window is not None:
+        return milliseconds(new.idempotency_window)
     return DAY_MS if new.policy is None else milliseconds(new.policy.dedup_window)

@@ -28,11 +28,14 @@ LOCK_AND_READ: Final[LiteralString] = """
 SELECT e.partition_key, e.execution_id, e.flow_id, e.lifecycle_phase, e.eligibility_state,
        e.blocking_reason, e.terminal_outcome, e.public_state, e.priority, e.attempt_index,
        e.replay_count, e.lease_epoch, e.lease_id, e.worker_instance_id,
-       ff.replay_cap(b.policy) AS max_replay_count
+       ff.replay_cap(b.policy) AS max_replay_count, r.lane_id,
+       coalesce((SELECT l.lane_state FROM ff.lane_registry l WHERE l.lane_id = r.lane_id),
+                'active') AS lane_state
   FROM ff.exec_core e
   JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS named (partition_key, execution_id) USING (partition_key, execution_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
+  JOIN ff.route r USING (route_id)
  ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
 """
 
@@ -55,6 +58,8 @@ class LockedExecution(msgspec.Struct, frozen=True):
     lease_id: UUID | None
     worker_instance_id: str | None
     max_replay_count: int
+    lane_id: str
+    lane_state: str
 
     @property
     def id(self) -> ExecutionId:

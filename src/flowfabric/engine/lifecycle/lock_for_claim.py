@@ -78,8 +78,8 @@ class LockedForClaim(msgspec.Struct, frozen=True):
 
     @property
     def obstacle(self) -> str | None:
-        """Why nothing can be claimed: lane not active, or deadline passed; None if it can be."""
-        if self.lane_state != LaneState.ACTIVE:
+        """Why it cannot be claimed: lane paused or disabled, or deadline passed; None if it can."""
+        if not LaneState(self.lane_state).starts:
             return f"lane {self.lane_id!r} is {self.lane_state}"
         return "its deadline has passed" if self.past_deadline else None
 

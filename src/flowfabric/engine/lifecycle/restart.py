@@ -11,9 +11,14 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution, id_columns
 from flowfabric.engine.lifecycle.sql.wake import wake_lanes
-from flowfabric.errors import EngineError, ExecutionNotTerminal, MaxReplaysExhausted
+from flowfabric.errors import (
+    EngineError,
+    ExecutionNotTerminal,
+    LaneNotAccepting,
+    MaxReplaysExhausted,
+)
 from flowfabric.ids import ExecutionId
-from flowfabric.states import LifecyclePhase
+from flowfabric.states import LaneState, LifecyclePhase
 
 RESTART: Final[LiteralString] = f"""
 -- lifecycle.restart
@@ -101,11 +106,16 @@ class Restarted(msgspec.Struct, frozen=True):
 
 
 def restart_refusal(seen: LockedExecution) -> EngineError | None:
-    """Why the execution cannot run once more: it has not ended, or was replayed too often."""
+    """Why the execution cannot run once more, if it cannot.
+
+    It has not ended, was replayed too often, or its lane takes no new work.
+    """
     if seen.lifecycle_phase != LifecyclePhase.TERMINAL:
         return ExecutionNotTerminal(seen.id, seen.public_state)
     if seen.replay_count >= seen.max_replay_count:
         return MaxReplaysExhausted(seen.id, seen.replay_count)
+    if not LaneState(seen.lane_state).accepts:
+        return LaneNotAccepting(seen.lane_id, seen.lane_state)
     return None
 
 

@@ -97,8 +97,9 @@ async def replay_execution(
 
     Result, failure and cancellation are cleared; the event keeps what they were. A deadline that
     has passed is granted again, counted from now. Needs a transaction. Raises `NotFound`,
-    `FlowAlreadyTerminal` for a member of a cancelled flow, `ExecutionNotTerminal`, and
-    `MaxReplaysExhausted` once the policy's `max_replay_count` (10) is reached.
+    `FlowAlreadyTerminal` for a member of a cancelled flow, `ExecutionNotTerminal`,
+    `MaxReplaysExhausted` once the policy's `max_replay_count` (10) is reached, and
+    `LaneNotAccepting` if the lane is draining or disabled.
     """
     return only(await replay_executions(conn, [execution_id], actor=actor, reason=reason))
 

@@ -4,6 +4,7 @@ register_worker      a process is registered with what it offers
 heartbeat_worker     a process is alive
 mark_worker_dead     a process is deleted
 list_workers         the processes of a namespace
+find_unserved        kinds that no live worker serves
 list_worker_events   their events
 expire_workers       sweep: processes without heartbeats are deleted
 prune_worker_events  sweep: old events are deleted

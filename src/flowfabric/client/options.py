@@ -1,0 +1,54 @@
+"""The options of a submit, and those of each call of many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from flowfabric.app.task import Call
+from flowfabric.engine.lifecycle.create_execution import OnConflict
+from flowfabric.errors import invalid_input
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a submit; None means the setting of the task."""
+
+    idempotency_key: str | None = None
+    idempotency_window: float | timedelta | None = None
+    on_conflict: OnConflict = "error"
+    priority: int | None = None
+    delay: float | timedelta | None = None
+    delay_until: datetime | None = None
+    deadline: float | timedelta | None = None
+    deadline_at: datetime | None = None
+    tags: Mapping[str, str] = {}
+    lane: str | None = None
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    """The options of a submit by their names; raises `ValidationError` for one that is unknown."""
+    for name in given:
+        if name not in Options.__struct_fields__:
+            known = ", ".join(Options.__struct_fields__)
+            raise invalid_input("option", name, f"is unknown; the options are {known}")
+    return Options(**given)
+
+
+def each_option(
+    calls: Sequence[Call[Any]], options: Options, keys: Sequence[str | None] | None
+) -> Sequence[Options]:
+    """The options of each call, with its key if there are keys; raises `ValidationError`."""
+    if keys is None:
+        return [options] * len(calls)
+    if len(keys) != len(calls) or isinstance(keys, str):
+        raise invalid_input("idempotency_keys", keys, f"must be one key for each of {len(calls)}")
+    if options.idempotency_key is not None:
+        raise invalid_input("idempotency_keys", None, "cannot be given with an idempotency_key")
+    unkeyed = msgspec.structs.replace(options, idempotency_window=None)
+    return [
+        unkeyed if key is None else msgspec.structs.replace(options, idempotency_key=key)
+        for key in keys
+    ]
