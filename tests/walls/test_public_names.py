@@ -36,7 +36,7 @@ PINNED_OF_THE_ENGINE = """
 AllOf AlreadyMember AnyOf Attempt Blocked Cancellation CancellationPolicy Cancelled ChildWait
 ChildWindow ClaimGrant Claimant Claimed ClaimedById Completed Completion CompletionEvent Created
 CurrentAttempt CurrentLease DatabaseConfig DelayRequest Delayed Duplicate EdgeAlreadyApplied
-EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter ExecutionContext
+EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter EventPage ExecutionContext
 ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy ExecutionSnapshot
 ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases Explanation ExplanationReason
 ExponentialBackoff Failure FixedBackoff FlowAlreadyCancelled FlowCancelAccepted FlowCreated
