@@ -108,9 +108,9 @@ class Inside:
         return Answer(code, out.getvalue(), err.getvalue())
 
 
-def one_line(answer: Answer) -> str:
+def one_line(answer: Answer, code: int = 1) -> str:
     """The complaint of a command that failed: one line, and nothing on standard output."""
-    assert answer.code == 1, answer
+    assert answer.code == code, answer
     assert answer.out == ""
     [line] = answer.err.splitlines()
     assert line.startswith("ff: ")

@@ -12,7 +12,7 @@ from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.ids import ExecutionId
 from flowfabric.testing import TestServer
 from tests import given
-from tests.cli.conftest import Shell, one_line
+from tests.cli.conftest import Inside, Shell, one_line, usage_error
 
 
 async def test_help_names_every_command(bare: Shell) -> None:
@@ -55,7 +55,7 @@ async def test_the_version_is_shown(bare: Shell) -> None:
     ids=" ".join,
 )
 async def test_a_missing_database_is_one_clear_line(bare: Shell, command: tuple[str, ...]) -> None:
-    assert "FF_DATABASE_URL" in one_line(await bare.ff(*command))
+    assert "FF_DATABASE_URL" in one_line(await bare.ff(*command), 4)
 
 
 async def test_a_database_that_does_not_answer_is_one_clear_line_without_the_password(
@@ -63,20 +63,20 @@ async def test_a_database_that_does_not_answer_is_one_clear_line_without_the_pas
 ) -> None:
     url = "postgresql://ann:s3cret@127.0.0.1:1/x"
 
-    line = one_line(await bare.ff("lanes", "--database-url", url))
+    line = one_line(await bare.ff("lanes", "--database-url", url), 4)
 
     assert "cannot reach" in line
     assert "s3cret" not in line
 
 
 async def test_a_url_of_another_kind_is_refused(bare: Shell) -> None:
-    assert "mysql://" in one_line(await bare.ff("lanes", "--database-url", "mysql://x/y"))
+    assert "mysql://" in one_line(await bare.ff("lanes", "--database-url", "mysql://x/y"), 4)
 
 
 async def test_an_unmigrated_database_says_what_to_run(bare: Shell, ff_server: TestServer) -> None:
     dsn = await ff_server.create_empty()
     try:
-        line = one_line(await bare.ff("lanes", "--database-url", dsn))
+        line = one_line(await bare.ff("lanes", "--database-url", dsn), 4)
         first = await bare.ff("migrate", "--json", "--database-url", dsn)
         second = await bare.ff("migrate", "--json", "--database-url", dsn)
         after = await bare.ff("lanes", "--database-url", dsn)
@@ -143,18 +143,22 @@ async def test_the_same_key_gives_the_first_execution(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("{broken",), "payload '{broken'"),
-        (("--lane", "grö"), "lane_id 'grö'"),
-        (("--tag", "nodot=1"), "tag key 'nodot'"),
-        (("--tag", "novalue"), "tag 'novalue'"),
+        (("{broken",), "PAYLOAD: '{broken' is not JSON"),
+        (("--lane", "grö"), "--lane: 'grö' must be printable"),
+        (("--tag", "nodot=1"), "--tag: 'nodot' must look like"),
+        (("--tag", "novalue"), "--tag: 'novalue' must look like"),
         (("--requires", "a,b"), "invalid_capabilities: required:comma_in_token"),
-        (("--delay", "nan"), "delay nan"),
+        (("--delay", "nan"), "--delay: 'nan' must look like 90s"),
+        (("--attempt-timeout", "-1"), "--attempt-timeout: '-1' must look like 90s"),
     ],
 )
 async def test_what_cannot_be_submitted_is_named(
-    shell: Shell, db: Connection, arguments: tuple[str, ...], named: str
+    ff: Inside, db: Connection, arguments: tuple[str, ...], named: str
 ) -> None:
-    assert named in one_line(await shell.ff("submit", "double", *arguments))
+    answer = await ff("submit", "double", *arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert named in answer.err
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
 
 
@@ -187,15 +191,17 @@ async def test_pages_follow_one_another(shell: Shell, db: Connection) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "cancel"])
-async def test_ids_that_are_malformed_or_unknown_are_named(shell: Shell, command: str) -> None:
-    unknown = str(ExecutionId.mint())
+async def test_ids_that_are_malformed_or_unknown_are_named(ff: Inside, command: str) -> None:
+    unknown = ExecutionId.mint()
 
-    assert "execution_id 'nonsense'" in one_line(await shell.ff("executions", command, "nonsense"))
-    assert f"{unknown} does not exist" in one_line(await shell.ff("executions", command, unknown))
+    assert "ID: 'nonsense' must be" in usage_error(await ff("executions", command, "nonsense"))
+    for given_id in (str(unknown), str(unknown.uuid)):
+        line = one_line(await ff("executions", command, given_id))
+        assert line == f"ff: execution {given_id} does not exist"
 
 
-async def test_a_cursor_of_nobodys_making_is_refused(shell: Shell) -> None:
-    assert "cursor 'x'" in one_line(await shell.ff("executions", "list", "--cursor", "x"))
+async def test_a_cursor_of_nobodys_making_is_refused(ff: Inside) -> None:
+    assert "--cursor: 'x'" in one_line(await ff("executions", "list", "--cursor", "x"), 2)
 
 
 @pytest.mark.parametrize(

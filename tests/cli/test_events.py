@@ -186,17 +186,17 @@ async def test_a_tail_that_lost_its_connection_goes_on_where_it_was(
 
 
 MISTAKES: list[tuple[tuple[str, str], str]] = [
-    (("--cursor", "zz"), "cursor 'zz' must be hexadecimal"),
-    (("--cursor", "a b"), "cursor 'a b' must be hexadecimal"),
-    (("--cursor", "0203"), "cursor '0203' must be empty, or 02 and 8 bytes of event id"),
+    (("--cursor", "zz"), "--cursor: 'zz' must be hexadecimal"),
+    (("--cursor", "a b"), "--cursor: 'a b' must be hexadecimal"),
+    (("--cursor", "0203"), "--cursor: '0203' must be empty, or 02 and 8 bytes of event id"),
     (("--cursor", "02" + "ff" * 8), "names an event id that cannot exist"),
-    (("--tag", "acme"), "tag 'acme' must look like area.name=value"),
+    (("--tag", "acme"), "--tag: 'acme' must look like area.name=value"),
 ]
 
 
 async def test_a_cursor_or_a_tag_that_cannot_be_is_one_line(ff_alone: Inside) -> None:
     for arguments, why in MISTAKES:
-        assert why in one_line(await ff_alone("events", "tail", *arguments))
+        assert why in one_line(await ff_alone("events", "tail", *arguments), 2)
 
 
 async def test_what_is_not_an_option_shows_how_it_is_used(ff_alone: Inside) -> None:
@@ -209,7 +209,7 @@ async def test_what_is_not_an_option_shows_how_it_is_used(ff_alone: Inside) -> N
 
 async def test_a_filter_that_cannot_be_is_one_line(ff: Inside) -> None:
     for wanted in (("--tag", "tenant=acme"), ("--namespace", "")):
-        assert "must" in one_line(await ff("events", "tail", *wanted))
+        assert "must" in one_line(await ff("events", "tail", *wanted), 2)
 
 
 @pytest.mark.session("begins when a process is registered for notifications")

@@ -32,9 +32,9 @@ async def test_ids_that_are_malformed_or_unknown_are_one_line(ff: Inside) -> Non
     unknown = str(ExecutionId.mint())
 
     for command, more in CONTROLS.items():
-        malformed = one_line(await ff("executions", command, "{fp:900}:x", *more))
+        malformed = usage_error(await ff("executions", command, "{fp:900}:x", *more))
         missing = one_line(await ff("executions", command, unknown, *more))
-        assert "execution_id '{fp:900}:x'" in malformed
+        assert "ID: '{fp:900}:x'" in malformed
         assert missing == f"ff: execution {unknown} does not exist"
 
 
@@ -192,9 +192,9 @@ async def test_revoke_takes_only_the_lease_that_is_meant(ff: Inside, db: Connect
 async def test_a_lease_id_that_cannot_be_is_named(ff: Inside, db: Connection) -> None:
     lease = await given.claimed(db)
 
-    line = one_line(await ff("executions", "revoke", str(lease.execution_id), "--lease", "mine"))
+    line = one_line(await ff("executions", "revoke", str(lease.execution_id), "--lease", "mine"), 2)
 
-    assert "lease_id 'mine' must be a uuid" in line
+    assert "--lease: 'mine' must be a uuid" in line
     assert await given.public_state(db, lease.execution_id) == "active"
 
 
@@ -276,13 +276,13 @@ async def test_a_tag_that_cannot_be_is_named(ff: Inside, db: Connection) -> None
     execution_id = await given.created(db)
 
     for tag, why in (
-        ("acme", "tag 'acme' must look like area.name=value"),
-        ("tenant=acme", "tag key 'tenant' must look like area.name in lower case"),
-        ("Shop.Tenant=acme", "tag key 'Shop.Tenant' must look like area.name in lower case"),
-        ("=acme", "tag key '' must look like area.name in lower case"),
+        ("acme", "TAG: 'acme' must look like area.name=value"),
+        ("tenant=acme", "TAG: 'tenant' must look like area.name in lower case"),
+        ("Shop.Tenant=acme", "TAG: 'Shop.Tenant' must look like area.name in lower case"),
+        ("=acme", "TAG: '' must look like area.name in lower case"),
         (f"shop.tenant={'x' * 1025}", "must be at most 1024 bytes"),
     ):
-        assert why in one_line(await ff("executions", "tag", str(execution_id), tag))
+        assert why in one_line(await ff("executions", "tag", str(execution_id), tag), 2)
     assert (await given.row(db, execution_id))["tags"] == "{}"
 
 
@@ -382,4 +382,4 @@ async def test_a_result_that_is_not_json_is_one_line(ff: Inside, db: Connection)
         "executions", "complete", str(lease.execution_id), "--yes", "--result", "{paid"
     )
 
-    assert "--result '{paid' is not JSON" in one_line(answer)
+    assert "--result: '{paid' is not JSON" in one_line(answer, 2)

@@ -29,9 +29,9 @@ async def test_a_lane_is_shown_with_its_state_and_what_is_open_on_it(
 
     heading, line = (await ff("lanes")).out.splitlines()
 
-    assert heading.split("  ")[0] == "lane"
+    assert heading.split()[0] == "lane_id"
     assert line.split()[:5] == ["default", "paused", "by", f"{user_at_host()}:", "deploy"]
-    assert line.split()[5:10] == ["[1]", "1", "1", "1", "0"]
+    assert line.split()[5:9] == ["[1]", "1", "1", "1"]
     assert line.rstrip().endswith("1d (default)")
 
 
@@ -122,11 +122,11 @@ async def test_what_runs_on_a_draining_lane_may_end(ff: Inside, db: Connection) 
 async def test_a_lane_that_is_unknown_or_cannot_be_is_named(ff: Inside) -> None:
     for command in (*STATES, "resume", "show"):
         unknown = one_line(await ff("lanes", command, "nowhere"))
-        empty = one_line(await ff("lanes", command, ""))
-        long = one_line(await ff("lanes", command, "x" * 65))
+        empty = one_line(await ff("lanes", command, ""), 2)
+        long = one_line(await ff("lanes", command, "x" * 65), 2)
 
         assert unknown == "ff: lane nowhere does not exist"
-        assert "lane_id '' must not be empty" in empty
+        assert "LANE: '' must not be empty" in empty
         assert "must be at most 64 bytes" in long
         assert "Missing argument" in usage_error(await ff("lanes", command))
 
@@ -173,14 +173,15 @@ async def test_what_cannot_be_kept_is_named(ff: Inside, db: Connection) -> None:
     await given.created(db)
 
     for lane, length, why in (
-        ("default", "x", "DURATION 'x' must look like 90s, 15m, 12h or 7d"),
-        ("default", "forever", "DURATION 'forever' must look like"),
-        ("default", "1 d", "DURATION '1 d' must look like"),
+        ("default", "x", "DURATION: 'x' must look like 90s, 15m, 12h or 7d"),
+        ("default", "forever", "DURATION: 'forever' must look like"),
+        ("default", "1 d", "DURATION: '1 d' must look like"),
         ("default", "0.1ms", "must be 0, or at least a millisecond"),
         ("nowhere", "7d", "lane nowhere does not exist"),
-        ("grö", "7d", "lane_id 'grö' must be printable ASCII"),
+        ("grö", "7d", "LANE: 'grö' must be printable ASCII"),
     ):
-        assert why in one_line(await ff("lanes", "keep", lane, length))
+        code = 1 if "exist" in why else 2
+        assert why in one_line(await ff("lanes", "keep", lane, length), code)
     assert await actions(db) == []
 
 

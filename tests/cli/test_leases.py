@@ -17,10 +17,16 @@ async def test_leases_that_ran_out_are_shown_the_longest_expired_first(
 
     heading, *lines = (await ff("leases", "expired")).out.splitlines()
 
-    assert heading.split() == ["execution", "worker", "attempt", "epoch", "expired"]
-    assert [line.split()[:4] for line in lines] == [
-        [str(late.execution_id), "w-1", "0", "1"],
-        [str(later.execution_id), "w-1", "0", "1"],
+    assert heading.split() == [
+        "execution_id",
+        "worker_instance_id",
+        "expires_at",
+        "attempt_index",
+        "lease_epoch",
+    ]
+    assert [(line.split()[:2], line.split()[-2:]) for line in lines] == [
+        ([str(late.execution_id), "w-1"], ["0", "1"]),
+        ([str(later.execution_id), "w-1"], ["0", "1"]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""`ff worker` and `ff dev`: whole processes, from start to stop."""
+"""`ff worker`: whole processes, from start to stop."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 async def test_an_application_that_cannot_be_loaded_is_one_clear_line(
     shell: Shell, application: str, why: str
 ) -> None:
-    line = one_line(await shell.ff("worker", application))
+    line = one_line(await shell.ff("worker", application), 2)
 
     assert repr(application) in line or application in line
     assert why in line
@@ -80,32 +80,3 @@ async def test_two_processes_serve_and_stop_together(shell: Shell) -> None:
     }
     assert failed["traceback"].rstrip().endswith("KeyError: 'x'")
     assert (await shell.ff("workers", "--json")).json["workers"] == []
-
-
-async def test_dev_runs_the_example_to_its_end_twice_in_a_row(bare: Shell) -> None:
-    first = await bare.ff("dev", "--once", "--json")
-    second = await bare.ff("dev", "--once", "--json")
-
-    for answer in (first, second):
-        assert answer.code == 0, answer.err
-        states = [one["public_state"] for one in answer.json]
-        ends = [states.count(end) for end in ("completed", "failed", "cancelled")]
-        assert (ends, len(states)) == ([12, 1, 1], 14)
-
-
-async def test_other_commands_find_the_database_of_a_running_dev(bare: Shell) -> None:
-    dev = await bare.start("dev")
-
-    async def the_example_has_ended() -> bool:
-        listed = await bare.ff("executions", "list", "--json")
-        return listed.code == 0 and len(listed.json["executions"]) == 14
-
-    await eventually(the_example_has_ended, within=40)
-    order = '{"order_id": "o-7", "total": 99}'
-    submitted = await bare.ff("submit", "charge_order", order, "--wait", "--json")
-    dev.send_signal(signal.SIGINT)
-    code = await asyncio.wait_for(dev.wait(), 30)
-
-    assert submitted.json["result"] == {"order_id": "o-7", "charged": 99, "attempts": 1}
-    assert code == 0
-    assert "no `ff dev` runs in this directory" in one_line(await bare.ff("lanes"))

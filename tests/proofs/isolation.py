@@ -45,9 +45,14 @@ from tests.proofs.tour import (
 )
 
 FILTERED_BY_THE_READER: Final = frozenset(
-    {"subscribe_completions", "subscribe_lease_history", "subscribe_operator_events"}
+    {
+        "list_events",
+        "subscribe_completions",
+        "subscribe_lease_history",
+        "subscribe_operator_events",
+    }
 )
-"""One reader of a process reads the events of all namespaces once, for all its subscribers."""
+"""Events of all namespaces are read; the filter then takes those that were asked for."""
 
 COUNTS: Final = ("count_trimmable", "count_expiring_leases")
 """Reads that show nothing but a number."""

@@ -328,6 +328,10 @@ TOUR: Final[Mapping[str, Stop]] = {
         "all", lambda e, p: e.list_executions(PartitionKey("fp", p.ended.partition_key))
     ),
     "search_executions": reads("namespace", lambda e, p: e.search_executions(_search(p))),
+    "locate_executions": reads(
+        "namespace",
+        lambda e, p: e.locate_executions([p.ended.uuid], namespace=p.namespace),
+    ),
     "explain_execution": reads("id", lambda e, p: e.explain_execution(p.waiting)),
     "read_current_attempt_index": reads("id", lambda e, p: e.read_current_attempt_index(p.ended)),
     "read_total_attempt_count": reads("id", lambda e, p: e.read_total_attempt_count(p.ended)),
@@ -360,6 +364,10 @@ TOUR: Final[Mapping[str, Stop]] = {
         lambda e, p: first_events(
             e.subscribe_operator_events(FROM_START, EventFilter(p.namespace))
         ),
+    ),
+    "list_events": reads(
+        "namespace",
+        lambda e, p: e.list_events("lease", filter=EventFilter(p.namespace)),
     ),
     "read_history": reads("id", lambda e, p: e.read_history(p.ended)),
     # Lanes, workers, retention, keys.

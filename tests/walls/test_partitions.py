@@ -27,6 +27,7 @@ GLOBAL = {
 
 # Calls with many objects. Each is one statement, which a sharded deployment runs per partition.
 BATCHES = {
+    "executions.locate_executions",
     "executions.read_outcomes",
     "joins.cancel_siblings: cancelled upstreams are not listed any more",
     "joins.resolve_edges",

@@ -37,7 +37,7 @@ PINNED_OF_THE_ENGINE = """
 AllOf AlreadyMember AnyOf Attempt Blocked Cancellation CancellationPolicy Cancelled ChildWait
 ChildWindow ClaimGrant Claimant Claimed ClaimedById Completed Completion CompletionEvent Created
 CurrentAttempt CurrentLease DatabaseConfig DelayRequest Delayed Duplicate EdgeAlreadyApplied
-EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter ExecutionBody
+EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter EventPage ExecutionBody
 ExecutionContext ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy
 ExecutionSnapshot
 ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases Explanation ExplanationReason

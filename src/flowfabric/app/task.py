@@ -112,6 +112,11 @@ class Task(Generic[P, R]):
         self.__doc__ = function.__doc__
 
     @property
+    def payload_type(self) -> Any:
+        """The type of the whole payload: the only model, or a struct with all arguments."""
+        return self._single or self._shape
+
+    @property
     def encoding(self) -> str:
         return RAW if self._single is bytes else self._codec.name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -19,15 +20,17 @@ from flowfabric.cli import example
 from flowfabric.cli.connection import ADDRESS, HOME, run
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.logs import LogLevel, log_to_terminal
+from flowfabric.cli.only_instance import only_instance
 from flowfabric.cli.output import (
     AsJson,
     DatabaseUrl,
-    coloured,
     console,
+    cut,
     escape,
+    listing,
     print_json,
-    table,
 )
+from flowfabric.cli.suggested_call import suggested_call
 from flowfabric.client.client import Client
 from flowfabric.client.handle import Handle
 from flowfabric.config import database_url as configured
@@ -39,7 +42,7 @@ from flowfabric.errors import OutcomeError
 
 _TRY = """
 Try it, in another terminal in this directory:
-  [b]{ff} submit {call} --wait[/b]
+  [b]{ff} {call}[/b]
   [b]{ff} executions list[/b]
   [b]{ff} flows list[/b]    [b]{ff} explain ID[/b]
   [b]{ff} lanes[/b]    [b]{ff} workers[/b]    [b]{ff} doctor[/b]
@@ -55,6 +58,9 @@ def dev(
         typer.Argument(metavar="MODULE:APP", help="Run this app instead of the example."),
     ] = None,
     database_url: DatabaseUrl = None,
+    with_example: Annotated[
+        bool, typer.Option("--example", help="Run the example even in the database of a URL.")
+    ] = False,
     once: Annotated[bool, typer.Option(help="Exit when the example has ended.")] = False,
     concurrency: Annotated[int, typer.Option(help="How many handlers run at the same time.")] = 16,
     log_level: LogLevel = None,
@@ -62,22 +68,44 @@ def dev(
 ) -> None:
     """Start Postgres and a worker, and run the example app or yours.
 
-    Without a database URL, Postgres is started in .flowfabric/ and stopped at the end.
+    Without a database URL, Postgres is started in .flowfabric/ and stopped at the end: ff dev for
+    the example, ff dev shop.tasks:app for yours.
     """
+    given = configured(database_url)
+    _check(application, given_database=given is not None, with_example=with_example)
     app = example.app if application is None else load_app(application)
     log_to_terminal(log_level)
-    with _database(configured(database_url), quiet=as_json) as dsn:
+    with _database(given, quiet=as_json) as dsn:
         run(_dev(app, dsn, once=once, concurrency=concurrency, as_json=as_json))
 
 
+def _check(application: str | None, *, given_database: bool, with_example: bool) -> None:
+    """Raise if it is not clear what runs: the example needs a database of ours, or --example."""
+    if application is not None and with_example:
+        raise typer.BadParameter(
+            f"cannot be given together with {application}", param_hint="--example"
+        )
+    if application is None and given_database and not with_example:
+        raise typer.BadParameter(
+            "must be given to run the example in a database that ff dev did not start;"
+            " or name your app: ff dev MODULE:APP",
+            param_hint="--example",
+        )
+
+
 def _hint(app: App, dsn: str) -> str:
-    """The commands to try next, with the task of this app and the path of `ff`."""
-    ff = "ff" if shutil.which("ff") else os.path.relpath(sys.argv[0])
-    if app is example.app:
-        call = """charge_order '{"order_id": "o-7", "total": 99}'"""
-    else:
-        call = f"{next(iter(app.tasks))} '{{}}'"
-    return _TRY.format(ff=escape(ff), call=escape(call), dsn=escape(dsn))
+    """The commands to try next, with a task of this app and the path of `ff`."""
+    call = shlex.join(["submit", *suggested_call(app), "--wait"])
+    return _TRY.format(ff=escape(_ff()), call=escape(call), dsn=escape(dsn))
+
+
+def _ff() -> str:
+    """How this command is called in a shell."""
+    if shutil.which("ff"):
+        return "ff"
+    if sys.argv[0].endswith("__main__.py"):
+        return f"{shlex.quote(sys.executable)} -m flowfabric.cli"
+    return shlex.quote(os.path.relpath(sys.argv[0]))
 
 
 @contextlib.contextmanager
@@ -86,16 +114,17 @@ def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
     if dsn is not None:
         yield dsn
         return
-    if not quiet:
-        console.print("Starting Postgres …", end=" ")
-    with EmbeddedPostgres.start(HOME / "postgres") as embedded:
+    with only_instance(HOME):
         if not quiet:
-            console.print("ready.")
-        run(migrate(embedded.dsn))
-        ADDRESS.write_text(embedded.dsn)
-        yield embedded.dsn
-    if not (HOME / "postgres" / "postmaster.pid").exists():
-        ADDRESS.unlink(missing_ok=True)
+            console.print("Starting Postgres …", end=" ")
+        with EmbeddedPostgres.start(HOME / "postgres") as embedded:
+            if not quiet:
+                console.print("ready.")
+            run(migrate(embedded.dsn))
+            ADDRESS.write_text(embedded.dsn)
+            yield embedded.dsn
+        if not (HOME / "postgres" / "postmaster.pid").exists():
+            ADDRESS.unlink(missing_ok=True)
 
 
 async def _dev(app: App, dsn: str, *, once: bool, concurrency: int, as_json: bool) -> None:
@@ -170,17 +199,15 @@ async def _ended(handle: Handle[Any]) -> dict[str, Any]:
 
 
 async def _states(client: Client, handles: list[Handle[Any]]) -> Any:
-    shown = table("execution", "kind", "state", "attempts", "detail")
-    for handle in handles:
-        found = await client.describe(handle.execution_id)
-        shown.add_row(
-            str(found.execution_id),
-            escape(found.execution_kind),
-            coloured(found.public_state),
-            str(found.total_attempt_count),
-            escape(_detail(found)),
-        )
-    return shown
+    return listing(
+        [await client.describe(handle.execution_id) for handle in handles],
+        "execution_id",
+        "execution_kind",
+        "public_state",
+        "total_attempt_count",
+        "detail",
+        detail=lambda found: escape(cut(_detail(found))),
+    )
 
 
 def _detail(found: ExecutionSnapshot) -> str:

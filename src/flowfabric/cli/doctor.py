@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from flowfabric.cli.connection import resolve, run
-from flowfabric.cli.output import AsJson, DatabaseUrl, console, escape, print_json, table
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, escape, listing, print_json
 from flowfabric.db.doctor import Finding, Verdict, examine
 
 _SIGNS = {Verdict.OK: "[green]ok[/]", Verdict.WARN: "[yellow]warn[/]", Verdict.FAIL: "[red]FAIL[/]"}
@@ -17,11 +17,18 @@ def doctor(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(findings)
     else:
-        shown = table("result", "check", "found", "advice")
-        for finding in findings:
-            found, advice = escape(finding.found), escape(finding.advice)
-            shown.add_row(_SIGNS[finding.verdict], finding.check, found, advice)
-        console.print(shown)
+        console.print(
+            listing(
+                findings,
+                "check",
+                "verdict",
+                "found",
+                "advice",
+                verdict=lambda finding: _SIGNS[finding.verdict],
+                found=lambda finding: escape(finding.found),
+                advice=lambda finding: escape(finding.advice),
+            )
+        )
     if any(finding.verdict is Verdict.FAIL for finding in findings):
         raise typer.Exit(1)
 

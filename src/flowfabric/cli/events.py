@@ -1,4 +1,4 @@
-"""`ff events tail`: print events as they happen."""
+"""`ff events list | tail`: the newest events, or events as they happen."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ import asyncio
 import contextlib
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from flowfabric.cli.connection import ask
-from flowfabric.cli.output import AsJson, DatabaseUrl, console, escape, json_text
-from flowfabric.cli.submit import parse_tag
+from flowfabric.cli.options import Namespace, Tag, parse_tag
+from flowfabric.cli.output import (
+    AsJson,
+    DatabaseUrl,
+    Limit,
+    console,
+    escape,
+    json_text,
+    listing,
+    more,
+    print_json,
+)
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import cursor_from_hex, cursor_to_hex, encode_cursor
@@ -23,7 +33,7 @@ from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.errors import StreamDisconnected, TransportError
 from flowfabric.wire import wire
 
-app = typer.Typer(help="Follow events as they happen.", no_args_is_help=True)
+app = typer.Typer(help="List events, or follow them as they happen.", no_args_is_help=True)
 
 AnyEvent = CompletionEvent | LeaseEvent | OperatorEvent
 
@@ -41,17 +51,60 @@ def events() -> None:
     """Makes `ff events` a group."""
 
 
+Events = Annotated[
+    OutboxChoice, typer.Argument(metavar="EVENTS", help="completion, lease or operator.")
+]
+
+_FIELDS: Final = {
+    OutboxChoice.COMPLETION: ("outcome", "execution_id", "execution_kind", "lane_id"),
+    OutboxChoice.LEASE: ("kind", "execution_id", "worker_instance_id", "lease_epoch", "reason"),
+    OutboxChoice.OPERATOR: ("event_type", "actor", "execution_id", "reason", "details", "flow_id"),
+}
+
+
+@app.command("list")
+def list_(
+    outbox: Events = OutboxChoice.COMPLETION,
+    namespace: Namespace = None,
+    tag: Tag = None,
+    limit: Limit = 20,
+    cursor: Annotated[
+        str, typer.Option(help="Continue after the last page: the cursor that it printed.")
+    ] = "",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List events, newest first: ff events list operator --limit 5."""
+    start = cursor_from_hex(cursor)
+    wanted = EventFilter(namespace=namespace, tag=parse_tag(tag))
+    page = ask(
+        database_url,
+        lambda engine: engine.list_events(outbox.value, cursor=start, limit=limit, filter=wanted),
+    )
+    older = None if page.next_cursor is None else cursor_to_hex(page.next_cursor)
+    if as_json:
+        events = [{**wire(event), "cursor": cursor_to_hex(event.cursor)} for event in page.events]
+        print_json({"events": events, "next_cursor": older})
+        return
+    shown = listing(
+        page.events,
+        "at",
+        *_FIELDS[outbox],
+        at=lambda event: f"{event.at:%Y-%m-%d %H:%M:%S}",
+    )
+    console.print(shown if page.events else f"No {outbox.value} events.")
+    more(older)
+
+
 @app.command()
 def tail(
-    outbox: Annotated[
-        OutboxChoice, typer.Argument(metavar="EVENTS", help="completion, lease or operator.")
-    ] = OutboxChoice.COMPLETION,
+    outbox: Events = OutboxChoice.COMPLETION,
     cursor: Annotated[
         str,
         typer.Option(help="Continue after the event with this cursor; `start`: all. Default: now."),
     ] = "",
-    namespace: Annotated[str | None, typer.Option(help="Only this namespace.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with this tag: area.name=value.")] = None,
+    namespace: Namespace = None,
+    tag: Tag = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many events.")] = None,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,

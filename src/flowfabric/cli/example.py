@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from typing import Annotated
 
 import msgspec
 
@@ -18,8 +19,8 @@ app = App()
 
 
 class Order(msgspec.Struct, frozen=True):
-    order_id: str
-    total: int
+    order_id: Annotated[str, msgspec.Meta(examples=["o-7"])]
+    total: Annotated[int, msgspec.Meta(examples=[99])]
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -12,20 +12,12 @@ from flowfabric.cli.bulk import AtMost, Chosen, Verbose, Work, complain_of, do_a
 from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration
-from flowfabric.cli.executions import (
-    Kind,
-    Lane,
-    Namespace,
-    State,
-    Tag,
-    Within,
-    app,
-    searched,
-)
-from flowfabric.cli.output import AsJson, DatabaseUrl, Id, console, counted, print_json, visible
-from flowfabric.cli.submit import parse_tags
+from flowfabric.cli.executions import app
+from flowfabric.cli.options import Id, Ids, Reason, parse_tags, takes_search
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, print_json, visible
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.search_executions import Search
 from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.complete import Completed
 from flowfabric.engine.lifecycle.delay import Delayed
@@ -35,32 +27,23 @@ from flowfabric.errors import FlowFabricError, NotFound, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.states import BlockingReason, EligibilityState
 
-Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Execution ids, {fp:N}:<uuid>.")
-]
-Reason = Annotated[str | None, typer.Option(help="Why; kept with the event.")]
-
 
 @app.command()
+@takes_search
 def cancel(
+    search: Search,
     execution_id: Ids = None,
     reason: Annotated[str, typer.Option(help="Why.")] = "cancelled with ff",
     database_url: DatabaseUrl = None,
-    state: State = None,
-    lane: Lane = None,
-    kind: Kind = None,
-    namespace: Namespace = None,
-    tag: Tag = None,
-    within: Within = None,
     at_most: AtMost = 10_000,
     yes: Yes = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """End executions without a result, wherever they stand: by id, or all that a search finds."""
+    state = search.public_state
     if state is not None and state.is_terminal:
         raise invalid_input("state", state.value, "has ended; only what has not can be cancelled")
-    search = searched(state, lane, kind, namespace, tag, within)
     _each(
         database_url,
         lambda engine, some: engine.cancel_executions(some, reason=reason, actor=user_at_host()),
@@ -72,27 +55,23 @@ def cancel(
 
 
 @app.command()
+@takes_search
 def replay(
+    search: Search,
     execution_id: Ids = None,
     reason: Reason = None,
     database_url: DatabaseUrl = None,
-    state: State = None,
-    lane: Lane = None,
-    kind: Kind = None,
-    namespace: Namespace = None,
-    tag: Tag = None,
-    within: Within = None,
     at_most: AtMost = 10_000,
     yes: Yes = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Run executions again that have ended: by id, or all that a search by state finds."""
+    state = search.public_state
     if not execution_id and state is None:
         raise invalid_input("state", None, "must be given to replay what a search finds")
     if state is not None and not state.is_terminal:
         raise invalid_input("state", state.value, "has not ended; only what has can be replayed")
-    search = searched(state, lane, kind, namespace, tag, within)
     _each(
         database_url,
         lambda engine, some: engine.replay_executions(some, actor=user_at_host(), reason=reason),

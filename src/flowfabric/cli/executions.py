@@ -8,20 +8,22 @@ import typer
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.explain import explain
+from flowfabric.cli.options import Id, takes_search
 from flowfabric.cli.output import (
     AsJson,
     Cursor,
     DatabaseUrl,
-    Id,
     Limit,
     ago,
     coloured,
     console,
+    cut,
     escape,
+    listing,
+    more,
     print_json,
     table,
 )
-from flowfabric.cli.submit import parse_tag
 from flowfabric.cli.values import heading, shortened, shortened_start, value_text
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.read_history import HistoryEntry
@@ -30,54 +32,22 @@ from flowfabric.engine.executions.list_attempts import Attempt
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
-from flowfabric.states import PublicState
 from flowfabric.wire import read_untyped, wire
 
 app = typer.Typer(help="Find, show, cancel and replay executions.", no_args_is_help=True)
 app.command("explain")(explain)
 
-State = Annotated[PublicState | None, typer.Option(help="Only in this state.")]
-Lane = Annotated[str | None, typer.Option(help="Only on this lane.")]
-Kind = Annotated[str | None, typer.Option(help="Only of this kind.")]
-Namespace = Annotated[str | None, typer.Option(help="Only in this namespace.")]
-Tag = Annotated[str | None, typer.Option(help="Only with this tag: area.name=value.")]
-Within = Annotated[float | None, typer.Option(help="Only created within this many hours.")]
-
-
-def searched(
-    state: PublicState | None,
-    lane: str | None,
-    kind: str | None,
-    namespace: str | None,
-    tag: str | None,
-    within: float | None,
-) -> Search:
-    """The search for the options of a command."""
-    return Search(
-        namespace=namespace,
-        lane_id=lane,
-        execution_kind=kind,
-        public_state=state,
-        tag=parse_tag(tag),
-        created_within=None if within is None else within * 3600,
-    )
-
 
 @app.command("list")
+@takes_search
 def list_(
+    search: Search,
     database_url: DatabaseUrl = None,
-    state: State = None,
-    lane: Lane = None,
-    kind: Kind = None,
-    namespace: Namespace = None,
-    tag: Tag = None,
-    within: Within = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List executions, newest first."""
-    search = searched(state, lane, kind, namespace, tag, within)
+    """List executions, newest first: ff executions list --state failed --within 2h."""
     page = ask(
         database_url,
         lambda engine: engine.search_executions(search, cursor=cursor, limit=limit),
@@ -85,20 +55,18 @@ def list_(
     if as_json:
         print_json(page)
         return
-    shown = table("execution", "kind", "lane", "state", "attempts", "created", "reason")
-    for found in page.executions:
-        shown.add_row(
-            str(found.execution_id),
-            escape(found.execution_kind),
-            escape(found.lane_id),
-            coloured(found.public_state),
-            str(found.total_attempt_count),
-            ago(found.created_at),
-            escape((found.reason or "")[:80]),
-        )
+    shown = listing(
+        page.executions,
+        "execution_id",
+        "public_state",
+        "execution_kind",
+        "created_at",
+        "reason",
+        "lane_id",
+        "total_attempt_count",
+    )
     console.print(shown if page.executions else "No executions.")
-    if page.next_cursor:
-        console.print(f"More: --cursor {page.next_cursor}", soft_wrap=True)
+    more(page.next_cursor)
 
 
 @app.command()
@@ -207,7 +175,7 @@ def _attempts_table(attempts: list[Attempt]) -> object:
             escape(attempt.worker_instance_id),
             ago(attempt.started_at),
             took,
-            escape((attempt.failure_reason or "")[:80]),
+            escape(cut(attempt.failure_reason or "")),
         )
     return shown
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flowfabric.cli.connection import ask
+from flowfabric.cli.options import Id
 from flowfabric.cli.output import (
     AsJson,
     DatabaseUrl,
-    Id,
     ago,
     coloured,
     console,

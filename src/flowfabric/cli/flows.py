@@ -15,6 +15,7 @@ from rich.tree import Tree
 
 from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
+from flowfabric.cli.options import Namespace
 from flowfabric.cli.output import (
     AsJson,
     Cursor,
@@ -24,9 +25,11 @@ from flowfabric.cli.output import (
     coloured,
     console,
     counted,
+    cut,
     escape,
+    listing,
+    more,
     print_json,
-    table,
 )
 from flowfabric.cli.pictures import Picture, dot, mermaid
 from flowfabric.client.identity import user_at_host
@@ -58,7 +61,7 @@ class Language(StrEnum):
 @app.command("list")
 def list_(
     database_url: DatabaseUrl = None,
-    namespace: Annotated[str | None, typer.Option(help="Only in this namespace.")] = None,
+    namespace: Namespace = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -72,18 +75,9 @@ def list_(
     if as_json:
         print_json(page)
         return
-    shown = table("flow", "kind", "status", "members", "created")
-    for flow in page.flows:
-        shown.add_row(
-            str(flow.flow_id),
-            escape(flow.flow_kind),
-            flow.status.value,
-            str(flow.node_count),
-            ago(flow.created_at),
-        )
+    shown = listing(page.flows, "flow_id", "flow_kind", "status", "node_count", "created_at")
     console.print(shown if page.flows else "No flows.")
-    if page.next_cursor:
-        console.print(f"More: --cursor {page.next_cursor}", soft_wrap=True)
+    more(page.next_cursor)
 
 
 @app.command()
@@ -227,7 +221,7 @@ def _place(
 
 def _label(picture: Picture, member: FlowMember, after: list[FlowMember], also: str = "") -> str:
     name = escape(member.name or member.execution_kind)
-    reason = f" [dim]{escape(member.reason[:80])}[/dim]" if member.reason else ""
+    reason = f" [dim]{escape(cut(member.reason))}[/dim]" if member.reason else ""
     waits = "" if member.public_state.is_terminal else picture.waits_for(member.execution_id)
     others = ", ".join(escape(each.name or str(each.execution_id)) for each in after)
     more = f" [dim]({also}after {others})[/dim]" if after else ""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
+from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration
-from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, escape, print_json, table
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, escape, listing, print_json
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyUnchanged
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded
@@ -24,20 +27,37 @@ SECRET_ENV: Final = "FF_WAITPOINT_HMAC_SECRET"  # noqa: S105  the name of a vari
 Kid = Annotated[str, typer.Option(help="The name of the key.")]
 
 
+class KeyStatus(StrEnum):
+    """What a key does."""
+
+    SIGNS = "signs"
+    RETIRED = "retired"
+    """It verifies what it signed, until it expires."""
+
+
+class ListedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key, without its secret."""
+
+    kid: str
+    status: KeyStatus
+    expires_at: datetime | None
+
+
 @app.command("list")
 def list_(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show the key that signs, and retired keys that still verify; secrets are not shown."""
     kids = ask(database_url, lambda engine: engine.list_waitpoint_hmac_kids())
+    signing = [] if kids.current_kid is None else [kids.current_kid]
+    keys = [ListedKey(kid=kid, status=KeyStatus.SIGNS, expires_at=None) for kid in signing]
+    keys += [
+        ListedKey(kid=each.kid, status=KeyStatus.RETIRED, expires_at=each.expires_at)
+        for each in kids.verifying
+    ]
     if as_json:
-        print_json(kids)
+        print_json({"keys": keys})
         return
-    shown = table("kid", "status", "verifies until")
-    if kids.current_kid is not None:
-        shown.add_row(escape(kids.current_kid), "signs", "")
-    for each in kids.verifying:
-        shown.add_row(escape(each.kid), "retired", ago(each.expires_at))
-    empty = kids.current_kid is None and not kids.verifying
-    console.print("No keys yet: ff keys seed makes the first." if empty else shown)
+    shown = listing(keys, "kid", "status", "expires_at")
+    console.print(shown if keys else "No keys yet: ff keys seed makes the first.")
 
 
 @app.command()

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
+from flowfabric.cli.options import LaneName
 from flowfabric.cli.output import (
     AsJson,
     DatabaseUrl,
-    ago,
     console,
     escape,
+    listing,
     options_follow,
     print_json,
-    table,
 )
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.lanes.count_by_lane import LaneCount
@@ -29,7 +30,7 @@ from flowfabric.states import LaneState
 
 app = typer.Typer(help="List lanes and change their state: pause, resume, drain, disable.")
 
-Lane = Annotated[str, typer.Argument(help="The name of the lane.")]
+_HELD_BACK: Final = ("suspended", "waiting_children", "rate_limited", "blocked")
 Reason = Annotated[str | None, typer.Option(help="Why; stored with the lane.")]
 
 
@@ -41,29 +42,52 @@ def lanes(
     if context.invoked_subcommand is not None:
         options_follow(context, as_json, database_url)
         return
-    found = ask(database_url, lambda engine: engine.count_by_lane())
+    _list(database_url, None, None, as_json)
+
+
+@app.command("list")
+def list_(
+    state: Annotated[LaneState | None, typer.Option(help="Only in this state.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List lanes with their states and how many executions wait, are delayed and run."""
+    _list(database_url, state, limit, as_json)
+
+
+def _list(
+    database_url: str | None, state: LaneState | None, limit: int | None, as_json: bool
+) -> None:
+    every = ask(database_url, lambda engine: engine.count_by_lane())
+    found = [lane for lane in every if state in (None, lane.lane_state)][:limit]
     if as_json:
         print_json(found)
         return
-    shown = table(
-        "lane", "state", "waiting", "delayed", "active", "held back", "oldest waiting", "retention"
+    shown = listing(
+        found,
+        "lane_id",
+        "lane_state",
+        "waiting",
+        "delayed",
+        "active",
+        *_HELD_BACK,
+        "oldest_waiting_since",
+        "retention",
+        lane_state=_state,
+        retention=lambda lane: _kept(lane.retention),
+        **{field: _unless_zero(field) for field in _HELD_BACK},
     )
-    for lane in found:
-        shown.add_row(
-            escape(lane.lane_id),
-            _state(lane),
-            str(lane.waiting),
-            str(lane.delayed),
-            str(lane.active),
-            str(lane.suspended + lane.waiting_children + lane.rate_limited + lane.blocked),
-            ago(lane.oldest_waiting_since),
-            _kept(lane.retention),
-        )
-    console.print(shown if found else "No lanes yet: they appear with the first execution.")
+    none = "No such lanes." if every else "No lanes yet: they appear with the first execution."
+    console.print(shown if found else none)
+
+
+def _unless_zero(field: str) -> Callable[[LaneCount], str]:
+    return lambda lane: str(getattr(lane, field) or "")
 
 
 @app.command()
-def show(lane: Lane, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+def show(lane: LaneName, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show one lane: what its state means, and how many of its executions have not ended."""
     found = _find(database_url, lane)
     if as_json:
@@ -78,7 +102,7 @@ def show(lane: Lane, database_url: DatabaseUrl = None, as_json: AsJson = False) 
 
 @app.command()
 def pause(
-    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+    lane: LaneName, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
     """Start none: running executions finish, new ones are accepted and wait."""
     _set(database_url, lane, LaneState.PAUSED, reason, as_json)
@@ -86,7 +110,7 @@ def pause(
 
 @app.command()
 def resume(
-    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+    lane: LaneName, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
     """Make the lane active again, after pause, drain or disable."""
     _set(database_url, lane, LaneState.ACTIVE, reason, as_json)
@@ -94,7 +118,7 @@ def resume(
 
 @app.command()
 def drain(
-    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+    lane: LaneName, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
     """Refuse new executions and replays, and run those that the lane has until it is empty."""
     _set(database_url, lane, LaneState.DRAINING, reason, as_json)
@@ -104,7 +128,7 @@ def drain(
 
 @app.command()
 def disable(
-    lane: Lane, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+    lane: LaneName, reason: Reason = None, database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
     """Refuse new executions and start none; running executions finish."""
     _set(database_url, lane, LaneState.DISABLED, reason, as_json)
@@ -112,7 +136,7 @@ def disable(
 
 @app.command()
 def keep(
-    lane: Lane,
+    lane: LaneName,
     length: Annotated[
         str, typer.Argument(metavar="DURATION", help="12h, 7d, …, `ever` or `default`.")
     ],

@@ -1,15 +1,21 @@
-"""`ff leases expired`: leases that expired and were not reclaimed yet."""
+"""`ff leases list | expired`: the leases that workers hold, and those that expired."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
 import typer
 
 from flowfabric.cli.connection import ask
-from flowfabric.cli.output import AsJson, DatabaseUrl, ago, console, escape, print_json, table
+from flowfabric.cli.options import Namespace
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, listing, print_json
 
-app = typer.Typer(help="Show expired leases.", no_args_is_help=True)
+app = typer.Typer(help="Show the leases that workers hold.", no_args_is_help=True)
+
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Show at most this many.")]
+
+_END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @app.callback()
@@ -17,10 +23,24 @@ def leases() -> None:
     """Makes `ff leases` a group."""
 
 
+@app.command("list")
+def list_(
+    namespace: Namespace = None,
+    limit: Limit = 100,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the leases of all running executions, the next to expire first.
+
+    Workers renew their leases: one that expired belongs to a worker that died or hangs.
+    """
+    _list(database_url, namespace, limit, _END_OF_TIME, as_json)
+
+
 @app.command()
 def expired(
-    namespace: Annotated[str | None, typer.Option(help="Only in this namespace.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Show at most this many.")] = 100,
+    namespace: Namespace = None,
+    limit: Limit = 100,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -28,20 +48,30 @@ def expired(
 
     Workers reclaim expired leases every second: more than a few here mean that no worker runs.
     """
+    _list(database_url, namespace, limit, None, as_json)
+
+
+def _list(
+    database_url: str | None,
+    namespace: str | None,
+    limit: int,
+    as_of: datetime | None,
+    as_json: bool,
+) -> None:
     page = ask(
         database_url,
-        lambda engine: engine.list_expired_leases(namespace=namespace, limit=limit),
+        lambda engine: engine.list_expired_leases(namespace=namespace, limit=limit, as_of=as_of),
     )
     if as_json:
         print_json(page)
         return
-    shown = table("execution", "worker", "attempt", "epoch", "expired")
-    for lease in page.leases:
-        shown.add_row(
-            str(lease.execution_id),
-            escape(lease.worker_instance_id),
-            str(lease.attempt_index),
-            str(lease.lease_epoch),
-            ago(lease.expires_at),
-        )
-    console.print(shown if page.leases else "No expired leases.")
+    shown = listing(
+        page.leases,
+        "execution_id",
+        "worker_instance_id",
+        "expires_at",
+        "attempt_index",
+        "lease_epoch",
+    )
+    none = "No expired leases." if as_of is None else "No leases: nothing runs."
+    console.print(shown if page.leases else none)

@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from flowfabric.cli import (
     dev,
@@ -24,7 +25,9 @@ from flowfabric.cli import (
     worker,
     workers,
 )
+from flowfabric.cli.exit_codes import ExitCode, exit_code
 from flowfabric.cli.output import complain
+from flowfabric.cli.usage import USAGE_ERRORS, complain_of_usage, in_words_of
 from flowfabric.errors import FlowFabricError
 from flowfabric.version import __version__
 
@@ -33,14 +36,22 @@ _HELP = (
     "exactly once."
 )
 
+_EPILOG = (
+    "Commands use the database of --database-url, else of FF_DATABASE_URL, else of the "
+    "[b]ff dev[/b] that runs in this directory.\n\n"
+    "First steps: [b]ff dev[/b] in one terminal; [b]ff submit KIND PAYLOAD --wait[/b], "
+    "[b]ff executions list[/b] and [b]ff explain ID[/b] in another.\n\n"
+    "Exit codes: 0 done, 1 the execution failed or the command was refused, 2 wrong usage, "
+    "3 timeout, 4 no database."
+)
+
 app = typer.Typer(
     name="ff",
     help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog="Commands use the database of --database-url, else of FF_DATABASE_URL, else of the "
-    "[b]ff dev[/b] that runs in this directory.",
+    epilog=_EPILOG,
 )
 app.command("dev")(dev.dev)
 app.command("migrate")(migrate.migrate)
@@ -75,10 +86,13 @@ def root(
 
 
 def main() -> None:
-    """Run `ff`; a `FlowFabricError` is one line on standard error and exit code 1."""
+    """Run `ff`; an error is one line on standard error, and `exit_codes` has its exit code."""
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its errors are raised as well
     try:
-        app()
+        code = app(standalone_mode=False)
+    except USAGE_ERRORS as error:
+        code = complain_of_usage(error)
     except FlowFabricError as error:
-        complain(str(error))
-        sys.exit(1)
+        complain(in_words_of(get_command(app), sys.argv[1:], error))
+        code = exit_code(error)
+    sys.exit(code or ExitCode.DONE)

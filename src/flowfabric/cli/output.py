@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from datetime import UTC, datetime
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 import typer
@@ -14,6 +15,7 @@ from rich import markup
 from rich.console import Console
 from rich.table import Table
 
+from flowfabric.cli.durations import spoken
 from flowfabric.states import PublicState
 from flowfabric.wire import wire
 
@@ -25,11 +27,11 @@ DatabaseUrl = Annotated[
         "--database-url",
         envvar="FF_DATABASE_URL",
         show_envvar=True,
+        is_eager=True,  # an id is looked up in it while the other arguments are read
         help="URL of the Postgres database.",
         metavar="URL",
     ),
 ]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The execution id: {fp:N}:<uuid>.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")]
 Cursor = Annotated[
@@ -47,6 +49,9 @@ _COLOURS: Final = {
 
 
 _MAYBE_ACTING: Final = re.compile(r"[^\n\t\x20-\x7e]")
+_GAP: Final = 2
+"""The space between two columns."""
+_UNBROKEN: Final = frozenset({"execution", "execution_id", "flow_id"})
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
@@ -103,8 +108,94 @@ def table(*columns: str, title: str | None = None) -> Table:
     """An empty table with these columns."""
     made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=column == "execution")
+        made.add_column(column, overflow="fold", no_wrap=column in _UNBROKEN)
     return made
+
+
+def listing(
+    rows: Sequence[msgspec.Struct],
+    *fields: str,
+    **cells: Callable[[Any], str],
+) -> Table:
+    """The rows as a table of these fields, which have the names that they have in JSON.
+
+    The value of a field is written by its type, or by `cells`, which makes markup from the row.
+    Fields that no row has are left out. Where a terminal has no room, ids are uuids alone, and then
+    the last fields are left out.
+    """
+    shown = {
+        field: [cells[field](row) if field in cells else _cell(getattr(row, field)) for row in rows]
+        for field in fields
+    }
+    kept = [field for field in fields if field == fields[0] or any(shown[field])]
+    if _width(shown, kept) > console.width:
+        shown |= {field: _short_ids(shown[field]) for field in kept if field in _UNBROKEN}
+    while len(kept) > 2 and _width(shown, kept) > console.width:
+        kept.pop()
+    made = table(*kept)
+    for row in zip(*(shown[field] for field in kept), strict=True):
+        made.add_row(*row)
+    left_out = [field for field in fields if field not in kept and any(shown[field])]
+    if left_out:
+        made.caption = f"No room for {', '.join(left_out)}: see --json."
+        made.caption_justify = "left"
+    return made
+
+
+def _cell(value: object) -> str:
+    """The markup for a value in a table."""
+    match value:
+        case None | {} | []:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case PublicState():
+            return coloured(value)
+        case datetime():
+            return ago(value)
+        case timedelta():
+            return spoken(value)
+        case str():
+            return escape(cut(value))
+        case dict():
+            items = cast("dict[object, object]", value).items()
+            return escape(cut(", ".join(f"{name}={each}" for name, each in items)))
+        case list():
+            return escape(cut(", ".join(str(each) for each in cast("list[object]", value))))
+        case _:
+            return escape(str(wire(value)))
+
+
+def _short_ids(column: Sequence[str]) -> list[str]:
+    return [cell.rpartition("}:")[2] for cell in column]
+
+
+def _width(shown: Mapping[str, Sequence[str]], kept: Sequence[str]) -> int:
+    """The width that these columns need if their texts are broken at words."""
+    return sum(_least(each, shown[each]) + _GAP for each in kept) - _GAP
+
+
+def _least(title: str, column: Sequence[str]) -> int:
+    """The width that a column needs if its texts are broken at words."""
+    texts = [markup.render(cell).plain for cell in column]
+    words = [text if title in _UNBROKEN else word for text in texts for word in text.split()]
+    return max(len(word) for word in [title, *words])
+
+
+def cut(text: str, length: int = 80) -> str:
+    """The text on one line, cut after a word with `…` if it is longer."""
+    line = " ".join(text.split())
+    if len(line) <= length:
+        return line
+    whole = line[: length - 1].rpartition(" ")[0]
+    kept = whole if len(whole) > length // 2 else line[: length - 2]
+    return f"{kept.rstrip(',;:')} …"
+
+
+def more(next_cursor: object | None) -> None:
+    """Say how the next page is shown, if there is one."""
+    if next_cursor is not None:
+        console.print(f"More: --cursor {escape(str(next_cursor))}", soft_wrap=True)
 
 
 def coloured(state: PublicState) -> str:

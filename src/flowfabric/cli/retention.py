@@ -1,25 +1,30 @@
-"""`ff retention trim`: delete executions that ended long ago."""
+"""`ff retention list | trim`: how long ended executions are kept; delete them sooner."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from flowfabric.cli.completion import complete_lane
 from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
-from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, print_json
-from flowfabric.cli.submit import parse_tag
+from flowfabric.cli.options import Lane, Namespace, Tag, parse_tag
+from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, listing, print_json
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.errors import NotFound
+from flowfabric.policy import DEFAULT_RETENTION
 
-app = typer.Typer(help="Delete executions that ended long ago.", no_args_is_help=True)
+app = typer.Typer(
+    help="List how long ended executions are kept; delete them sooner.", no_args_is_help=True
+)
 
 
 @app.callback()
@@ -27,14 +32,53 @@ def retention() -> None:
     """Makes `ff retention` a group."""
 
 
+class LaneRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the executions of a lane are kept after their end."""
+
+    lane_id: str
+    retention: timedelta
+    """Zero: for ever."""
+    default: bool
+
+
+@app.command("list")
+def list_(
+    lane: Lane = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List how long each lane keeps ended executions; ff lanes keep LANE DURATION sets it."""
+    found = [
+        LaneRetention(
+            lane_id=each.lane_id,
+            retention=DEFAULT_RETENTION if each.retention is None else each.retention,
+            default=each.retention is None,
+        )
+        for each in ask(database_url, lambda engine: engine.count_by_lane())
+        if lane in (None, each.lane_id)
+    ][:limit]
+    if as_json:
+        print_json(found)
+        return
+    shown = listing(
+        found,
+        "lane_id",
+        "retention",
+        "default",
+        retention=lambda each: spoken(each.retention) if each.retention else "for ever",
+    )
+    console.print(shown if found else "No lanes yet: they appear with the first execution.")
+
+
 @app.command()
 def trim(
-    lane: Annotated[str, typer.Option(help="Only of this lane.")],
+    lane: Annotated[str, typer.Option(help="Only on this lane.", autocompletion=complete_lane)],
     older_than: Annotated[
         str, typer.Option(metavar="DURATION", help="Only those that ended longer ago: 12h, 7d, …")
     ],
-    namespace: Annotated[str | None, typer.Option(help="Only in this namespace.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with this tag: area.name=value.")] = None,
+    namespace: Namespace = None,
+    tag: Tag = None,
     yes: Yes = False,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from datetime import timedelta
+from typing import Annotated, Any, cast
 
 import msgspec
 import typer
 
 from flowfabric.app.task import task_policy
+from flowfabric.cli.completion import complete_kind, complete_lane
 from flowfabric.cli.connection import resolve, run
+from flowfabric.cli.options import parse_duration, parse_tags
 from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
 from flowfabric.client.client import Client
 from flowfabric.engine.lifecycle.create_execution import Created, NewExecution, OnConflict
@@ -17,22 +20,40 @@ from flowfabric.ids import ExecutionId
 from flowfabric.policy import Retry
 
 
+def _duration(text: str) -> Any:
+    return typer.Option(help=text, metavar="DURATION", parser=parse_duration)
+
+
 def submit(
-    kind: Annotated[str, typer.Argument(help="The kind of the task.")],
-    payload: Annotated[str, typer.Argument(help="The arguments of the task as JSON.")] = "{}",
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="KIND", help="The kind of the task.", autocompletion=complete_kind),
+    ],
+    payload: Annotated[
+        str, typer.Argument(metavar="[PAYLOAD]", help="The arguments of the task as JSON.")
+    ] = "{}",
     database_url: DatabaseUrl = None,
-    lane: Annotated[str, typer.Option(help="The lane of the execution.")] = "default",
+    lane: Annotated[
+        str, typer.Option(help="The lane of the execution.", autocompletion=complete_lane)
+    ] = "default",
     namespace: Annotated[str, typer.Option(help="The namespace of the execution.")] = "default",
     priority: Annotated[int, typer.Option(help="0 to 9000; higher is claimed first.")] = 0,
-    delay: Annotated[float | None, typer.Option(help="Seconds before it can run.")] = None,
-    deadline: Annotated[float | None, typer.Option(help="Seconds until it expires.")] = None,
+    delay: Annotated[
+        timedelta | None, _duration("How long it waits before it can run: 90s, 15m, 2h.")
+    ] = None,
+    deadline: Annotated[timedelta | None, _duration("After which time it expires.")] = None,
     key: Annotated[
         str | None,
         typer.Option("--idempotency-key", "--key", help="The same key submits only once."),
     ] = None,
     window: Annotated[
-        float | None,
-        typer.Option("--idempotency-window", help="Seconds that the key is remembered."),
+        timedelta | None,
+        typer.Option(
+            "--idempotency-window",
+            help="How long the key is remembered: 90s, 15m, 2h.",
+            metavar="DURATION",
+            parser=parse_duration,
+        ),
     ] = None,
     on_conflict: Annotated[
         str, typer.Option(help="If the key has another payload or kind: `error` or `return`.")
@@ -46,15 +67,15 @@ def submit(
     ] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often it is retried if it fails.")] = 0,
     attempt_timeout: Annotated[
-        float | None, typer.Option(help="Seconds that one attempt may take.")
+        timedelta | None, _duration("How long one attempt may take.")
     ] = None,
     wait: Annotated[bool, typer.Option(help="Wait for the result and print it.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(help="Wait at most this many seconds; implies --wait.")
+        timedelta | None, _duration("Wait at most this long; implies --wait. Then: exit code 3.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit one execution; with --wait, print its result.
+    """Submit one execution: ff submit charge '{"order": "o-7"}' --wait prints its result.
 
     The retries, timeouts and lane that the application sets for its task are not known here: give
     them as options, or submit from Python.
@@ -88,7 +109,7 @@ def submit(
             resolve(database_url),
             new,
             wait=wait or timeout is not None,
-            timeout=timeout,
+            timeout=None if timeout is None else timeout.total_seconds(),
             as_json=as_json,
         )
     )
@@ -119,19 +140,3 @@ async def _warn_without_worker(client: Client, new: NewExecution) -> None:
     asked = (new.execution_kind, new.lane_id)
     for unserved in await client.engine.find_unserved(new.namespace, [asked]):
         complain(f"warning: {unserved}; the execution waits until one does")
-
-
-def parse_tags(given: list[str]) -> dict[str, str]:
-    """Tags given as `area.name=value`; raises `ValidationError(invalid_input)`."""
-    tags: dict[str, str] = {}
-    for item in given:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise invalid_input("tag", item, "must look like area.name=value")
-        tags[key] = value
-    return tags
-
-
-def parse_tag(given: str | None) -> tuple[str, str] | None:
-    """The key and value of one tag to search for."""
-    return None if given is None else next(iter(parse_tags([given]).items()))

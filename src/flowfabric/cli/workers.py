@@ -9,14 +9,15 @@ import typer
 from flowfabric.cli.connection import ask
 from flowfabric.cli.output import (
     AsJson,
+    Cursor,
     DatabaseUrl,
     Limit,
-    ago,
     console,
     escape,
+    listing,
+    more,
     options_follow,
     print_json,
-    table,
 )
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
@@ -25,7 +26,14 @@ from flowfabric.errors import NotFound
 
 app = typer.Typer(help="List worker processes and their history.")
 
-Namespace = Annotated[str, typer.Option(help="The namespace of the workers.")]
+
+def _namespace(given: str) -> str:
+    if not given:
+        raise typer.BadParameter("must not be empty")
+    return given
+
+
+Namespace = Annotated[str, typer.Option(help="The namespace of the workers.", callback=_namespace)]
 
 
 @app.callback(invoke_without_command=True)
@@ -33,40 +41,54 @@ def workers(
     context: typer.Context,
     database_url: DatabaseUrl = None,
     namespace: Namespace = "default",
-    after: Annotated[
-        str | None, typer.Option(help="Continue after the last page: the value it printed.")
-    ] = None,
     limit: Limit = 100,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List the registered worker processes; silent ones have missed their heartbeats."""
     if context.invoked_subcommand is not None:
-        options_follow(context, as_json, after)
+        options_follow(context, as_json, cursor)
         return
+    _list(database_url, namespace, limit, cursor, as_json)
+
+
+@app.command("list")
+def list_(
+    database_url: DatabaseUrl = None,
+    namespace: Namespace = "default",
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the registered worker processes; silent ones have missed their heartbeats."""
+    _list(database_url, namespace, limit, cursor, as_json)
+
+
+def _list(
+    database_url: str | None, namespace: str, limit: int, cursor: str | None, as_json: bool
+) -> None:
     page = ask(
-        database_url, lambda engine: engine.list_workers(namespace, after=after, limit=limit)
+        database_url, lambda engine: engine.list_workers(namespace, after=cursor, limit=limit)
     )
     if as_json:
         print_json(page)
         return
-    shown = table(
-        "instance", "pool", "lanes", "capabilities", "concurrency", "since", "heartbeat", "status"
+    shown = listing(
+        page.workers,
+        "worker_instance_id",
+        "alive",
+        "lanes",
+        "concurrency",
+        "capabilities",
+        "stuck_threads",
+        "last_heartbeat_at",
+        "registered_at",
+        "worker_id",
+        alive=lambda entry: "yes" if entry.alive else "[red]no: silent[/]",
+        stuck_threads=_stuck,
     )
-    for entry in page.workers:
-        status = "alive" if entry.alive else "[red]silent[/]"
-        shown.add_row(
-            escape(entry.worker_instance_id),
-            escape(entry.worker_id),
-            escape(", ".join(entry.lanes)),
-            escape(", ".join(entry.capabilities)),
-            str(entry.concurrency),
-            ago(entry.registered_at),
-            ago(entry.last_heartbeat_at),
-            f"{status}{_stuck(entry)}",
-        )
     console.print(shown if page.workers else f"No workers in namespace {escape(repr(namespace))}.")
-    if page.next_cursor:
-        console.print(f"More: --after {escape(page.next_cursor)}", soft_wrap=True)
+    more(page.next_cursor)
 
 
 def _stuck(entry: WorkerEntry) -> str:
@@ -75,7 +97,7 @@ def _stuck(entry: WorkerEntry) -> str:
         f"{count} stuck in {kind!r}{' (not claimed)' if kind in entry.unclaimed_kinds else ''}"
         for kind, count in entry.stuck_threads.items()
     ]
-    return f"\n[yellow]threads: {escape(', '.join(parts))}[/]" if parts else ""
+    return f"[yellow]{escape(', '.join(parts))}[/]" if parts else ""
 
 
 @app.command()
@@ -94,14 +116,14 @@ def history(
     if as_json:
         print_json(events)
         return
-    shown = table("time", "instance", "event", "reason")
-    for event in events:
-        shown.add_row(
-            f"{event.at:%Y-%m-%d %H:%M:%S}",
-            escape(event.worker_instance_id),
-            event.event_kind.value,
-            escape(event.reason or ""),
-        )
+    shown = listing(
+        events,
+        "at",
+        "worker_instance_id",
+        "event_kind",
+        "reason",
+        at=lambda event: f"{event.at:%Y-%m-%d %H:%M:%S}",
+    )
     console.print(shown if events else f"No worker events in namespace {escape(repr(namespace))}.")
 
 

@@ -8,6 +8,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent
+from flowfabric.engine.events.list_events import EventPage
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.read_history import HistoryEntry
 from flowfabric.engine.events.subscribe import Subscription
@@ -136,6 +137,7 @@ __all__ = [
     "EdgeStaged",
     "Engine",
     "EventFilter",
+    "EventPage",
     "ExecutionBody",
     "ExecutionContext",
     "ExecutionId",

@@ -7,6 +7,7 @@ from flowfabric.db import boot
 from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
 from flowfabric.engine.events import (
+    list_events,
     read_history,
     subscribe_completions,
     subscribe_lease_history,
@@ -23,6 +24,7 @@ from flowfabric.engine.executions import (
     list_attempts,
     list_executions,
     list_expired_leases,
+    locate_executions,
     read_current_attempt_index,
     read_exec_core_fields,
     read_execution_context,
@@ -266,6 +268,7 @@ class Engine:
     list_attempts = statement(list_attempts.list_attempts)
     list_executions = statement(list_executions.list_executions)
     search_executions = statement(search_executions.search_executions)
+    locate_executions = statement(locate_executions.locate_executions)
     explain_execution = statement(explain_execution.explain_execution)
     read_current_attempt_index = statement(read_current_attempt_index.read_current_attempt_index)
     read_total_attempt_count = statement(read_total_attempt_count.read_total_attempt_count)
@@ -276,11 +279,12 @@ class Engine:
     count_expiring_leases = statement(count_expiring_leases.count_expiring_leases)
     list_expired_leases = statement(list_expired_leases.list_expired_leases)
 
-    # Events: as they happen, or the history of one execution.
+    # Events: as they happen, the newest of all, or the history of one execution.
 
     subscribe_completions = subscription(subscribe_completions.subscribe_completions)
     subscribe_lease_history = subscription(subscribe_lease_history.subscribe_lease_history)
     subscribe_operator_events = subscription(subscribe_operator_events.subscribe_operator_events)
+    list_events = snapshot(list_events.list_events)
     read_history = statement(read_history.read_history)
 
     # Lanes, workers, retention, keys.

@@ -82,7 +82,8 @@ class NotFound(EngineError):
 class ValidationError(EngineError):
     """An argument is invalid; correct it before calling again.
 
-    `code` is one of `CODES`. `detail` names the field, its value and the rule.
+    `code` is one of `CODES`. `detail` names the field, its value and the rule; `field` is the
+    field alone, if the error is about one.
     """
 
     kind = "validation"
@@ -107,16 +108,16 @@ class ValidationError(EngineError):
         }
     )
 
-    def __init__(self, code: str, detail: str) -> None:
+    def __init__(self, code: str, detail: str, *, field: str | None = None) -> None:
         assert code in self.CODES, code
         super().__init__(f"{code}: {detail}")
-        self.code, self.detail = code, detail
+        self.code, self.detail, self.field = code, detail, field
 
 
 def invalid_input(field: str, value: object, why: str) -> ValidationError:
     """A `ValidationError` that names the field, the value unless it is None, and the rule."""
     given = "" if value is None else f" {value!r}"
-    return ValidationError("invalid_input", f"{field}{given} {why}")
+    return ValidationError("invalid_input", f"{field}{given} {why}", field=field)
 
 
 class Unavailable(EngineError):

@@ -18,6 +18,7 @@ Tables:
     completion_events          the outbox of completions
     lease_events               the outbox of leases
     operator_events            the outbox of operators
+    list_events                the newest events of one outbox
     read_history               all events of one execution
     prune_actions              sweep: old operator events without an execution are deleted
 """

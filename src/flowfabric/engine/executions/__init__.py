@@ -6,6 +6,7 @@ explanation                 the explanation, and the facts that it is made from
 reasons                     makes the reasons from the facts
 search_executions           executions by lane, state, kind, tag and time
 list_executions             the ids of one partition
+locate_executions           full ids from uuids alone
 list_attempts               the attempts of one execution
 count_expiring_leases       leases that expire soon, on what a worker could run
 list_expired_leases         expired leases that no sweep has voided

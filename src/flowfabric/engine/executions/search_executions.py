@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.errors import ValidationError, invalid_input
+from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_tag_key, storable_text
 from flowfabric.instants import check_instant, epoch_ms, instant
 from flowfabric.pages import check_limit
@@ -201,7 +201,7 @@ def _read_cursor(cursor: str) -> tuple[int, UUID]:
     except (binascii.Error, UnicodeEncodeError):
         raise invalid_input("cursor", cursor, "was not made by a search") from None
     if len(data) != 24:
-        raise ValidationError("invalid_input", f"cursor {cursor!r} was not made by a search")
+        raise invalid_input("cursor", cursor, "was not made by a search")
     return int.from_bytes(data[:8], "big") & 2**62 - 1, UUID(bytes=data[8:])
 
 
