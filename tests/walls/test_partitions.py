@@ -30,6 +30,7 @@ BATCHES = {
     "executions.locate_executions",
     "executions.read_outcomes",
     "joins.cancel_siblings: cancelled upstreams are not listed any more",
+    "joins.find_unneeded",
     "joins.resolve_edges",
     "joins.pending_cancels",
     "joins.queue_children",

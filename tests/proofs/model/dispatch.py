@@ -161,7 +161,8 @@ def _list_siblings(world: World, decided: Decided) -> None:
     lost = {
         each.upstream
         for each in flow.into(group.downstream)
-        if _leaves_others(world.executions[each.upstream])
+        if each.resolution != "satisfied"
+        and _leaves_others(world.executions[each.upstream])
         and _has_upstreams(world, flow, each.upstream)
     }
     if running or lost:

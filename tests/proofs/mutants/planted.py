@@ -271,7 +271,7 @@ OF_FLOWS: Final = (
         ("G8",),
         (
             Edit(
-                Place(function="cancel_siblings"),
+                Place(function="cancel_batch"),
                 find="if $members: await terminalize(",
                 put="if $members and not conn: await terminalize(",
             ),

@@ -51,7 +51,7 @@ WITH named AS (
       FROM named
       JOIN ff.edge e USING (partition_key, group_id)
       JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
-     WHERE e.edge_state = 'applied'
+     WHERE e.edge_state = 'applied' AND e.resolution <> 'satisfied'
        AND (e.resolution = 'unresolved' AND u.lifecycle_phase <> 'terminal'
             OR named.reason <> 'parent_ended' AND """
     + IS_LOSER
