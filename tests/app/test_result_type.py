@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -70,6 +70,7 @@ def test_a_value_of_another_type_than_was_declared_is_refused_by_its_place(
     ("annotation", "value", "read"),
     [
         (float, 1, 1.0),
+        (Annotated[int, ["a list has no hash"]], 1, 1),
         (str, Colour.RED, "red"),
         (int | None, None, None),
         (Any, None, None),

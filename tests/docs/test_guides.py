@@ -375,7 +375,7 @@ async def test_a_restored_database_goes_on_where_it_was(
 
     handle = await client.submit(charge.call())
     holder = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("payments",))
-    [held] = await claim(db, holder, ttl=1)
+    [held] = await claim(db, holder, ttl=60)
     try:
         await reader.shell("backup", PATH=path)
         await client.engine.complete([Completion(held.lease, b'"first"', "json")])
@@ -383,6 +383,9 @@ async def test_a_restored_database_goes_on_where_it_was(
 
         assert await handle.result(timeout=10) == "first"
         assert str(handle.execution_id) in said
+        yesterday = await asyncpg.connect(restored)
+        await yesterday.execute("UPDATE ff.exec_core SET lease_expires_at_ms = ff.now_ms() - 1")
+        await yesterday.close()
         async with await Client.connect(restored) as again, app.worker(dsn=restored):
             await again.admin.resume_lane("payments", reason="looked at it")
             assert await again.handle(handle.execution_id).result(timeout=20) == "again"

@@ -24,7 +24,7 @@ class ResultType:
         self._wanted = type_name(returns)
         self._raw = returns is bytes or set(get_args(returns)) == {bytes, NoneType}
         self._untyped = returns is Any
-        self._exact: Any = returns if returns in SCALARS else None
+        self._exact: Any = returns if isinstance(returns, type) and returns in SCALARS else None
         self._decoders: dict[str, Callable[[bytes], Any]] = {}
         self._takes_none = self._untyped or _takes_none(codec, returns)
 
