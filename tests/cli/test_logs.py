@@ -84,7 +84,7 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    "value", [{"a": [1]}, {(1, 2): 3}, float("nan"), 10**40, Odd(), b"x", "\ud800"], ids=repr
+    "value", [{"a": [1]}, {(1, 2): 3}, float("nan"), 10**40, Odd(), b"x", "\ud800"], ids=type
 )
 def test_json_has_every_field_of_the_record_whatever_its_value(value: object) -> None:
     record = logging.makeLogRecord(

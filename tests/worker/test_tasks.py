@@ -70,7 +70,7 @@ async def test_failing_answers_with_the_retry_or_with_the_end(ff_dsn: str, db: C
     assert isinstance(retried, RetryScheduled)
     assert retried.next_attempt_index == 1
     assert retried.delay_until is not None
-    assert ended == TerminalFailed(execution_id=task.execution_id)
+    assert ended == TerminalFailed(execution_id=task.execution_id, max_attempts=1)
     stored = await given.row(db, task.execution_id)
     assert (stored["failure_reason"], stored["failure_category"]) == ("broken", "permanent")
 
