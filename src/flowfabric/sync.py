@@ -102,7 +102,7 @@ class Handle(_Blocking[AsyncHandle[R]]):
 
 
 class FlowHandle(_Blocking[AsyncFlowHandle]):
-    """One flow: wait for its results, describe it, cancel it."""
+    """One flow: wait for its results, describe it, cancel it, replay it."""
 
     def __init__(self, loop: _Loop, handle: AsyncFlowHandle) -> None:
         super().__init__(loop, handle)
@@ -115,6 +115,7 @@ class FlowHandle(_Blocking[AsyncFlowHandle]):
     state = _blocking(AsyncFlowHandle.state)
     members = _blocking(AsyncFlowHandle.members)
     cancel = _blocking(AsyncFlowHandle.cancel)
+    replay = _blocking(AsyncFlowHandle.replay)
 
     def member(self, name: str) -> Handle[Any]:
         """A handle on the member of this name; raises `NotFound`."""
@@ -236,6 +237,7 @@ class Client(_Blocking[AsyncClient]):
     cancel = _blocking(AsyncClient.cancel)
     explain = _blocking(AsyncClient.explain)
     replay = _blocking(AsyncClient.replay)
+    replay_flow = _blocking(AsyncClient.replay_flow)
     search = _blocking(AsyncClient.search)
 
     def _submit(self, calls: Sequence[Call[R]], options: Options, conn: Any) -> list[Handle[R]]:

@@ -11,6 +11,7 @@ from flowfabric.client.handle import Handle
 from flowfabric.client.list_all_members import list_all_members
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
+from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
 from flowfabric.states import CancellationPolicy, DerivedFlowState, PublicState
 from flowfabric.wire import read_untyped
@@ -23,7 +24,7 @@ _LAST_PAUSE = 1.0
 
 
 class FlowHandle:
-    """One flow: wait for its results, describe it, cancel it."""
+    """One flow: wait for its results, describe it, cancel it, replay it."""
 
     def __init__(self, client: Client, flow_id: UUID, *, created: bool) -> None:
         self._client, self.flow_id = client, flow_id
@@ -54,6 +55,11 @@ class FlowHandle:
                 f"{member.name or member.execution_id}: {member.reason}"
                 for member in members
                 if member.public_state in _UNSUCCESSFUL
+            ] or [
+                f"{member.name or member.execution_id}: skipped, although its upstreams have"
+                " succeeded since; replay the flow"
+                for member in members
+                if member.public_state is PublicState.SKIPPED
             ]
             raise FlowFailed(self.flow_id, failures)
         return await self._results(members)
@@ -89,6 +95,17 @@ class FlowHandle:
         """Cancel every member that has not ended, or as `policy` says; may be repeated."""
         await self._client.engine.cancel_flow(
             self.flow_id, reason=reason, policy=policy, requester=self._client.identity
+        )
+
+    async def replay(self, reason: str | None = None, *, preview: bool = False) -> ReplayedFlow:
+        """Run again what failed, expired or was cancelled, and what was skipped because of that.
+
+        Members that succeeded keep their results; members that the flow did without stay as they
+        ended. A cancelled flow is open again. With `preview` nothing changes, and the answer says
+        what would. Raises `NotFound`, and `FlowAlreadyTerminal` while the flow is being cancelled.
+        """
+        return await self._client.engine.replay_flow(
+            self.flow_id, preview=preview, actor=self._client.identity, reason=reason
         )
 
     async def _settled(self) -> FlowSnapshot:

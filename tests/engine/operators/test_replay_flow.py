@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.db.steps import stepped
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operators import replay_flow as module
-from flowfabric.engine.operators.cancel_flow import cancel_flow_header
 from flowfabric.engine.operators.replay_flow import ReplayedFlow
-from flowfabric.errors import FlowAlreadyTerminal, NotFound, ValidationError
-from flowfabric.ids import ExecutionId
+from flowfabric.errors import FlowAlreadyTerminal, NotFound, TransportError, ValidationError
 from flowfabric.joins import AnyOf, Quorum
 from flowfabric.policy import ExecutionPolicy
-from flowfabric.testing import Clock
 from tests import given
-from tests.engine.controls import Another, actions
+from tests.engine.controls import actions
 from tests.engine.flows.graphs import Graph, fan_in, submitted
 from tests.engine.joins import parents
 from tests.engine.joins.invariants import broken_invariants
@@ -183,18 +181,33 @@ async def test_the_rest_of_the_flow_runs_on(ff_engine: Engine) -> None:
 async def test_a_child_runs_again_with_its_parent(db: Connection, ff_engine: Engine) -> None:
     family = await parents.parent(ff_engine, db)
     await family.spawn("ab")
+    await family.put_down()
     await family.fail("a")
     await family.settle()
     await family.take_up()
     await family.fail("p")
     await family.settle()
-    flow_id = await ff_engine.resolve_execution_flow_id(family["p"])
-    assert flow_id is not None
+    assert await family.states() == "a:f b:c p:f"
 
-    answer = await ff_engine.replay_flow(flow_id)
+    answer = await ff_engine.replay_flow(family.flow_id)
 
-    named = {name for name, each in family.ids.items() for got in answer.run_again if each == got.execution_id}
-    assert named == {"a", "p"}
+    assert said(family, answer) == (["a", "p"], [], ["b"])
+    assert [each.reason for each in answer.stay] == ["its parent starts it again"]
+    await family.take_up()
+    await family.spawn("ab")
+    assert await family.waited() == "0/0/0/2 pending"
+
+
+async def test_a_failed_child_of_a_parent_that_completed_stays_failed(
+    db: Connection, ff_engine: Engine
+) -> None:
+    family = await parents.parent(ff_engine, db)
+    await family.spawn("a")
+    await family.fail("a")
+    await family.complete("p")
+    await family.settle()
+
+    assert said(family, await ff_engine.replay_flow(family.flow_id)) == ([], [], [])
 
 
 # Cancelled flows.
@@ -245,16 +258,95 @@ async def test_while_the_cancel_has_members_to_end_it_is_refused(
     assert await given.everything(db) == before
 
 
-async def test_a_cancel_between_two_slices_ends_the_replay(
-    db: Connection, ff_engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# A transaction for each slice.
+
+
+class Between:
+    """Does something once, before the second slice of a replay is locked."""
+
+    def __init__(self, action: Callable[[], Awaitable[object]]) -> None:
+        self._action, self._slices = action, 0
+
+    async def __call__(self, _: Connection, step: str) -> None:
+        self._slices += step == "flows.lock_flows"
+        if self._slices == 2:
+            self._slices += 1
+            await self._action()
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 1)
+
+
+@pytest.mark.usefixtures("one_by_one")
+async def test_a_call_that_was_interrupted_is_finished_by_the_next(
+    db: Connection, ff_engine: Engine
+) -> None:
     flow = await after(ff_engine, "a>b b>c", "a:F")
-    lock_joins = module.lock_joins
 
-    async def cancelled_meanwhile(conn: Connection, members: list[ExecutionId]) -> object:
-        if members == [flow["b"]]:
-            await ff_engine.cancel_flow(flow.flow_id)
-        return await lock_joins(conn, members)
+    async def crash() -> None:
+        raise ConnectionError
 
-    monkeypatch.setattr(module, "lock_joins", cancelled_meanwhile)
+    with stepped(Between(crash)), pytest.raises(TransportError):
+        await ff_engine.replay_flow(flow.flow_id)
+    assert await flow.states() == "a:w b:k c:k"
+    await run_on(flow, "a")
+    assert await flow.derived() == "failed"
+    answer = await ff_engine.replay_flow(flow.flow_id)
+
+    assert said(flow, answer) == (["b"], ["c"], [])
+    assert await run_on(flow, "b", "c") == "a:ok b:ok c:ok"
+    assert await flow.derived() == "completed"
+    assert await broken_invariants(db) == {}
+
+
+@pytest.mark.usefixtures("one_by_one")
+async def test_a_cancel_between_two_slices_ends_the_replay(
+    db: Connection, ff_engine: Engine
+) -> None:
+    flow = await after(ff_engine, "a>b b>c", "a:F")
+
+    between = Between(lambda: ff_engine.cancel_flow(flow.flow_id))
+    with stepped(between), pytest.raises(FlowAlreadyTerminal):
+        await ff_engine.replay_flow(flow.flow_id)
+
+    assert (await flow.states(), await flow.derived()) == ("a:c b:k c:k", "cancelled")
+    assert await broken_invariants(db) == {}
+
+
+@pytest.mark.usefixtures("one_by_one")
+async def test_one_that_fails_again_meanwhile_is_not_replayed_twice(ff_engine: Engine) -> None:
+    flow = await after(ff_engine, "a>b b>c", "a:F")
+
+    with stepped(Between(lambda: flow.fail("a"))):
+        answer = await ff_engine.replay_flow(flow.flow_id)
+
+    assert said(flow, answer) == (["a"], [], [])
+    assert await flow.states() == "a:f b:k c:k"
+    assert (await flow.row("a"))["replay_count"] == 1
+
+
+@pytest.mark.usefixtures("one_by_one")
+async def test_what_is_skipped_meanwhile_waits_again_too(db: Connection, ff_engine: Engine) -> None:
+    flow = await submitted(ff_engine, "a>b b>c c>d")
+    await flow.fail("a")
+    await flow.carry()
+    assert await flow.states() == "a:f b:k c:wc d:wc"
+
+    with stepped(Between(flow.carry_all)):
+        answer = await ff_engine.replay_flow(flow.flow_id)
+
+    assert said(flow, answer) == (["a"], ["b", "c", "d"], [])
+    assert await flow.states() == "a:w b:wc c:wc d:wc"
+    assert await broken_invariants(db) == {}
+
+
+# Refusals.
+
+
+async def test_a_flow_that_is_not_there_or_an_actor_that_cannot_be(ff_engine: Engine) -> None:
+    with pytest.raises(NotFound):
+        await ff_engine.replay_flow(uuid4())
+    with pytest.raises(ValidationError, match="actor"):
+        await ff_engine.replay_flow(uuid4(), actor="")

@@ -49,8 +49,7 @@ async def reopen_flow(conn: Connection, partition_key: int, flow_id: UUID) -> Wa
         raise NotFound("flow", flow_id)
     if flow.public_flow_state == FlowState.CANCELLED:
         pending = await count_pending_members(conn, partition_key, flow_id)
-        pending += await unmark_members(conn, partition_key, flow_id)
-        if pending:
+        if pending := pending or await unmark_members(conn, partition_key, flow_id):
             raise FlowAlreadyTerminal(flow_id, pending)
         await execute(conn, REOPEN, **where)
     return flow
