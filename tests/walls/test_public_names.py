@@ -48,9 +48,9 @@ LeaseHandle LeaseHandleKind LeaseMarkedExpired LeaseNotExpired LeaseNotRevoked L
 MemberAdded MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow NotExpiredReason
 NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig PartitionKey
 PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
-ReleasedAfterTrouble ReplayMember Replayed ReplayedFlow RetryPolicy RetryScheduled Search SearchPage
-StateVector StillClaimed Subscription TerminalFailed TimeoutPolicy Trim Trouble Unblocked UpstreamResult VerifiedGrant
-VerifyingKid WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered
+ReleasedAfterTrouble ReplayMember Replayed ReplayedFlow RetryPolicy RetryScheduled Search
+SearchPage StateVector StillClaimed Subscription TerminalFailed TimeoutPolicy Trim Trouble
+Unblocked UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered
 WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_FOR_TESTS = "Clock TestServer"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
 from flowfabric.engine.joins.member_joins import RunsAgain, can_run_again, member_joins
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
-from flowfabric.states import FlowState, GroupState, PublicState, SiblingCancelReason
+from flowfabric.states import FlowState, GroupState, PublicState, SiblingCancelReason, WaitsAs
 
 FLOW: Final[LiteralString] = """
 -- operators.plan_replay: the flow
@@ -20,48 +21,31 @@ SELECT public_flow_state FROM ff.flow_core
  WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s)
 """
 
-# A member that ended without success is needed unless every way from it leads to a join that was
-# satisfied without it, or to a parent that completed. A parent that has not ended decides about its
-# children itself.
-NEEDED: Final[LiteralString] = """
--- operators.plan_replay: the members that keep the flow from being completed
-WITH RECURSIVE unsuccessful AS MATERIALIZED (
-    SELECT partition_key, execution_id, route_id, public_state, failure_reason,
-           cancellation_reason, replay_count
-      FROM ff.exec_core
-     WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
-       AND lifecycle_phase = 'terminal' AND terminal_outcome <> 'success'
-), way AS MATERIALIZED (  -- to the joins that wait for them
-    SELECT e.upstream_eid, g.waiter_eid, g.waits_as, g.group_state, w.lifecycle_phase
-      FROM unsuccessful u
-      JOIN ff.edge e
-        ON (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
-       AND e.edge_state = 'applied'
-      JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
-      JOIN ff.exec_core w ON (w.partition_key, w.execution_id) = (g.partition_key, g.waiter_eid)
-), needed AS (
-    (SELECT u.execution_id FROM unsuccessful u
-      WHERE NOT EXISTS (SELECT FROM way WHERE way.upstream_eid = u.execution_id)
-      UNION
-     SELECT way.upstream_eid FROM way
-      WHERE way.waits_as = 'member' AND way.group_state <> 'satisfied'
-        AND way.lifecycle_phase <> 'terminal')
-     UNION
-    SELECT way.upstream_eid
-      FROM needed JOIN way ON way.waiter_eid = needed.execution_id
-     WHERE way.group_state <> 'satisfied'
-)
-SELECT u.partition_key, u.execution_id, b.member_name, r.execution_kind, u.public_state,
-       coalesce(u.failure_reason, u.cancellation_reason) AS reason, u.cancellation_reason,
-       u.replay_count, ff.replay_cap(b.policy) AS max_replay_count,
-       (SELECT way.waiter_eid FROM way
-         WHERE way.upstream_eid = u.execution_id AND way.waits_as = 'children'
-         LIMIT 1) AS parent_eid
-  FROM needed
-  JOIN unsuccessful u USING (execution_id)
+UNSUCCESSFUL: Final[LiteralString] = """
+-- operators.plan_replay: the members that ended without success
+SELECT e.partition_key, e.execution_id, b.member_name, r.execution_kind, e.public_state,
+       coalesce(e.failure_reason, e.cancellation_reason) AS reason, e.cancellation_reason,
+       e.replay_count, ff.replay_cap(b.policy) AS max_replay_count
+  FROM ff.exec_core e
   JOIN ff.route r USING (route_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
- ORDER BY u.execution_id
+ WHERE e.partition_key = %(partition_key)s AND e.flow_id = %(flow_id)s
+   AND e.lifecycle_phase = 'terminal' AND e.terminal_outcome <> 'success'
+ ORDER BY e.execution_id
+"""
+
+WAYS: Final[LiteralString] = """
+-- operators.plan_replay: the joins that wait for them
+SELECT e.upstream_eid, g.waiter_eid, g.waits_as, g.group_state = 'satisfied' AS satisfied,
+       w.lifecycle_phase = 'terminal' AS ended
+  FROM ff.exec_core u
+  JOIN ff.edge e
+    ON (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
+   AND e.edge_state = 'applied'
+  JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
+  JOIN ff.exec_core w ON (w.partition_key, w.execution_id) = (g.partition_key, g.waiter_eid)
+ WHERE u.partition_key = %(partition_key)s AND u.flow_id = %(flow_id)s
+   AND u.lifecycle_phase = 'terminal' AND u.terminal_outcome <> 'success'
 """
 
 
@@ -100,7 +84,18 @@ class _Flow(msgspec.Struct, frozen=True):
     public_flow_state: str
 
 
-class _Needed(msgspec.Struct, frozen=True):
+class _Way(msgspec.Struct, frozen=True):
+    """From a member that ended without success to an execution that waits for it."""
+
+    upstream_eid: UUID
+    waiter_eid: UUID
+    waits_as: str
+    satisfied: bool
+    ended: bool
+    """Has the execution ended that waits?"""
+
+
+class _Unsuccessful(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
     member_name: str | None
@@ -110,7 +105,6 @@ class _Needed(msgspec.Struct, frozen=True):
     cancellation_reason: str | None
     replay_count: int
     max_replay_count: int
-    parent_eid: UUID | None
 
     @property
     def id(self) -> ExecutionId:
@@ -132,10 +126,14 @@ async def plan_replay(conn: Connection, partition_key: int, flow_id: UUID) -> Re
     flow = await fetch_maybe(conn, FLOW, _Flow, **where)
     if flow is None:
         raise NotFound("flow", flow_id)
-    rows = {row.id: row for row in await fetch_all(conn, NEEDED, _Needed, **where)}
-    able = _with_parents(rows, [each for each, row in rows.items() if _may_run(row)])
+    found = await fetch_all(conn, UNSUCCESSFUL, _Unsuccessful, **where)
+    ways = await fetch_all(conn, WAYS, _Way, **where)
+    needed = _needed([row.execution_id for row in found], ways)
+    rows = {row.id: row for row in found if row.execution_id in needed}
+    parents = {way.upstream_eid: way.waiter_eid for way in ways if way.waits_as == WaitsAs.CHILDREN}
+    able = _with_parents([each for each, row in rows.items() if _may_run(row)], parents)
     again = can_run_again(able, await member_joins(conn, able))
-    chosen = {*_with_parents(rows, [each.execution_id for each in again])}
+    chosen = {*_with_parents([each.execution_id for each in again], parents)}
     return ReplayPlan(
         is_cancelled=flow.public_flow_state == FlowState.CANCELLED,
         members={each: row.member(row.reason) for each, row in rows.items()},
@@ -149,25 +147,45 @@ def waits_for_upstreams(each: RunsAgain) -> bool:
     return each.waits and each.decision is GroupState.PENDING
 
 
-def _may_run(row: _Needed) -> bool:
+def _needed(unsuccessful: Collection[UUID], ways: Sequence[_Way]) -> set[UUID]:
+    """The members without which the flow is not completed.
+
+    The flow does without a member if every way from it leads to a join that was satisfied, to a
+    parent that completed, or on to members that the flow does without. A parent that has not ended
+    decides about its children itself.
+    """
+    above = defaultdict[UUID, list[UUID]](list)
+    needed = {*unsuccessful}.difference(way.upstream_eid for way in ways)
+    for way in ways:
+        if not way.satisfied:
+            above[way.waiter_eid].append(way.upstream_eid)
+            if not way.ended and way.waits_as == WaitsAs.MEMBER:
+                needed.add(way.upstream_eid)
+    queue = [*needed]
+    while queue:
+        found = [each for each in above.pop(queue.pop(), ()) if each not in needed]
+        needed.update(found)
+        queue += found
+    return needed
+
+
+def _may_run(row: _Unsuccessful) -> bool:
     """Children that ended with their parent are started by the parent, when it runs again."""
     ended_with_parent = row.cancellation_reason == SiblingCancelReason.PARENT_ENDED
     return row.replay_count < row.max_replay_count and not ended_with_parent
 
 
-def _with_parents(
-    rows: dict[ExecutionId, _Needed], able: Sequence[ExecutionId]
-) -> list[ExecutionId]:
+def _with_parents(able: Sequence[ExecutionId], parents: Mapping[UUID, UUID]) -> list[ExecutionId]:
     """Those whose parents run again too, or that have none."""
     while True:
-        parents: Collection[UUID | None] = {None, *(each.uuid for each in able)}
-        kept = [each for each in able if rows[each].parent_eid in parents]
+        among = {each.uuid for each in able}
+        kept = [each for each in able if parents.get(each.uuid, each.uuid) in among]
         if len(kept) == len(able):
             return kept
         able = kept
 
 
-def _why(row: _Needed) -> str:
+def _why(row: _Unsuccessful) -> str:
     if row.cancellation_reason == SiblingCancelReason.PARENT_ENDED:
         return "its parent starts it again"
     if row.replay_count >= row.max_replay_count:
