@@ -43,7 +43,7 @@ BATCHES = {
     "joins.member_joins",
     "joins.pass_again: results that members are given",
     "joins.reopen_edges: an upstream that runs again counts as running for what still waits for it",
-    "joins.reset_joins: the counters are a recount of the edges; nothing is cancelled for the joins",
+    "joins.reset_joins: the counters, from the edges; nothing is cancelled for the joins",
     "joins.reset_joins: the edges",
     "joins.skipped_below",
     "joins.reset_joins: an upstream that was skipped again at once does not count for the others",

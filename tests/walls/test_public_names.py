@@ -50,8 +50,8 @@ NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig P
 PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
 ReleasedAfterTrouble ReplayMember Replayed ReplayedFlow RetryPolicy RetryScheduled Search
 SearchPage StateVector StillClaimed Subscription TerminalFailed TimeoutPolicy Trim Trouble
-Unblocked UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered
-WorkerPage WorkerRefreshed WorkerRegistered
+Unblocked UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry WorkerEvent
+WorkerMarkedDead WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_FOR_TESTS = "Clock TestServer"
 VOCABULARY = (flowfabric.errors, flowfabric.policy, flowfabric.states)

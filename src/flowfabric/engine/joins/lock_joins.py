@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
+from flowfabric.engine.joins.member_joins import group_columns
 from flowfabric.engine.lifecycle.lock_executions import id_columns, lock_executions
 from flowfabric.ids import ExecutionId
 
@@ -16,17 +17,17 @@ from flowfabric.ids import ExecutionId
 # locks of the joins that it concerns: while these are held, neither happens.
 LOCK_JOINS: Final[LiteralString] = """
 -- joins.lock_joins: what the members wait for, and what waits for them
-WITH named AS (
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-        AS named (partition_key, execution_id)
-), wanted AS (
-    SELECT g.partition_key, g.group_id
-      FROM named JOIN ff.edge_group g
-        ON (g.partition_key, g.waiter_eid) = (named.partition_key, named.execution_id)
+WITH wanted AS (
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
+        AS own (partition_key, group_id)
      UNION
-    SELECT e.partition_key, e.group_id
-      FROM named JOIN ff.edge e
-        ON (e.partition_key, e.upstream_eid) = (named.partition_key, named.execution_id)
+    SELECT below.partition_key, below.group_id
+      FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+           AS named (partition_key, execution_id)
+     CROSS JOIN LATERAL (  -- driven by the members, whatever statistics say
+           SELECT e.partition_key, e.group_id FROM ff.edge e
+            WHERE (e.partition_key, e.upstream_eid) = (named.partition_key, named.execution_id)
+           OFFSET 0) AS below
 )
 SELECT g.partition_key, g.waiter_eid
   FROM ff.edge_group g JOIN wanted USING (partition_key, group_id)
@@ -36,20 +37,24 @@ SELECT g.partition_key, g.waiter_eid
 
 LOCK_EDGES: Final[LiteralString] = """
 -- joins.lock_joins: the edges, in one order
-WITH named AS (
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-        AS named (partition_key, execution_id)
-), wanted AS (
-    SELECT e.partition_key, e.flow_id, e.edge_id
-      FROM named
-      JOIN ff.edge_group g
-        ON (g.partition_key, g.waiter_eid) = (named.partition_key, named.execution_id)
-       AND g.waits_as = 'member' AND g.group_state <> 'satisfied'
-      JOIN ff.edge e ON (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+WITH wanted AS (
+    SELECT above.partition_key, above.flow_id, above.edge_id
+      FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
+           AS own (partition_key, group_id)
+      JOIN ff.edge_group g USING (partition_key, group_id)
+     CROSS JOIN LATERAL (
+           SELECT e.partition_key, e.flow_id, e.edge_id FROM ff.edge e
+            WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+           OFFSET 0) AS above
+     WHERE g.group_state <> 'satisfied'
      UNION
-    SELECT e.partition_key, e.flow_id, e.edge_id
-      FROM named JOIN ff.edge e
-        ON (e.partition_key, e.upstream_eid) = (named.partition_key, named.execution_id)
+    SELECT below.partition_key, below.flow_id, below.edge_id
+      FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+           AS named (partition_key, execution_id)
+     CROSS JOIN LATERAL (
+           SELECT e.partition_key, e.flow_id, e.edge_id FROM ff.edge e
+            WHERE (e.partition_key, e.upstream_eid) = (named.partition_key, named.execution_id)
+           OFFSET 0) AS below
 ), locked AS (
     SELECT FROM ff.edge e JOIN wanted USING (partition_key, flow_id, edge_id)
      ORDER BY e.partition_key, e.flow_id, e.edge_id FOR NO KEY UPDATE OF e
@@ -61,14 +66,15 @@ SELECT count(*) AS moved FROM locked
 UNENDED_UPSTREAMS: Final[LiteralString] = """
 -- joins.lock_joins: the upstreams that may end
 SELECT DISTINCT u.partition_key, u.execution_id
-  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-       AS named (partition_key, execution_id)
-  JOIN ff.edge_group g
-    ON (g.partition_key, g.waiter_eid) = (named.partition_key, named.execution_id)
-   AND g.waits_as = 'member' AND g.group_state <> 'satisfied'
-  JOIN ff.edge e ON (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+  FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
+       AS own (partition_key, group_id)
+  JOIN ff.edge_group g USING (partition_key, group_id)
+ CROSS JOIN LATERAL (
+       SELECT e.partition_key, e.upstream_eid FROM ff.edge e
+        WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+       OFFSET 0) AS e
   JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
- WHERE u.lifecycle_phase <> 'terminal'
+ WHERE g.group_state <> 'satisfied' AND u.lifecycle_phase <> 'terminal'
 """
 
 
@@ -89,9 +95,11 @@ async def lock_joins(conn: Connection, members: Sequence[ExecutionId]) -> set[Ex
     the transaction ends, and its completion then finds its edges as they are. Needs a transaction
     that holds the locks of the flows and of no execution.
     """
-    waiters = await fetch_all(conn, LOCK_JOINS, _Waiter, **id_columns(members))
-    await fetch_one(conn, LOCK_EDGES, Moved, **id_columns(members))
-    unended = await fetch_all(conn, UNENDED_UPSTREAMS, _Upstream, **id_columns(members))
+    groups = group_columns(members)
+    both = groups | id_columns(members)
+    waiters = await fetch_all(conn, LOCK_JOINS, _Waiter, **both)
+    await fetch_one(conn, LOCK_EDGES, Moved, **both)
+    unended = await fetch_all(conn, UNENDED_UPSTREAMS, _Upstream, **groups)
     upstreams = {ExecutionId(row.partition_key, row.execution_id) for row in unended}
     await lock_executions(conn, [*upstreams.union(members)])
     return {ExecutionId(row.partition_key, row.waiter_eid) for row in waiters}

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.ids import ExecutionId, id_columns
+from flowfabric.ids import ExecutionId, member_group_id
 from flowfabric.states import GroupState
 
 # By the upstreams as they are now, not by the completions that were dispatched.
 MEMBER_JOINS: Final[LiteralString] = """
 -- joins.member_joins
 SELECT g.partition_key, g.waiter_eid, g.group_state, g.policy_kind, g.k, g.expected_n,
-       count(*)::integer AS edges,
-       (count(*) FILTER (WHERE e.resolution = 'satisfied'
-                            OR u.terminal_outcome = 'success'))::integer AS succeeded,
-       (count(*) FILTER (WHERE e.resolution <> 'satisfied'
-                           AND u.lifecycle_phase <> 'terminal'))::integer AS running,
-       coalesce(array_agg(u.execution_id) FILTER (
-                    WHERE e.resolution <> 'satisfied'
-                      AND u.terminal_outcome NOT IN ('none', 'success')), '{}') AS unsuccessful
-  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-       AS named (partition_key, execution_id)
-  JOIN ff.edge_group g
-    ON (g.partition_key, g.waiter_eid) = (named.partition_key, named.execution_id)
-   AND g.waits_as = 'member'
-  JOIN ff.edge e
-    ON (e.partition_key, e.group_id) = (g.partition_key, g.group_id) AND e.edge_state = 'applied'
-  LEFT JOIN ff.exec_core u
-    ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
- GROUP BY g.partition_key, g.group_id
+       upstreams.edges, upstreams.succeeded, upstreams.running, upstreams.unsuccessful
+  FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
+       AS named (partition_key, group_id)
+  JOIN ff.edge_group g USING (partition_key, group_id)
+ CROSS JOIN LATERAL (  -- driven by the joins, whatever statistics say
+       SELECT count(*)::integer AS edges,
+              (count(*) FILTER (WHERE e.resolution = 'satisfied'
+                                   OR u.terminal_outcome = 'success'))::integer AS succeeded,
+              (count(*) FILTER (WHERE e.resolution <> 'satisfied'
+                                  AND u.lifecycle_phase <> 'terminal'))::integer AS running,
+              coalesce(array_agg(u.execution_id) FILTER (
+                           WHERE e.resolution <> 'satisfied'
+                             AND u.terminal_outcome NOT IN ('none', 'success')),
+                       '{}') AS unsuccessful
+         FROM (SELECT * FROM ff.edge e
+                WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+                  AND e.edge_state = 'applied' OFFSET 0) AS e
+         LEFT JOIN ff.exec_core u
+           ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)) AS upstreams
+ WHERE upstreams.edges > 0
 """
 
 
@@ -71,11 +73,20 @@ class MemberJoin(msgspec.Struct, frozen=True):
         return GroupState.PENDING
 
 
+def group_columns(members: Sequence[ExecutionId]) -> dict[str, list[Any]]:
+    """The ids of the joins of these members, as parameters of a statement."""
+    groups = [member_group_id(each) for each in members]
+    return {
+        "partition_key": [group.partition_key for group in groups],
+        "group_id": [group.uuid for group in groups],
+    }
+
+
 async def member_joins(
     conn: Connection, members: Sequence[ExecutionId]
 ) -> dict[ExecutionId, MemberJoin]:
     """The joins of those members that have upstreams."""
-    rows = await fetch_all(conn, MEMBER_JOINS, MemberJoin, **id_columns(members))
+    rows = await fetch_all(conn, MEMBER_JOINS, MemberJoin, **group_columns(members))
     return {row.waiter: row for row in rows}
 
 

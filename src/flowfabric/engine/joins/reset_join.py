@@ -11,6 +11,7 @@ import msgspec
 from flowfabric.db.rows import Connection, execute, fetch_all
 from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.evaluate_join import evaluate_joins
+from flowfabric.engine.joins.member_joins import group_columns
 from flowfabric.engine.lifecycle.lock_executions import id_columns
 from flowfabric.engine.lifecycle.pass_results import pass_results
 from flowfabric.ids import ExecutionId, member_group_id
@@ -26,17 +27,17 @@ WITH upstreams AS (
            coalesce((SELECT max(c.event_id) FROM ff.completion_event c
                       WHERE c.execution_id = u.execution_id
                         AND c.partition_key = u.partition_key), 0) AS last_event_id
-      FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                  %(even_failed)s::boolean[]) AS member (partition_key, execution_id, even_failed)
-      JOIN ff.edge_group g
-        ON (g.partition_key, g.waiter_eid) = (member.partition_key, member.execution_id)
-       AND g.waits_as = 'member'
-      JOIN ff.edge e ON (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+      FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[],
+                  %(even_failed)s::boolean[]) AS named (partition_key, group_id, even_failed)
+     CROSS JOIN LATERAL (  -- driven by the joins, whatever statistics say
+           SELECT * FROM ff.edge e
+            WHERE (e.partition_key, e.group_id) = (named.partition_key, named.group_id)
+           OFFSET 0) AS e
       JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
      WHERE e.edge_state = 'applied'
        AND (u.lifecycle_phase <> 'terminal' AND e.resolution <> 'satisfied'
             OR e.resolution = 'impossible'
-               AND (u.terminal_outcome = 'success' OR member.even_failed))
+               AND (u.terminal_outcome = 'success' OR named.even_failed))
 )
 UPDATE ff.edge e
    SET resolution = CASE WHEN u.succeeded THEN 'satisfied' ELSE 'unresolved' END,
@@ -50,20 +51,22 @@ UPDATE ff.edge e
 
 # Upstreams that were listed because the join was decided are needed again.
 RECOUNT: Final[LiteralString] = """
--- joins.reset_joins: the counters are a recount of the edges; nothing is cancelled for the joins
+-- joins.reset_joins: the counters, from the edges; nothing is cancelled for the joins
 WITH counted AS (
     SELECT g.partition_key, g.flow_id, g.group_id,
-           (count(*) FILTER (WHERE e.resolution = 'satisfied'))::integer AS succeeded,
-           (count(*) FILTER (WHERE e.resolved_outcome = 'skipped'))::integer AS skipped,
-           (count(*) FILTER (WHERE e.resolution = 'impossible'
-                               AND e.resolved_outcome <> 'skipped'))::integer AS failed,
-           (count(*) FILTER (WHERE e.resolution = 'unresolved'))::integer AS running
+           edges.succeeded, edges.skipped, edges.failed, edges.running
       FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
            AS named (partition_key, group_id)
       JOIN ff.edge_group g USING (partition_key, group_id)
-      JOIN ff.edge e ON (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
-     WHERE e.edge_state = 'applied'
-     GROUP BY g.partition_key, g.group_id
+     CROSS JOIN LATERAL (
+           SELECT (count(*) FILTER (WHERE e.resolution = 'satisfied'))::integer AS succeeded,
+                  (count(*) FILTER (WHERE e.resolved_outcome = 'skipped'))::integer AS skipped,
+                  (count(*) FILTER (WHERE e.resolution = 'impossible'
+                                      AND e.resolved_outcome <> 'skipped'))::integer AS failed,
+                  (count(*) FILTER (WHERE e.resolution = 'unresolved'))::integer AS running
+             FROM ff.edge e
+            WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+              AND e.edge_state = 'applied') AS edges
 ), unlisted AS (
     DELETE FROM ff.pending_cancel_groups p USING counted
      WHERE (p.partition_key, p.flow_id, p.group_id)
@@ -99,12 +102,10 @@ UPDATE ff.edge e
 SOURCES: Final[LiteralString] = """
 -- joins.pass_again: results that members are given
 SELECT m.partition_key, m.execution_id AS waiter_eid, passing.upstream_eid
-  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-       AS named (partition_key, execution_id)
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[], %(group_id)s::uuid[])
+       AS named (partition_key, execution_id, group_id)
   JOIN ff.exec_core m USING (partition_key, execution_id)
-  JOIN ff.edge_group g
-    ON (g.partition_key, g.waiter_eid) = (m.partition_key, m.execution_id)
-   AND g.waits_as = 'member'
+  JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (named.partition_key, named.group_id)
  CROSS JOIN LATERAL (
        SELECT e.upstream_eid, e.resolved_event_id, e.data_passing_ref,
               row_number() OVER (ORDER BY e.resolved_event_id) AS nth
@@ -130,8 +131,10 @@ WITH upstreams AS (
     SELECT e.partition_key, e.flow_id, e.edge_id, e.resolution, e.resolved_outcome,
            u.last_event_id
       FROM upstreams u
-      JOIN ff.edge e
-        ON (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
+     CROSS JOIN LATERAL (  -- driven by the upstreams, whatever statistics say
+           SELECT * FROM ff.edge e
+            WHERE (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
+           OFFSET 0) AS e
       JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
      WHERE e.edge_state = 'applied' AND e.resolution <> 'satisfied'
        AND g.waits_as = 'member' AND g.group_state = 'pending'
@@ -173,21 +176,13 @@ async def reset_joins(
     """
     if not members:
         return {}
-    groups = [member_group_id(each) for each in members]
+    groups = group_columns(members)
     await execute(
-        conn,
-        RESET_EDGES,
-        even_failed=[each in even_failed for each in members],
-        **id_columns(members),
+        conn, RESET_EDGES, even_failed=[each in even_failed for each in members], **groups
     )
-    await execute(
-        conn,
-        RECOUNT,
-        partition_key=[group.partition_key for group in groups],
-        group_id=[group.uuid for group in groups],
-    )
+    await execute(conn, RECOUNT, **groups)
     await pass_again(conn, members)
-    decisions = await evaluate_joins(conn, groups)
+    decisions = await evaluate_joins(conn, [member_group_id(each) for each in members])
     await apply_decisions(conn, decisions)
     skipped = [each.waiter_eid for each in decisions if not each.lets_waiter_run]
     if skipped and even_failed:
@@ -199,7 +194,9 @@ async def pass_again(conn: Connection, members: Sequence[ExecutionId]) -> None:
     """Members that never ran are given the results that came after they had ended."""
     if not members:
         return
-    sources = await fetch_all(conn, SOURCES, _Source, **id_columns(members))
+    sources = await fetch_all(
+        conn, SOURCES, _Source, **(group_columns(members) | id_columns(members))
+    )
     if sources:
         pairs = [
             (

@@ -39,9 +39,11 @@ WAYS: Final[LiteralString] = """
 SELECT e.upstream_eid, g.waiter_eid, g.waits_as, g.group_state = 'satisfied' AS satisfied,
        w.lifecycle_phase = 'terminal' AS ended
   FROM ff.exec_core u
-  JOIN ff.edge e
-    ON (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
-   AND e.edge_state = 'applied'
+ CROSS JOIN LATERAL (  -- driven by the members, whatever statistics say
+       SELECT * FROM ff.edge e
+        WHERE (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
+          AND e.edge_state = 'applied'
+       OFFSET 0) AS e
   JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
   JOIN ff.exec_core w ON (w.partition_key, w.execution_id) = (g.partition_key, g.waiter_eid)
  WHERE u.partition_key = %(partition_key)s AND u.flow_id = %(flow_id)s
