@@ -19,12 +19,12 @@ from flowfabric.states import GroupState
 
 # An upstream that has succeeded since is satisfied. The earlier completion of an upstream that runs
 # again does not count any more. One that has failed stays failed, unless the member waits for it
-# even so.
+# even so. The `+ 0` keeps the plan to the events of one upstream.
 RESET_EDGES: Final[LiteralString] = """
 -- joins.reset_joins: the edges
-WITH upstreams AS (
+WITH upstreams AS MATERIALIZED (
     SELECT e.partition_key, e.flow_id, e.edge_id, u.terminal_outcome = 'success' AS succeeded,
-           coalesce((SELECT max(c.event_id) FROM ff.completion_event c
+           coalesce((SELECT max(c.event_id + 0) FROM ff.completion_event c
                       WHERE c.execution_id = u.execution_id
                         AND c.partition_key = u.partition_key), 0) AS last_event_id
       FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[],
@@ -52,7 +52,7 @@ UPDATE ff.edge e
 # Upstreams that were listed because the join was decided are needed again.
 RECOUNT: Final[LiteralString] = """
 -- joins.reset_joins: the counters, from the edges; nothing is cancelled for the joins
-WITH counted AS (
+WITH counted AS MATERIALIZED (
     SELECT g.partition_key, g.flow_id, g.group_id,
            edges.succeeded, edges.skipped, edges.failed, edges.running
       FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
@@ -85,7 +85,7 @@ UPDATE ff.edge_group g
 RESET_BELOW: Final[LiteralString] = """
 -- joins.reset_joins: an upstream that was skipped again at once does not count for the others
 UPDATE ff.edge e
-   SET min_event_id = (SELECT max(c.event_id) FROM ff.completion_event c
+   SET min_event_id = (SELECT max(c.event_id + 0) FROM ff.completion_event c
                         WHERE c.execution_id = e.upstream_eid
                           AND c.partition_key = e.partition_key)
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
@@ -120,14 +120,14 @@ SELECT m.partition_key, m.execution_id AS waiter_eid, passing.upstream_eid
 
 REOPEN_EDGES: Final[LiteralString] = """
 -- joins.reopen_edges: an upstream that runs again counts as running for what still waits for it
-WITH upstreams AS (
+WITH upstreams AS MATERIALIZED (
     SELECT named.partition_key, named.execution_id,
-           (SELECT max(c.event_id) FROM ff.completion_event c
+           (SELECT max(c.event_id + 0) FROM ff.completion_event c
              WHERE c.execution_id = named.execution_id
                AND c.partition_key = named.partition_key) AS last_event_id
       FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
            AS named (partition_key, execution_id)
-), open_edge AS (
+), open_edge AS MATERIALIZED (
     SELECT e.partition_key, e.flow_id, e.edge_id, e.resolution, e.resolved_outcome,
            u.last_event_id
       FROM upstreams u

@@ -26,8 +26,10 @@ WITH RECURSIVE below AS (
             WHERE (e.partition_key, e.upstream_eid) = (below.partition_key, below.execution_id)
               AND e.edge_state = 'applied' AND g.waits_as = 'member'
            OFFSET 0) AS waiter
-      JOIN ff.exec_core d
-        ON (d.partition_key, d.execution_id) = (waiter.partition_key, waiter.waiter_eid)
+     CROSS JOIN LATERAL (  -- by its id, however few were skipped
+           SELECT d.partition_key, d.execution_id, d.terminal_outcome FROM ff.exec_core d
+            WHERE (d.partition_key, d.execution_id) = (waiter.partition_key, waiter.waiter_eid)
+           OFFSET 0) AS d
      WHERE d.terminal_outcome = 'skipped'
 )
 SELECT partition_key, execution_id FROM below

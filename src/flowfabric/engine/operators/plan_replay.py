@@ -26,11 +26,11 @@ UNSUCCESSFUL: Final[LiteralString] = """
 SELECT e.partition_key, e.execution_id, b.member_name, r.execution_kind, e.public_state,
        coalesce(e.failure_reason, e.cancellation_reason) AS reason, e.cancellation_reason,
        e.replay_count, ff.replay_cap(b.policy) AS max_replay_count
-  FROM ff.exec_core e
+  FROM (SELECT * FROM ff.exec_core  -- by the flow, however few there are of each outcome
+         WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s OFFSET 0) AS e
   JOIN ff.route r USING (route_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
- WHERE e.partition_key = %(partition_key)s AND e.flow_id = %(flow_id)s
-   AND e.lifecycle_phase = 'terminal' AND e.terminal_outcome <> 'success'
+ WHERE e.lifecycle_phase = 'terminal' AND e.terminal_outcome <> 'success'
  ORDER BY e.execution_id
 """
 
@@ -38,7 +38,8 @@ WAYS: Final[LiteralString] = """
 -- operators.plan_replay: the joins that wait for them
 SELECT e.upstream_eid, g.waiter_eid, g.waits_as, g.group_state = 'satisfied' AS satisfied,
        w.lifecycle_phase = 'terminal' AS ended
-  FROM ff.exec_core u
+  FROM (SELECT * FROM ff.exec_core
+         WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s OFFSET 0) AS u
  CROSS JOIN LATERAL (  -- driven by the members, whatever statistics say
        SELECT * FROM ff.edge e
         WHERE (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
@@ -46,8 +47,7 @@ SELECT e.upstream_eid, g.waiter_eid, g.waits_as, g.group_state = 'satisfied' AS 
        OFFSET 0) AS e
   JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
   JOIN ff.exec_core w ON (w.partition_key, w.execution_id) = (g.partition_key, g.waiter_eid)
- WHERE u.partition_key = %(partition_key)s AND u.flow_id = %(flow_id)s
-   AND u.lifecycle_phase = 'terminal' AND u.terminal_outcome <> 'success'
+ WHERE u.lifecycle_phase = 'terminal' AND u.terminal_outcome <> 'success'
 """
 
 
