@@ -192,6 +192,7 @@ class OperatorEventType(StrEnum):
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
     FLOW_CANCEL_REQUESTED = "flow_cancel_requested"
+    FLOW_REPLAYED = "flow_replayed"
     LANE_STATE_CHANGED = "lane_state_changed"
     LANE_RETENTION_CHANGED = "lane_retention_changed"
     RETENTION_TRIMMED = "retention_trimmed"

@@ -85,7 +85,7 @@ class Handle(_Blocking[AsyncHandle[R]]):
 
 
 class FlowHandle(_Blocking[AsyncFlowHandle]):
-    """One flow: wait for its results, describe it, cancel it."""
+    """One flow: wait for its results, describe it, cancel it, replay it."""
 
     def __init__(self, loop: LoopThread, handle: AsyncFlowHandle) -> None:
         super().__init__(loop, handle)
@@ -98,6 +98,7 @@ class FlowHandle(_Blocking[AsyncFlowHandle]):
     state = _blocking(AsyncFlowHandle.state)
     members = _blocking(AsyncFlowHandle.members)
     cancel = _blocking(AsyncFlowHandle.cancel)
+    replay = _blocking(AsyncFlowHandle.replay)
 
     @overload
     def member(self, member: Member[R]) -> Handle[R]: ...
@@ -241,6 +242,7 @@ class Client(_Blocking[AsyncClient]):
     cancel = _blocking(AsyncClient.cancel)
     explain = _blocking(AsyncClient.explain)
     replay = _blocking(AsyncClient.replay)
+    replay_flow = _blocking(AsyncClient.replay_flow)
     search = _blocking(AsyncClient.search)
 
     def _submit(

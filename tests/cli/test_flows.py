@@ -1,4 +1,4 @@
-"""`ff flows`: list, show, graph and cancel graphs of executions."""
+"""`ff flows`: list, show, graph, cancel and replay graphs of executions."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_a_large_flow_is_cut_and_for_programs_whole(ff: Inside, ff_engine:
     assert (len(shown["members"]), len(shown["edges"])) == (1201, 1200)
 
 
-@pytest.mark.parametrize("command", ["show", "graph", "cancel"])
+@pytest.mark.parametrize("command", ["show", "graph", "cancel", "replay"])
 async def test_a_flow_that_is_unknown_or_cannot_be_is_named(
     ff: Inside, ff_alone: Inside, command: str
 ) -> None:
@@ -553,3 +553,55 @@ async def test_one_that_has_ended_waits_for_nothing(ff: Inside, ff_engine: Engin
     out = (await ff("flows", "show", str(flow.flow_id))).out
 
     assert "b cancelled not wanted" in out
+
+
+# Replay.
+
+
+async def test_a_preview_lists_what_a_replay_then_does(ff: Inside, ff_engine: Engine) -> None:
+    flow = await submitted(ff_engine, "a>b b>c")
+    await flow.fail("a")
+    await flow.carry_all()
+    flow_id = str(flow.flow_id)
+
+    preview = (await ff("flows", "replay", flow_id, "--preview")).out.splitlines()
+    assert await flow.states() == "a:f b:k c:k"
+    done = (await ff("flows", "replay", flow_id, "--reason", "mended")).out.splitlines()
+    again = (await ff("flows", "replay", flow_id)).out
+
+    assert preview[0] == f"would replay {flow_id}: 1 member runs again, 2 wait"
+    assert preview[1] == f"  runs again: a failed {flow['a']} boom"
+    assert [line.split(" {")[0] for line in preview[2:]] == [
+        "  waits again: b skipped",
+        "  waits again: c skipped",
+    ]
+    assert done == [f"replayed {flow_id}: 1 member runs again, 2 wait", *preview[1:]]
+    assert again == f"nothing to replay: {flow_id}\n"
+    assert await flow.states() == "a:w b:wc c:wc"
+
+
+async def test_the_same_replay_for_programs(ff: Inside, ff_engine: Engine) -> None:
+    flow = await submitted(ff_engine, "a>b")
+    await flow.fail("a")
+    await flow.carry_all()
+
+    answer = (await ff("flows", "replay", str(flow.flow_id), "--preview", "--json")).json
+
+    assert (answer["flow_id"], answer["preview"], answer["stay"]) == (str(flow.flow_id), True, [])
+    assert [each["name"] for each in answer["run_again"]] == ["a"]
+    assert [each["public_state"] for each in answer["wait_again"]] == ["skipped"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "states"), [("--downstream", "a:w b:wc"), ("--no-downstream", "a:w b:k")]
+)
+async def test_a_replay_of_a_member_takes_what_was_skipped_with_it_or_not(
+    ff: Inside, ff_engine: Engine, flag: str, states: str
+) -> None:
+    flow = await submitted(ff_engine, "a>b")
+    await flow.fail("a")
+    await flow.carry_all()
+
+    await ff("executions", "replay", str(flow["a"]), flag)
+
+    assert await flow.states() == states

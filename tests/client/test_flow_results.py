@@ -75,6 +75,41 @@ async def test_the_flow_of_a_parent_outside_flows_has_the_result_of_the_parent(
     assert found == {str(handle.execution_id): [1]}
 
 
+async def test_a_failed_flow_is_replayed_and_gives_its_results(client: Client, ff_dsn: str) -> None:
+    app = App()
+    works: list[bool] = []
+
+    @app.task("first")
+    async def first(ctx: Ctx) -> int:
+        if not works:
+            raise Fail("closed", retryable=False)
+        return 1
+
+    @app.task("then")
+    async def then(ctx: Ctx) -> int:
+        return 2
+
+    flow = Flow("pair")
+    flow.add(then.call(), name="then").after(flow.add(first.call(), name="first"))
+    handle = await client.start(flow)
+    await app.worker(dsn=ff_dsn).run_until_idle()
+    with pytest.raises(FlowFailed, match="first"):
+        await handle.result(timeout=10)
+    works.append(True)
+
+    await (await handle.member("first")).replay(downstream=False)
+    await app.worker(dsn=ff_dsn).run_until_idle()
+    with pytest.raises(FlowFailed, match="then: skipped, although its upstreams have succeeded"):
+        await handle.result(timeout=10)
+    preview = await client.replay_flow(str(handle.flow_id), preview=True)
+    answer = await handle.replay("open again")
+    await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert [each.name for each in preview.run_again] == ["then"]
+    assert answer.run_again == preview.run_again
+    assert await handle.result(timeout=10) == {"first": 1, "then": 2}
+
+
 async def test_the_result_does_not_wait_for_work_that_nothing_needs(
     client: Client, ff_dsn: str
 ) -> None:

@@ -124,7 +124,7 @@ async def test_what_failed_is_replayed_from_the_top(
     assert ended == {
         name: {"build": "completed", "push": "failed"}.get(name, "skipped") for name in MEMBERS
     }
-    assert capsys.readouterr().out == "77ab012 is live\n"
+    assert capsys.readouterr().out == "['push'] 4\n77ab012 is live\n"
 
 
 async def test_a_failure_that_is_made_up_for_does_not_count(

@@ -244,6 +244,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "unblock_execution": writes("id", lambda e, p: e.unblock_execution(p.blocked)),
     "set_execution_tag": writes("id", lambda e, p: e.set_execution_tag(p.waiting, "a.b", "c")),
     "cancel_flow": writes("id", lambda e, p: e.cancel_flow(p.flow_id)),
+    "replay_flow": writes("id", lambda e, p: e.replay_flow(p.flow_id)),
     # Grants.
     "claim_for_worker": writes(
         "namespace", lambda e, p: e.claim_for_worker(**_scheduler(p), namespace=p.namespace)

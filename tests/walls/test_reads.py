@@ -46,7 +46,15 @@ READS = {
         "ff.operator_event",
         "ff.worker_registry",
     },
-    "operators": {"ff.exec_core", "ff.operator_event"},
+    "operators": {
+        "ff.edge",
+        "ff.edge_group",
+        "ff.exec_body",
+        "ff.exec_core",
+        "ff.flow_core",
+        "ff.operator_event",
+        "ff.route",
+    },
     "retention": {"ff.exec_core", "ff.lane_registry", "ff.route", "ff.settled_flow"},
 }
 

@@ -62,6 +62,13 @@ def replay(
     reason: Reason = None,
     database_url: DatabaseUrl = None,
     at_most: AtMost = 10_000,
+    downstream: Annotated[
+        bool,
+        typer.Option(
+            "--downstream/--no-downstream",
+            help="Also let members wait again that were skipped because of them.",
+        ),
+    ] = True,
     yes: Yes = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
@@ -74,7 +81,9 @@ def replay(
         raise invalid_input("state", state.value, "has not ended; only what has can be replayed")
     _each(
         database_url,
-        lambda engine, some: engine.replay_executions(some, actor=user_at_host(), reason=reason),
+        lambda engine, some: engine.replay_executions(
+            some, downstream=downstream, actor=user_at_host(), reason=reason
+        ),
         ("replay", "replayed"),
         Chosen(ids=execution_id, search=search, ended=True, at_most=at_most, yes=yes),
         as_json=as_json,

@@ -1,4 +1,4 @@
-"""`ff flows list | show | graph | cancel`."""
+"""`ff flows list | show | graph | cancel | replay`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
+from flowfabric.engine.operators.plan_replay import ReplayMember
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, parse_uuid
 from flowfabric.states import CancellationPolicy
 from flowfabric.wire import wire
 
-app = typer.Typer(help="List, show and cancel flows: graphs of executions.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show, cancel and replay flows: graphs of executions.", no_args_is_help=True
+)
 
 FlowArgument = Annotated[str, typer.Argument(metavar="FLOW", help="The flow id: a uuid.")]
 
@@ -141,6 +144,51 @@ def cancel(
     else:
         members = counted(len(answer.member_execution_ids), "member")
         console.print(f"cancelled {flow_id}: {members}")
+
+
+@app.command()
+def replay(
+    flow: FlowArgument,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only list what would run or wait again.")
+    ] = False,
+    reason: Annotated[str | None, typer.Option(help="Why; kept with the events.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run again what failed, expired or was cancelled, and what was skipped because of that."""
+    flow_id = parse_uuid(flow, field="FLOW")
+    answer = ask(
+        database_url,
+        lambda engine: engine.replay_flow(
+            flow_id, preview=preview, actor=user_at_host(), reason=reason
+        ),
+    )
+    if as_json:
+        print_json(answer)
+        return
+    runs, waits = len(answer.run_again), len(answer.wait_again)
+    if not runs and not waits:
+        console.print(f"nothing to replay: {flow_id}")
+    else:
+        done = "would replay" if preview else "replayed"
+        runs_again = f"{counted(runs, 'member')} run{'s' if runs == 1 else ''} again"
+        console.print(f"{done} {flow_id}: {runs_again}, {waits} wait{'s' if waits == 1 else ''}")
+    _list_members("runs again", answer.run_again)
+    _list_members("waits again", answer.wait_again)
+    _list_members("stays", answer.stay)
+
+
+def _list_members(what: str, members: list[ReplayMember]) -> None:
+    for member in members[:_MAX_MEMBERS]:
+        name = escape(member.name or member.execution_kind)
+        reason = f" [dim]{escape(member.reason[:80])}[/dim]" if member.reason else ""
+        console.print(
+            f"  {what}: {name} {coloured(member.public_state)} {member.execution_id}{reason}",
+            soft_wrap=True,
+        )
+    if len(members) > _MAX_MEMBERS:
+        console.print(f"  … and {len(members) - _MAX_MEMBERS} more")
 
 
 async def _cancel(

@@ -36,6 +36,7 @@ from flowfabric.engine.executions.search_executions import Search, SearchPage
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution, OnConflict
+from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_name, check_type, parse_uuid
 from flowfabric.states import PublicState
@@ -291,9 +292,21 @@ class Client:
         """End an execution without a result."""
         await self.handle(execution_id).cancel(reason)
 
-    async def replay(self, execution_id: ExecutionId | str, reason: str | None = None) -> None:
-        """Run an ended execution again."""
-        await self.handle(execution_id).replay(reason)
+    async def replay(
+        self,
+        execution_id: ExecutionId | str,
+        reason: str | None = None,
+        *,
+        downstream: bool = True,
+    ) -> None:
+        """Run an ended execution again; as `Handle.replay`."""
+        await self.handle(execution_id).replay(reason, downstream=downstream)
+
+    async def replay_flow(
+        self, flow_id: UUID | str, reason: str | None = None, *, preview: bool = False
+    ) -> ReplayedFlow:
+        """Run again what keeps a flow from being completed; as `FlowHandle.replay`."""
+        return await self.flow(flow_id).replay(reason, preview=preview)
 
     async def subscribe_completions(
         self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None

@@ -15,6 +15,7 @@ from flowfabric.client.list_all_members import list_all_members
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
+from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
 from flowfabric.policy import timeout_seconds
 from flowfabric.states import (
@@ -33,7 +34,7 @@ R = TypeVar("R")
 
 
 class FlowHandle:
-    """One flow: wait for its results, describe it, cancel it."""
+    """One flow: wait for its results, describe it, cancel it, replay it."""
 
     def __init__(
         self,
@@ -71,6 +72,11 @@ class FlowHandle:
             causes = [member for member in lost if member.reason not in _UNNEEDED] or lost
             failures = [
                 f"{member.name or member.execution_id}: {member.reason}" for member in causes
+            ] or [
+                f"{member.name or member.execution_id}: skipped, although its upstreams have"
+                " succeeded since; replay the flow"
+                for member in members
+                if member.public_state is PublicState.SKIPPED
             ]
             raise FlowFailed(self.flow_id, failures)
         return await self._results(members)
@@ -121,6 +127,17 @@ class FlowHandle:
         """Cancel every member that has not ended, or as `policy` says; may be repeated."""
         await self._client.engine.cancel_flow(
             self.flow_id, reason=reason, policy=policy, requester=self._client.identity
+        )
+
+    async def replay(self, reason: str | None = None, *, preview: bool = False) -> ReplayedFlow:
+        """Run again what failed, expired or was cancelled, and what was skipped because of that.
+
+        Members that succeeded keep their results; members that the flow did without stay as they
+        ended. A cancelled flow is open again. With `preview` nothing changes, and the answer says
+        what would. Raises `NotFound`, and `FlowAlreadyTerminal` while the flow is being cancelled.
+        """
+        return await self._client.engine.replay_flow(
+            self.flow_id, preview=preview, actor=self._client.identity, reason=reason
         )
 
     async def _settled_within(self, seconds: float | None) -> FlowSnapshot:

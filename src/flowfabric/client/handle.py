@@ -101,10 +101,13 @@ class Handle(Generic[R]):
             self.execution_id, reason=reason, actor=self._client.identity
         )
 
-    async def replay(self, reason: str | None = None) -> None:
-        """Run the ended execution again; `result` then waits for the new result."""
+    async def replay(self, reason: str | None = None, *, downstream: bool = True) -> None:
+        """Run the ended execution again; `result` then waits for the new result.
+
+        Members of its flow that were skipped because of it wait again, unless `downstream=False`.
+        """
         await self._client.engine.replay_execution(
-            self.execution_id, actor=self._client.identity, reason=reason
+            self.execution_id, downstream=downstream, actor=self._client.identity, reason=reason
         )
 
     async def explain(self) -> Explanation:

@@ -466,7 +466,7 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id) WHERE (execution_id IS NOT NULL);
@@ -1083,6 +1083,24 @@ AS $function$
             OR NOT EXISTS (SELECT FROM ff.edge o
                             WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, a.execution_id)
                               AND o.edge_state = 'applied'))
+        OR EXISTS (
+        SELECT FROM ff.exec_core m
+         WHERE m.partition_key = p_partition_key AND m.flow_id = p_flow_id AND m.public_state = 'skipped'
+           AND EXISTS (SELECT FROM ff.edge_group g JOIN ff.edge i USING (partition_key, group_id)
+                        WHERE (g.partition_key, g.waiter_eid) = (p_partition_key, m.execution_id)
+                          AND g.waits_as = 'member' AND i.edge_state = 'applied')
+           AND NOT EXISTS (SELECT FROM ff.edge_group g JOIN ff.edge i USING (partition_key, group_id)
+                            WHERE (g.partition_key, g.waiter_eid) = (p_partition_key, m.execution_id)
+                              AND g.waits_as = 'member' AND i.edge_state = 'applied'
+                              AND NOT EXISTS (SELECT FROM ff.exec_core u
+                                               WHERE (u.partition_key, u.execution_id) = (p_partition_key, i.upstream_eid)
+                                                 AND u.terminal_outcome = 'success'))
+           AND (NOT EXISTS (SELECT FROM ff.edge o
+                             WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
+                               AND o.edge_state = 'applied')
+                OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
+                            WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
+                              AND o.edge_state = 'applied' AND g.group_state <> 'satisfied')))
     $function$;
 
 CREATE OR REPLACE FUNCTION ff.flow_outcome(p_partition_key smallint, p_flow_id uuid, p_cancelled boolean)
@@ -1136,7 +1154,7 @@ AS $function$
                WHEN completed + failed + cancelled_members + expired + skipped = total THEN
                    CASE
                        WHEN p_cancelled THEN 'cancelled'
-                       WHEN failed + cancelled_members + expired = 0 THEN 'completed'
+                       WHEN failed + cancelled_members + expired + skipped = 0 THEN 'completed'
                        WHEN ff.flow_failed(p_partition_key, p_flow_id) THEN 'failed'
                        ELSE 'completed'
                    END

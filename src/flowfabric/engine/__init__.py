@@ -84,7 +84,9 @@ from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
 from flowfabric.engine.operators.block_execution_for_admission import Blocked
 from flowfabric.engine.operators.change_priority import PriorityChanged
+from flowfabric.engine.operators.plan_replay import ReplayMember
 from flowfabric.engine.operators.replay_execution import Replayed
+from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.retention.trim import Trim
@@ -213,7 +215,9 @@ __all__ = [
     "ReclaimGrant",
     "Released",
     "ReleasedAfterTrouble",
+    "ReplayMember",
     "Replayed",
+    "ReplayedFlow",
     "RetryPolicy",
     "RetryScheduled",
     "Search",

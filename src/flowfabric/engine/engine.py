@@ -118,6 +118,7 @@ from flowfabric.engine.operators import (
     override_delay,
     override_fail,
     replay_execution,
+    replay_flow,
     revoke_lease,
     set_execution_tag,
     unblock_execution,
@@ -211,6 +212,7 @@ class Engine:
     unblock_execution = transaction(unblock_execution.unblock_execution)
     set_execution_tag = statement(set_execution_tag.set_execution_tag)
     cancel_flow = procedure(cancel_flow.cancel_flow)
+    replay_flow = procedure(replay_flow.replay_flow)
 
     # Grants: a scheduler reserves an execution for a worker, which then claims it by id.
 

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 
 
 class FlowAlreadyTerminal(StateError):
-    """The flow was cancelled: its graph cannot change, and its members cannot be replayed."""
+    """The flow was cancelled: its graph cannot change, and its members cannot be replayed alone.
+
+    `replay_flow` opens the flow again, unless the cancel still has `pending` members to end.
+    """
 
     code = "flow_already_terminal"
 
-    def __init__(self, flow_id: UUID) -> None:
-        super().__init__(f"flow {flow_id} was cancelled")
-        self.flow_id = flow_id
+    def __init__(self, flow_id: UUID, pending: int = 0) -> None:
+        yet = f", and {pending} of its members have yet to end: repeat the call then"
+        super().__init__(f"flow {flow_id} was cancelled{yet if pending else ''}")
+        self.flow_id, self.pending = flow_id, pending
 
 
 class FlowAlreadyStarted(StateError):

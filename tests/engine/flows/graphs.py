@@ -199,9 +199,10 @@ class Graph:
             case _:
                 await self.transact(lambda conn: end_all(conn, [self[name]], letter))
 
-    async def replay(self, name: str) -> str:
+    async def replay(self, name: str, *, downstream: bool = True) -> str:
         """The member runs again; the public state that the answer names."""
-        return (await self.engine.replay_execution(self[name])).public_state.value
+        replayed = await self.engine.replay_execution(self[name], downstream=downstream)
+        return replayed.public_state.value
 
     # What carries ends on, a step at a time.
 

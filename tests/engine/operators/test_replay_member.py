@@ -56,9 +56,9 @@ async def test_one_that_was_not_skipped_runs_at_once(
     assert (await flow.states()).split()[1] == "d:w"
 
 
-async def test_what_depended_on_it_is_not_reopened(ff_engine: Engine) -> None:
+async def test_what_depended_on_it_is_not_reopened_without_downstream(ff_engine: Engine) -> None:
     flow = await skipped(ff_engine)
-    await flow.replay("a")
+    await flow.replay("a", downstream=False)
     await flow.complete("a")
     await flow.carry_all()
 
@@ -137,7 +137,7 @@ async def test_the_old_failure_is_not_used_again(ff_engine: Engine) -> None:
 
 async def test_an_end_that_was_told_but_not_carried_is_old_too(ff_engine: Engine) -> None:
     flow = await skipped(ff_engine)
-    await flow.replay("a")
+    await flow.replay("a", downstream=False)
     await flow.fail("a")
 
     await flow.replay("d")
@@ -152,7 +152,7 @@ async def test_either_may_be_replayed_first(ff_engine: Engine, first: str) -> No
     await flow.complete("b")
     await flow.carry_all()
     for name in (first, "ad".replace(first, "")):
-        await flow.replay(name)
+        await flow.replay(name, downstream=False)
     await flow.complete("a")
     await flow.carry_all()
 
@@ -163,7 +163,7 @@ async def test_either_may_be_replayed_first(ff_engine: Engine, first: str) -> No
 async def test_an_upstream_that_has_succeeded_since_counts_at_once(ff_engine: Engine) -> None:
     flow = await skipped(ff_engine)
     await flow.complete("b")
-    await flow.replay("a")
+    await flow.replay("a", downstream=False)
     await flow.complete("a")
     await flow.carry_all()
 
@@ -177,7 +177,7 @@ async def test_an_upstream_that_has_succeeded_since_counts_at_once(ff_engine: En
 
 async def test_the_result_of_such_an_upstream_is_passed_on(ff_engine: Engine) -> None:
     flow = await skipped(ff_engine, "a>d", refs=["a>d"], fields={"d": {"input_payload": b"own"}})
-    await flow.replay("a")
+    await flow.replay("a", downstream=False)
     await flow.complete("a", result=b"R")
     await flow.carry_all()
 
@@ -188,7 +188,7 @@ async def test_the_result_of_such_an_upstream_is_passed_on(ff_engine: Engine) ->
 
 async def test_one_of_several_upstreams_that_has_succeeded_since(ff_engine: Engine) -> None:
     flow = await skipped(ff_engine, fan_in(2) + " a>d")
-    await flow.replay("a")
+    await flow.replay("a", downstream=False)
     await flow.complete("a")
     await flow.carry_all()
 
@@ -199,7 +199,7 @@ async def test_one_of_several_upstreams_that_has_succeeded_since(ff_engine: Engi
 
 async def test_it_may_be_skipped_again(ff_engine: Engine) -> None:
     flow = await skipped(ff_engine, "a>d d>e")
-    await flow.replay("d")
+    await flow.replay("d", downstream=False)
     await flow.replay("a")
     await flow.fail("a")
     await flow.carry_all()
@@ -212,7 +212,7 @@ async def test_it_may_be_skipped_again(ff_engine: Engine) -> None:
 async def test_those_below_are_replayed_from_the_top(ff_engine: Engine) -> None:
     flow = await skipped(ff_engine, "a>d d>e")
     for name in "ade":
-        await flow.replay(name)
+        await flow.replay(name, downstream=False)
     for name in "ade":
         await flow.complete(name)
         await flow.carry_all()
@@ -340,7 +340,7 @@ async def test_an_upstream_that_ends_during_the_reset_is_not_missed(
 ) -> None:
     """The upstream runs again and ends, and its end is carried, before the reset is committed."""
     flow = await skipped(ff_engine, "a>d")
-    await flow.replay("a")
+    await flow.replay("a", downstream=False)
     await flow.claim("a")
     operator = await another()
     async with operator.transaction():
@@ -376,7 +376,7 @@ async def standing_after(flow: Graph) -> tuple[str, list[str]]:
 async def test_a_batch_leaves_what_replays_from_the_top_down_leave(ff_engine: Engine) -> None:
     apart, together = await skipped_twice(ff_engine), await skipped_twice(ff_engine)
     for name in "bcd":
-        await apart.replay(name)
+        await apart.replay(name, downstream=False)
 
     await ff_engine.replay_executions([together[name] for name in "bcd"])
 

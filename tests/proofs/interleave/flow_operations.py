@@ -201,6 +201,12 @@ FLOWS = (
         ends=MEMBERS,
         atomic=False,
     ),
+    Operation(
+        "replay_flow",
+        lambda engine, scene, _: engine.replay_flow(flow(scene)),
+        ("flow",),
+        atomic=False,
+    ),
     complete("a"),
     fail("a"),
     retry("a"),

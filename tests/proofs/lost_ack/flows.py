@@ -13,6 +13,7 @@ from flowfabric.engine.flows.create_flow import FlowExists
 from flowfabric.engine.flows.submission import NewFlow
 from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied
 from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
+from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import (
     DependencyAlreadyExists,
     StaleGraphRevision,
@@ -49,6 +50,12 @@ def _is_the_edge(answer: Any, flow: NewFlow) -> bool:
     upstream, downstream = (each.execution_id for each in flow.members)
     found = (answer.edge_id, answer.upstream, answer.downstream)
     return found == (UUID(int=flow.flow_id.int ^ 1), upstream, downstream)
+
+
+async def _with_a_cancelled_member(engine: Engine, number: int) -> Any:
+    made = await subjects.submitted(engine, number)
+    await engine.cancel_executions([flow.members[0].execution_id for flow in made], reason="no")
+    return made
 
 
 async def _start(engine: Engine, number: int) -> Any:
@@ -123,6 +130,15 @@ OF_FLOWS: Final = (
         call=lambda engine, flow: engine.cancel_flow(flow.flow_id, reason="no"),
         right=of(FlowAlreadyCancelled),
         effects=told(OperatorEventType.FLOW_CANCEL_REQUESTED),
+    ),
+    Operation(  # cut before anything was changed, or after all of it: then nothing is left to do
+        name="replay_flow",
+        begin=_with_a_cancelled_member,
+        call=lambda engine, flow: engine.replay_flow(flow.flow_id),
+        right=of(ReplayedFlow),
+        effects=told(OperatorEventType.FLOW_REPLAYED),
+        writes=True,
+        commits=3,
     ),
     Operation(  # cut after the header or after the members: the repeat ends what is left
         name="cancel_flow of what waits",

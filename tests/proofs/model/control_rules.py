@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.proofs.model import controls
+from tests.proofs.model import controls, replays
 from tests.proofs.model.common import LANES, Common, move, some, which
 
 
@@ -83,13 +83,13 @@ class ControlRules(Common):
             only=meant,
         )
 
-    @move(number=which)
-    def replay_execution(self, number: int) -> None:
+    @move(number=which, downstream=st.booleans())
+    def replay_execution(self, number: int, downstream: bool) -> None:
         meant = self.execution(number)
         self.both(
             "replay_execution",
-            lambda engine: engine.replay_execution(meant),
-            lambda _: controls.replay_execution(self.world, meant),
+            lambda engine: engine.replay_execution(meant, downstream=downstream),
+            lambda _: replays.replay_execution(self.world, meant, downstream=downstream),
             only=meant,
         )
 

@@ -18,27 +18,21 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
 )
 from flowfabric.engine.operators.block_execution_for_admission import Blocked
 from flowfabric.engine.operators.change_priority import PriorityChanged
-from flowfabric.engine.operators.replay_execution import Replayed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
     ExecutionNotLeaseable,
-    ExecutionNotTerminal,
-    FlowAlreadyTerminal,
-    LaneNotAccepting,
-    MaxReplaysExhausted,
     NotFound,
     StaleLease,
     ValidationError,
     invalid_input,
 )
 from flowfabric.ids import ExecutionId, attempt_id
-from flowfabric.states import EligibilityState, LaneState, PublicState
+from flowfabric.states import EligibilityState, LaneState
 from tests.proofs.model import sweeps
-from tests.proofs.model.dispatch import reopen
-from tests.proofs.model.moves import CLOSED, STARTING, lease
+from tests.proofs.model.moves import STARTING, lease
 from tests.proofs.model.records import Execution, World
 
 OPERATOR = "operator_override"
@@ -197,45 +191,6 @@ def unblock_execution(
     world.touch(seen)
     state = EligibilityState(seen.eligibility_state)
     return Unblocked(execution_id=execution_id, eligibility_state=state)
-
-
-def replay_execution(world: World, execution_id: ExecutionId) -> Replayed:
-    """Rows 31 and 32; the state in the answer is the one that the execution then has."""
-    seen = _found(world, execution_id)
-    flow = world.flow_of(seen)
-    if flow is not None and flow.state == "cancelled":
-        raise FlowAlreadyTerminal(flow.flow_id)
-    if seen.lifecycle_phase != "terminal":
-        raise ExecutionNotTerminal(execution_id, seen.public_state)
-    if seen.replay_count >= (10 if seen.policy is None else seen.policy.max_replay_count):
-        raise MaxReplaysExhausted(execution_id, seen.replay_count)
-    if world.lanes[seen.lane_id] in CLOSED:
-        raise LaneNotAccepting(seen.lane_id, world.lanes[seen.lane_id])
-    was_skipped = seen.terminal_outcome == "skipped"
-    _begin_anew(world, seen)
-    if flow is not None:
-        flow.summary_state, flow.summary_at_ms = "open", world.now_ms
-        if was_skipped:
-            seen.waits("blocked_by_dependencies", "waiting_for_children")
-            reopen(world, flow, seen)
-    return Replayed(execution_id=execution_id, public_state=PublicState(seen.public_state))
-
-
-def _begin_anew(world: World, seen: Execution) -> None:
-    seen.lifecycle_phase, seen.terminal_outcome = "runnable", "none"
-    seen.waits("eligible_now", "waiting_for_worker")
-    seen.attempt_state, seen.terminal_at_ms = "pending_replay_attempt", None
-    seen.lease_epoch += 1
-    seen.replay_count += 1
-    seen.retry_count = seen.lease_reclaim_count = 0
-    seen.failure_reason = seen.failure_category = None
-    seen.cancellation_reason = seen.cancelled_by = None
-    seen.progress_pct = seen.progress_message = seen.result = None
-    seen.overridden = None
-    if seen.deadline_at_ms is not None and seen.is_late(world.now_ms):
-        seen.deadline_at_ms += world.now_ms - seen.deadline_from_ms
-        seen.deadline_from_ms = world.now_ms
-    world.touch(seen)
 
 
 def issue_grant_and_claim(

@@ -242,27 +242,3 @@ def _unneeded(world: World, flow: Flow, losers: Sequence[ExecutionId]) -> list[E
         ]
         seen |= dict.fromkeys(level)
     return [each for each in seen if world.executions[each].lifecycle_phase != "terminal"]
-
-
-def reopen(world: World, flow: Flow, member: Execution) -> None:
-    """A skipped member is replayed: what was impossible is open again, its old end not used."""
-    group = flow.groups.get(member.execution_id)
-    if group is None:
-        return
-    good: list[Edge] = []
-    for edge in flow.into(member.execution_id):
-        if edge.resolution != "impossible":
-            continue
-        last = world.last_end(edge.upstream)
-        if world.executions[edge.upstream].terminal_outcome == "success":
-            edge.resolve(End(last, edge.upstream, "success", flow.flow_id))
-            good.append(edge)
-        else:
-            edge.resolution, edge.resolved_outcome, edge.resolved_by = "unresolved", None, 0
-            edge.min_event = last
-    group.state = "pending"
-    if isinstance(group.policy, AllOf):
-        for edge in sorted(good, key=lambda each: each.resolved_by):
-            if edge.data_passing_ref:
-                feed(world.executions[edge.upstream], member)
-    act(world, judge(flow, group))

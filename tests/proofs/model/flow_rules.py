@@ -7,12 +7,13 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId, uuid_partition
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
-from tests.proofs.model import controls, flows
+from tests.proofs.model import controls, flows, replays
 from tests.proofs.model.common import JOINS, LANES, POLICIES, Common, move, some, which
 
 REFS = (None, None, "data")
@@ -254,6 +255,21 @@ class FlowRules(Common):
             lambda _: flows.cancel_flow(
                 self.world, flow_id, reason=reason, policy=policy, grace=grace, waits=waits
             ),
+        )
+        if then is not None:
+            self.sweep_once(then)
+
+    @move(number=which, preview=some, then=st.sampled_from((None, "dispatch_completions")))
+    def replay_flow(self, number: int, preview: int, then: str | None) -> None:
+        flow_id, only_look = self.flow(number), preview == 0
+
+        async def ask(engine: Engine) -> replays.Named:
+            return replays.named(await engine.replay_flow(flow_id, preview=only_look))
+
+        self.both(
+            "replay_flow",
+            ask,
+            lambda _: replays.replay_flow(self.world, flow_id, preview=only_look),
         )
         if then is not None:
             self.sweep_once(then)

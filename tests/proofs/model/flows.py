@@ -357,7 +357,22 @@ def _end(world: World, flow: Flow) -> str:
     members = world.members(flow.flow_id)
     failures = [e for e in members if e.public_state in ("failed", "cancelled", "expired")]
     absorbed = all(_is_absorbed(world, flow, each) for each in failures)
-    return "completed" if absorbed else "failed"
+    due = any(_could_have_run(world, flow, each) for each in members)
+    return "failed" if due or not absorbed else "completed"
+
+
+def _could_have_run(world: World, flow: Flow, member: Execution) -> bool:
+    """Was it skipped, although all that it waited for has succeeded since?"""
+    if member.public_state != "skipped":
+        return False
+    above = [world.executions[each.upstream] for each in flow.into(member.execution_id)]
+    fed = [e for e in flow.edges if e.upstream == member.execution_id and e.applied]
+    done_without = fed and all(flow.groups[each.downstream].state == "satisfied" for each in fed)
+    return (
+        bool(above)
+        and all(each.terminal_outcome == "success" for each in above)
+        and not done_without
+    )
 
 
 def _is_absorbed(world: World, flow: Flow, member: Execution) -> bool:

@@ -31,7 +31,7 @@ RETURNS TABLE (
                WHEN completed + failed + cancelled_members + expired + skipped = total THEN
                    CASE
                        WHEN p_cancelled THEN 'cancelled'
-                       WHEN failed + cancelled_members + expired = 0 THEN 'completed'
+                       WHEN failed + cancelled_members + expired + skipped = 0 THEN 'completed'
                        WHEN ff.flow_failed(p_partition_key, p_flow_id) THEN 'failed'
                        ELSE 'completed'
                    END

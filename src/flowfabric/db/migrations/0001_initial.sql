@@ -390,7 +390,7 @@ CREATE TABLE ff.operator_event (
     PRIMARY KEY (event_id, partition_key),
     CONSTRAINT operator_event_event_type CHECK (
         event_type IN ('cancelled', 'completed', 'failed', 'delayed', 'lease_revoked', 'priority_changed',
-            'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
+            'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
             'key_rotated'))
 );
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id) WHERE execution_id IS NOT NULL;

@@ -17,6 +17,7 @@ Cancelling:
     end_cancelled_members  a batch of members in the backlog of one flow ends
     ack_cancel_member      one member is deleted from the backlog
     reconcile_cancels      sweep: members of due backlogs end
+    reopen_flow            a cancelled flow is open again
 
 Reading:
 

@@ -36,5 +36,11 @@ Children:
     read_window                  the joins of one call, with a child each
     read_upstream_results        the results of the upstreams of a member
     reopen_join                  the join of a replayed parent counts again
-    reset_join                   skipped members wait for their upstreams again
+
+Replays:
+
+    lock_joins                   members are locked with their joins and those below them
+    member_joins                 which members can run again, by their upstreams as they are
+    skipped_below                the members that were skipped below others
+    reset_join                   members wait for their upstreams again
 """

@@ -38,6 +38,7 @@ Called by other packages:
     lock_executions            named executions are locked, and read under the lock
     lock_members               the members of a flow are locked
     park_members               the members of a cancelled flow are parked
+    unmark_members             the members of a flow that is open again are not parked any more
     join_flow                  an execution becomes a member
     ensure_parent_flow         a parent is in the flow of its children
     hold_dependents            members wait for dependencies

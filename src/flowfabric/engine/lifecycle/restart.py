@@ -46,7 +46,7 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
            terminal_outcome = 'none', terminal_at_ms = NULL,
            attempt_state = 'pending_replay_attempt', lease_epoch = e.lease_epoch + 1,
            replay_count = e.replay_count + 1, retry_count = 0, lease_reclaim_count = 0,
-           infra_release_count = 0,
+           infra_release_count = 0, flow_cancelled = false,
            failure_reason = NULL, failure_category = NULL, cancellation_reason = NULL,
            cancelled_by = NULL, progress_pct = NULL, progress_message = NULL,
            deadline_at_ms = CASE WHEN e.deadline_at_ms <= ff.now_ms()

@@ -13,6 +13,9 @@ A control of executions has a plural in the same module, for up to 1,000 executi
     unblock_execution              an execution that was held back goes on
     set_execution_tag              one tag of an execution gets a value
     cancel_flow                    a flow is cancelled with its members
+    replay_flow                    what keeps a flow from being completed runs again
+    plan_replay                    which members of a flow would run again, and which would wait
+    restart_members                members that were chosen run again or wait again
     override                       what the three overrides share
     control                        the frame that the controls of executions share
 """

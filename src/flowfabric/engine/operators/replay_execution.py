@@ -1,8 +1,8 @@
-"""terminal → runnable: executions that have ended run once more; skipped members wait again."""
+"""terminal → runnable: executions that have ended run once more, and what they held back waits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -11,25 +11,21 @@ import msgspec
 from flowfabric.db.faults import SerializationConflict
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.flows.lock_flows import lock_flows
-from flowfabric.engine.flows.unsettle_summary import unsettle_summaries
-from flowfabric.engine.joins.reset_join import LockedJoins, lock_joins, reset_joins
+from flowfabric.engine.joins.lock_joins import lock_joins
+from flowfabric.engine.joins.member_joins import can_run_again, member_joins
+from flowfabric.engine.joins.skipped_below import skipped_below
 from flowfabric.engine.lifecycle.lock_executions import (
     LockedExecution,
     id_columns,
-    lock_executions,
+    lock_and_read,
 )
-from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_events
-from flowfabric.engine.lifecycle.restart import restart, restart_refusal
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor
+from flowfabric.engine.lifecycle.restart import restart_refusal
 from flowfabric.engine.operators.control import control, each_once, only
+from flowfabric.engine.operators.restart_members import By, restart_members
 from flowfabric.errors import EngineError, FlowAlreadyTerminal
 from flowfabric.ids import ExecutionId
-from flowfabric.states import (
-    FlowState,
-    GroupState,
-    OperatorEventType,
-    PublicState,
-    TerminalOutcome,
-)
+from flowfabric.states import FlowState, GroupState, PublicState, TerminalOutcome
 
 # Only says which flows to lock; what is decided is read again under the locks.
 MEMBERSHIPS: Final[LiteralString] = """
@@ -40,12 +36,6 @@ SELECT e.partition_key, e.execution_id, e.flow_id
        AS named (partition_key, execution_id) USING (partition_key, execution_id)
  WHERE e.flow_id IS NOT NULL
 """
-
-STATE_AFTER: Final = {
-    GroupState.SATISFIED: PublicState.WAITING,
-    GroupState.IMPOSSIBLE: PublicState.SKIPPED,
-}
-"""The state of a member whose join was decided at once."""
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,35 +55,41 @@ class _Locked(msgspec.Struct, frozen=True):
     """Everything that a replay locks before the executions themselves are read."""
 
     flows: dict[tuple[int, UUID], FlowState | None]
-    joins: LockedJoins
+    members: set[ExecutionId]
+    """The members that are locked, named or skipped below those, with the joins below them."""
+    waiters: set[ExecutionId]
+    """The executions whose joins are locked."""
 
     def decide(self, seen: LockedExecution) -> EngineError | None:
         if seen.flow_id is not None:
             flow = (seen.partition_key, seen.flow_id)
-            if flow not in self.flows or (self.waits(seen) and seen.id not in self.joins.skipped):
+            if flow not in self.flows:
                 # What is not locked comes before the locks that are held: run it all again.
-                raise SerializationConflict(f"{seen.id} joined a flow, or was skipped, meanwhile")
+                raise SerializationConflict(f"{seen.id} joined a flow meanwhile")
             if self.flows[flow] is FlowState.CANCELLED:
                 return FlowAlreadyTerminal(seen.flow_id)
         return restart_refusal(seen)
 
     def waits(self, seen: LockedExecution) -> bool:
         """Does the execution wait for its upstreams before it runs once more?"""
-        return seen.flow_id is not None and seen.terminal_outcome == TerminalOutcome.SKIPPED
+        return seen.terminal_outcome == TerminalOutcome.SKIPPED and seen.id in self.waiters
 
 
 async def replay_execution(
     conn: Connection,
     execution_id: ExecutionId,
     *,
+    downstream: bool = True,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
 ) -> Replayed:
     """The execution is claimable again, with fresh retries and its last attempt made anew.
 
     A member of a flow that was skipped waits for its upstreams again: if those have succeeded by
-    now it is claimable at once, and if too few of them can it is skipped again. Replays go
-    top-down: what was skipped because of this member stays skipped.
+    now it is claimable at once, and if too few of them can it is skipped again. Members that were
+    skipped because of this one wait again too, and so do those below them; `downstream=False`
+    leaves them skipped. One that cannot run because another upstream has failed stays skipped
+    until that upstream is replayed as well.
 
     Result, failure and cancellation are cleared; the event keeps what they were. A deadline that
     has passed is granted again, counted from now. Needs a transaction. Raises `NotFound`,
@@ -101,13 +97,18 @@ async def replay_execution(
     `MaxReplaysExhausted` once the policy's `max_replay_count` (10) is reached, and
     `LaneNotAccepting` if the lane is draining or disabled.
     """
-    return only(await replay_executions(conn, [execution_id], actor=actor, reason=reason))
+    return only(
+        await replay_executions(
+            conn, [execution_id], downstream=downstream, actor=actor, reason=reason
+        )
+    )
 
 
 async def replay_executions(
     conn: Connection,
     executions: Sequence[ExecutionId],
     *,
+    downstream: bool = True,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
 ) -> list[Replayed | EngineError]:
@@ -115,63 +116,70 @@ async def replay_executions(
 
     The answers come in the order given. Raises `ValidationError` for arguments that cannot be.
     """
-    check_actor(actor)
+    by = By(check_actor(actor), reason)
     named = each_once(executions)
     if not named:
         return []
-    locked = await _lock(conn, named)
+    locked = await _lock(conn, named, downstream=downstream)
 
     async def change(changing: list[LockedExecution]) -> dict[ExecutionId, Replayed]:
-        waiting = {each.id for each in changing if locked.waits(each)}
-        restarted = await restart(conn, [each.id for each in changing], waiting=waiting)
-        await operator_events(
+        even_failed = {each.id for each in changing if locked.waits(each)}
+        below = await _below(conn, changing, locked) if downstream else []
+        states = await restart_members(
             conn,
-            OperatorEventType.REPLAYED,
-            {
-                each: row.facts(
-                    groups_reset=locked.joins.skipped[each] if each in waiting else None
-                )
-                for each, row in restarted.items()
-            },
-            actor=actor,
-            reason=reason,
+            [*changing, *below],
+            by,
+            waiting=even_failed.union(each.id for each in below),
+            even_failed=even_failed,
         )
-        decided = await _wait_again(conn, changing, waiting)
         return {
-            each: Replayed(
-                execution_id=each,
-                public_state=decided.get(each, PublicState(row.new_public_state)),
-            )
-            for each, row in restarted.items()
+            each.id: Replayed(execution_id=each.id, public_state=states[each.id])
+            for each in changing
         }
 
     return await control(conn, executions, decide=locked.decide, change=change)
 
 
-async def _lock(conn: Connection, executions: Sequence[ExecutionId]) -> _Locked:
+async def _lock(
+    conn: Connection, executions: Sequence[ExecutionId], *, downstream: bool
+) -> _Locked:
     """Flows, then groups, then edges, then executions: the order in which everybody locks.
 
     A cancel of a flow waits until the replay is committed, and then finds the member.
     """
     rows = await fetch_all(conn, MEMBERSHIPS, _Membership, **id_columns(executions))
     if not rows:
-        return _Locked({}, LockedJoins({}, []))
+        return _Locked({}, set(), set())
     flows = dict.fromkeys((row.partition_key, row.flow_id) for row in rows)
     states = await lock_flows(conn, list(flows))
-    members = [ExecutionId(row.partition_key, row.execution_id) for row in rows]
-    joins = await lock_joins(conn, members)
-    await lock_executions(conn, [*{*executions, *joins.upstreams}])
-    return _Locked(flows | states, joins)
+    members = {ExecutionId(row.partition_key, row.execution_id) for row in rows}
+    if downstream:
+        members |= await skipped_below(conn, [*members])
+    waiters = await lock_joins(conn, sorted(members.union(executions)))
+    return _Locked(flows | states, members, waiters)
 
 
-async def _wait_again(
-    conn: Connection, changing: Sequence[LockedExecution], waiting: Collection[ExecutionId]
-) -> dict[ExecutionId, PublicState]:
-    """Flows of replayed members count as open; members that wait and were decided at once."""
-    flows = {(each.partition_key, each.flow_id) for each in changing if each.flow_id is not None}
-    if flows:
-        await unsettle_summaries(conn, [*flows])
-    if not waiting:
-        return {}
-    decided = await reset_joins(conn, sorted(waiting))
-    return {each: STATE_AFTER[state] for each, state in decided.items()}
+async def _below(
+    conn: Connection, changing: Sequence[LockedExecution], locked: _Locked
+) -> list[LockedExecution]:
+    """The members that were skipped because of these, as far as they can run again."""
+    named = [each.id for each in changing if each.flow_id is not None]
+    if not named:
+        return []
+    below = await skipped_below(conn, named)
+    if not below <= locked.members:
+        raise SerializationConflict("a member was skipped meanwhile")
+    if not below:
+        return []
+    rows = await lock_and_read(conn, sorted(below))
+    able = sorted(each for each, row in rows.items() if restart_refusal(row) is None)
+    joins = await member_joins(conn, [*able, *named])
+    running = [
+        each.id
+        for each in changing
+        if not locked.waits(each)
+        or each.id not in joins
+        or joins[each.id].decision(len(joins[each.id].unsuccessful)) is not GroupState.IMPOSSIBLE
+    ]
+    chosen = can_run_again(able, joins, running)
+    return [rows[each.execution_id] for each in chosen if each.waits]
