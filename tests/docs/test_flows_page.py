@@ -83,7 +83,7 @@ async def test_results_are_passed_on_and_have_their_types(
 
     typed, mismatch = capsys.readouterr().out.splitlines()
     assert typed == "Receipt(order='tea', cents=300) True"
-    assert mismatch == block(FLOWS, "feed-mismatch", "output").text.strip()
+    assert mismatch == block(FLOWS, "feed-refused", "output").text.strip()
     assert sales["report"] == "700 cents"
 
 

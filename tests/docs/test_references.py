@@ -245,7 +245,10 @@ def test_every_member_is_on_the_page(title: str, kind: type) -> None:
     named = {word.split("(")[0].removeprefix("await ") for word in quoted(text)}
     public = {name for name, value in vars(kind).items() if not name.startswith("_") and value}
 
-    assert public - {"submit_with_options", "execution_of", "flow_of", "handles"} <= named
+    assert (
+        public - {"submit_with_options", "execution_of", "flow_of", "flow_handle", "handles"}
+        <= named
+    )
 
 
 def test_every_operation_of_the_engine_is_named() -> None:
@@ -271,7 +274,7 @@ def test_the_blocking_client_has_the_same_methods() -> None:
     def methods(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
 
-    inner = {"submit_with_options", "execution_of", "flow_of", "handles", "parse"}
+    inner = {"submit_with_options", "execution_of", "flow_of", "flow_handle", "handles", "parse"}
     subscriptions = {name for name in methods(Client) if name.startswith("subscribe_")}
     assert methods(Client) - methods(sync.Client) == inner | subscriptions
     for ours, theirs in (

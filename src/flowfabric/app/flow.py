@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from flowfabric.app.check_call import check_call
 from flowfabric.app.member import Member, MemberSettings
+from flowfabric.app.start_once import StartOnce
 from flowfabric.app.task import Call
 from flowfabric.engine.flows.flow_tags import check_flow_tags
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
-from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.lifecycle.create_execution import OnConflict
-from flowfabric.errors import FlowAlreadyStarted, invalid_input
+from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_name, check_text, uuid_partition
 from flowfabric.policy import Retry
 
@@ -37,9 +36,7 @@ class Flow:
         self.members: dict[str, Member[Any]] = {}
         self.flow_id = uuid4()
         self._suffixes: Counter[str] = Counter()
-        self._started = False
-        self._in_transaction = False
-        """Was it started in a transaction of the caller, which may have been committed?"""
+        self.once = StartOnce(self.kind, self.flow_id)
 
     def add(
         self,
@@ -62,7 +59,7 @@ class Flow:
         the flow. Raises `ValidationError` for a name that is given already and for a setting that
         is not valid; `FlowAlreadyStarted`.
         """
-        self.check_not_started()
+        self.once.check()
         check_call(call)
         if lane is not None:
             check_lane(lane, field="lane")
@@ -88,39 +85,6 @@ class Flow:
 
     def __iter__(self) -> Iterator[Member[Any]]:
         return iter(self.members.values())
-
-    # Starting, once.
-
-    def check_not_started(self) -> None:
-        """Raise `FlowAlreadyStarted` if this flow was started, or is being started."""
-        if self._started:
-            raise FlowAlreadyStarted(self.kind, self.flow_id)
-
-    @contextlib.contextmanager
-    def starting(self) -> Generator[None]:
-        """While the block runs, and after it succeeded, the flow cannot be started again.
-
-        After an error it can: a start whose answer was lost is repeated, and finds its own flow.
-        Raises `FlowAlreadyStarted`.
-        """
-        self.check_not_started()
-        self._started = True
-        try:
-            yield
-        except BaseException:
-            self._started = False
-            raise
-
-    def check_started_here(self, answer: FlowSubmitted, *, in_transaction: bool) -> None:
-        """Raise `FlowAlreadyStarted` if the answer is about an earlier start.
-
-        The id of a flow without a key belongs to this object. So a flow that existed before was
-        started by an earlier call: by the same one, repeated after a lost answer, unless that one
-        was part of a transaction, which the caller repeats as a whole.
-        """
-        if answer.repeated and (in_transaction or self._in_transaction):
-            raise FlowAlreadyStarted(self.kind, self.flow_id)
-        self._in_transaction = self._in_transaction or in_transaction
 
     def build(
         self,

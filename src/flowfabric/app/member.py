@@ -79,7 +79,7 @@ class Member(Generic[R]):
         does not fit, for a member of another flow, for one it already waits for, and for a policy
         that differs from that of the other upstreams; `FlowAlreadyStarted`.
         """
-        self._flow.check_not_started()
+        self._flow.once.check()
         check_upstreams(members, policy)
         wanted = AllOf() if policy is None else policy
         if self.upstreams and wanted != self.policy:

@@ -221,7 +221,7 @@ class Client:
         elif idempotency_key is not None:
             answer = await self._starts.request(built)
         else:
-            with flow.starting():
+            with flow.once.starting():
                 answer = await self._starts.request(built)
         self.unserved.note(built.members)
         return self.flow_handle(flow, answer, idempotency_key, in_transaction=conn is not None)
@@ -231,7 +231,7 @@ class Client:
     ) -> FlowHandle:
         """A handle on the flow that was created, or found by its key."""
         if key is None:
-            flow.check_started_here(answer, in_transaction=in_transaction)
+            flow.once.check_answer(answer, in_transaction=in_transaction)
         # Without a key the id was made here: a flow that is found by it is this start, repeated.
         created = key is None or not answer.repeated
         return FlowHandle(self, answer.flow_id, created=created, drawn=flow.members)
@@ -241,7 +241,7 @@ class Client:
     ) -> NewFlow:
         """The flow as the engine creates it; raises `ValidationError`, `FlowAlreadyStarted`."""
         if idempotency_key is None:
-            flow.check_not_started()
+            flow.once.check()
         return flow.build(
             namespace=self.namespace,
             creator=self.identity,

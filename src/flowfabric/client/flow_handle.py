@@ -16,7 +16,13 @@ from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.engine.operators.replay_flow import ReplayedFlow
-from flowfabric.errors import FlowCancelled, FlowFailed, NotFound, ResultTimeout
+from flowfabric.errors import (
+    FlowCancelled,
+    FlowFailed,
+    NotFound,
+    ResultDecodeError,
+    ResultTimeout,
+)
 from flowfabric.policy import timeout_seconds
 from flowfabric.states import (
     CancellationPolicy,
@@ -175,7 +181,10 @@ class FlowHandle:
 
     def _result(self, member: FlowMember, outcome: ExecutionOutcome) -> Any:
         read = _reader(member, self._drawn.get(member.name or ""))
-        return read(outcome.result, outcome.result_encoding)
+        try:
+            return read(outcome.result, outcome.result_encoding)
+        except ResultDecodeError as error:
+            raise error.of(member.execution_id) from error.__cause__
 
 
 def _reader(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-import msgspec
-
 from flowfabric.engine.joins.read_upstream_results import UpstreamResult
-from flowfabric.errors import PAYLOAD_DECODE, Fail, NotFound
+from flowfabric.errors import Fail, NotFound, ResultDecodeError
 from flowfabric.states import PublicState
 from flowfabric.wire import read_untyped
 
@@ -76,10 +74,5 @@ def name_of(upstream: UpstreamResult) -> str:
 def _read(upstream: UpstreamResult, read: Callable[[bytes | None, str | None], T]) -> T:
     try:
         return read(upstream.result, upstream.result_encoding)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise Fail(
-            f"the result of upstream {name_of(upstream)!r} is not what {upstream.execution_kind!r}"
-            f" returns: {error}",
-            category=PAYLOAD_DECODE,
-            retryable=False,
-        ) from None
+    except ResultDecodeError as error:
+        raise error.of(upstream.execution_id) from error.__cause__
