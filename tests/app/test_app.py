@@ -106,7 +106,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("function", "names"), IMPOSSIBLE, ids=[f"{function!s:.40}" for function, _ in IMPOSSIBLE]
+    ("function", "names"), IMPOSSIBLE, ids=[f"{why}-{n}" for n, (_, why) in enumerate(IMPOSSIBLE)]
 )
 def test_a_function_that_cannot_be_a_task_is_refused_by_name(
     function: Callable[..., Any], names: str
