@@ -48,10 +48,10 @@ LeaseHandle LeaseHandleKind LeaseMarkedExpired LeaseNotExpired LeaseNotRevoked L
 MemberAdded MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow NotExpiredReason
 NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig PartitionKey
 PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
-ReleasedAfterTrouble Replayed RetryPolicy RetryScheduled Search SearchPage StateVector StillClaimed
-Subscription TerminalFailed TimeoutPolicy Trim Trouble Unblocked Unserved UpstreamResult
-VerifiedGrant VerifyingKid WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered
-WorkerPage WorkerRefreshed WorkerRegistered
+ReleasedAfterTrouble Replayed RetryPolicy RetryScheduled Search SearchPage ServedElsewhere
+StateVector StillClaimed Subscription TerminalFailed TimeoutPolicy Trim Trouble Unblocked Unserved UpstreamResult
+VerifiedGrant VerifyingKid WaitingChildren WorkerEntry WorkerEvent WorkerMarkedDead
+WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_FOR_TESTS = "Clock TestServer"
 VOCABULARY = (flowfabric.errors, flowfabric.policy, flowfabric.states)

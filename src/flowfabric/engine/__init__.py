@@ -101,6 +101,7 @@ from flowfabric.policy import (
     RetryPolicy,
     TimeoutPolicy,
 )
+from flowfabric.served import ServedElsewhere
 from flowfabric.states import CancellationPolicy
 
 __all__ = [
@@ -214,6 +215,7 @@ __all__ = [
     "RetryScheduled",
     "Search",
     "SearchPage",
+    "ServedElsewhere",
     "StateVector",
     "StillClaimed",
     "Subscription",
