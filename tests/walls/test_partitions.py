@@ -137,6 +137,7 @@ READS: Mapping[str, set[str]] = {
     "lanes.count_by_lane": {"exec_core"},
     "lifecycle.read_claimed": {"exec_body+exec_core"},
     "retention.count_trimmable": {"exec_core+flow_summary"},
+    "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
     "workers.list_workers": {"worker_registry"},
 }

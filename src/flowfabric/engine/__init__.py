@@ -105,6 +105,7 @@ from flowfabric.policy import (
     RetryPolicy,
     TimeoutPolicy,
 )
+from flowfabric.served import ServedElsewhere
 from flowfabric.states import CancellationPolicy
 
 __all__ = [
@@ -222,6 +223,7 @@ __all__ = [
     "RetryScheduled",
     "Search",
     "SearchPage",
+    "ServedElsewhere",
     "StateVector",
     "StillClaimed",
     "Subscription",
