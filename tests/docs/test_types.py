@@ -16,7 +16,12 @@ PAGES = ["README.md", *sorted(name_of(page) for page in (ROOT / "docs/guides").g
 
 GIVEN = {
     "events": ["nap: Task[[float], str]", "last: Handle[str]"],
-    "flows": ["ask: Task[[str], str]", "accept: Task[[], str]"],
+    "flows": [
+        "ask: Task[[str], str]",
+        "accept: Task[[], str]",
+        "visit: Task[[str], None]",
+        "scan: Task[[], None]",
+    ],
     "operating": ["execution_id: ExecutionId"],
     "retries-and-timeouts": ["app: App"],
 }
