@@ -40,7 +40,7 @@ async def test_payload_and_traceback_are_read_as_the_page_says(
     await reader.python("debug-look", client=client, execution_id=handle.execution_id)
 
     said = capsys.readouterr().out
-    for comment in re.findall(r"  # (.+)", block(DEBUGGING, "debug-look").text):
+    for comment in re.findall(r"print.*  # (.+)", block(DEBUGGING, "debug-look").text):
         assert f"{comment}\n" in said
     assert '    return pieces * {"tea": 3}[sku]\n' in said
     assert "0 retry KeyError: 'cup'\n1 failed KeyError: 'cup'\n" in said

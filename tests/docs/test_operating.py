@@ -183,7 +183,7 @@ async def test_the_same_in_python(
         "cancelled",
         "replayed",
     ]
-    assert capsys.readouterr().out.count("\n") == 4  # with the completion event
+    assert capsys.readouterr().out.count("\n") == 5  # with the submit and the completion event
     assert await order.state() is PublicState.WAITING
 
 

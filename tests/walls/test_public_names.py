@@ -51,8 +51,8 @@ MemberAdded MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow 
 NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig PartitionKey
 PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
 ReleasedAfterTrouble ReplayMember Replayed ReplayedFlow RetryPolicy RetryScheduled Search
-SearchPage ServedElsewhere StateVector StillClaimed Subscription TerminalFailed TimeoutPolicy Trim Trouble
-Unblocked Unserved UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry
+SearchPage ServedElsewhere StateVector StillClaimed Subscription TerminalFailed TimeoutPolicy Trim
+Trouble Unblocked Unserved UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry
 WorkerEvent WorkerMarkedDead WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_FOR_TESTS = "Clock TestServer"
