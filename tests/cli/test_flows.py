@@ -592,16 +592,14 @@ async def test_the_same_replay_for_programs(ff: Inside, ff_engine: Engine) -> No
     assert [each["public_state"] for each in answer["wait_again"]] == ["skipped"]
 
 
-@pytest.mark.parametrize(
-    ("flag", "states"), [("--downstream", "a:w b:wc"), ("--no-downstream", "a:w b:k")]
-)
+@pytest.mark.parametrize(("flags", "states"), [([], "a:w b:wc"), (["--no-downstream"], "a:w b:k")])
 async def test_a_replay_of_a_member_takes_what_was_skipped_with_it_or_not(
-    ff: Inside, ff_engine: Engine, flag: str, states: str
+    ff: Inside, ff_engine: Engine, flags: list[str], states: str
 ) -> None:
     flow = await submitted(ff_engine, "a>b")
     await flow.fail("a")
     await flow.carry_all()
 
-    await ff("executions", "replay", str(flow["a"]), flag)
+    await ff("executions", "replay", str(flow["a"]), *flags)
 
     assert await flow.states() == states

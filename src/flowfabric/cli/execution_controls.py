@@ -62,13 +62,10 @@ def replay(
     reason: Reason = None,
     database_url: DatabaseUrl = None,
     at_most: AtMost = 10_000,
-    downstream: Annotated[
+    no_downstream: Annotated[
         bool,
-        typer.Option(
-            "--downstream/--no-downstream",
-            help="Also let members wait again that were skipped because of them.",
-        ),
-    ] = True,
+        typer.Option("--no-downstream", help="Leave members that were skipped because of them."),
+    ] = False,
     yes: Yes = False,
     verbose: Verbose = False,
     as_json: AsJson = False,
@@ -82,7 +79,7 @@ def replay(
     _each(
         database_url,
         lambda engine, some: engine.replay_executions(
-            some, downstream=downstream, actor=user_at_host(), reason=reason
+            some, downstream=not no_downstream, actor=user_at_host(), reason=reason
         ),
         ("replay", "replayed"),
         Chosen(ids=execution_id, search=search, ended=True, at_most=at_most, yes=yes),

@@ -1,8 +1,7 @@
 -- Has a member failed, expired or been cancelled, and was that not absorbed? It is absorbed if every
 -- way from the member leads to a join that was satisfied without it, or to a parent that completed.
--- Ways lead on through members that have not completed: they were skipped or cancelled. A skipped member
--- fails the flow too if all that it waited for has succeeded since, unless every join that waits for the
--- member is satisfied.
+-- Ways lead on through members that have not completed: they were skipped or cancelled. A member that
+-- was left skipped fails the flow too (ff.flow_left_skipped).
 CREATE OR REPLACE FUNCTION ff.flow_failed(p_partition_key smallint, p_flow_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -34,22 +33,5 @@ CREATE OR REPLACE FUNCTION ff.flow_failed(p_partition_key smallint, p_flow_id uu
             OR NOT EXISTS (SELECT FROM ff.edge o
                             WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, a.execution_id)
                               AND o.edge_state = 'applied'))
-        OR EXISTS (
-        SELECT FROM ff.exec_core m
-         WHERE m.partition_key = p_partition_key AND m.flow_id = p_flow_id AND m.public_state = 'skipped'
-           AND EXISTS (SELECT FROM ff.edge_group g JOIN ff.edge i USING (partition_key, group_id)
-                        WHERE (g.partition_key, g.waiter_eid) = (p_partition_key, m.execution_id)
-                          AND g.waits_as = 'member' AND i.edge_state = 'applied')
-           AND NOT EXISTS (SELECT FROM ff.edge_group g JOIN ff.edge i USING (partition_key, group_id)
-                            WHERE (g.partition_key, g.waiter_eid) = (p_partition_key, m.execution_id)
-                              AND g.waits_as = 'member' AND i.edge_state = 'applied'
-                              AND NOT EXISTS (SELECT FROM ff.exec_core u
-                                               WHERE (u.partition_key, u.execution_id) = (p_partition_key, i.upstream_eid)
-                                                 AND u.terminal_outcome = 'success'))
-           AND (NOT EXISTS (SELECT FROM ff.edge o
-                             WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
-                               AND o.edge_state = 'applied')
-                OR EXISTS (SELECT FROM ff.edge o JOIN ff.edge_group g USING (partition_key, group_id)
-                            WHERE (o.partition_key, o.upstream_eid) = (p_partition_key, m.execution_id)
-                              AND o.edge_state = 'applied' AND g.group_state <> 'satisfied')))
+        OR ff.flow_left_skipped(p_partition_key, p_flow_id)
     $$;

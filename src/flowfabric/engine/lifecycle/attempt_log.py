@@ -13,7 +13,7 @@ from typing import Final, LiteralString
 
 import msgspec
 
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, clean_text
 
 log: Final = logging.getLogger("flowfabric.worker")
 _LONGEST_REASON: Final = 500
@@ -34,6 +34,11 @@ class AttemptRecord(msgspec.Struct, kw_only=True):
     error: str | None = None
     category: str | None = None
     next_try_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """The error as it is stored: every handler can print the text."""
+        if self.error is not None:
+            self.error = clean_text(self.error)
 
     @property
     def attempt(self) -> str:
@@ -80,7 +85,9 @@ def log_attempt(
         frame.f_code.co_name,
         fields_of(record),
     )
-    made.exc_text = traceback  # handlers format it only if there is none
+    made.exc_text = (
+        None if traceback is None else clean_text(traceback)
+    )  # handlers format it only if there is none
     log.handle(made)
 
 
