@@ -35,11 +35,6 @@ class AttemptRecord(msgspec.Struct, kw_only=True):
     category: str | None = None
     next_try_at: datetime | None = None
 
-    def __post_init__(self) -> None:
-        """The error as it is stored: every handler can print the text."""
-        if self.error is not None:
-            self.error = clean_text(self.error)
-
     @property
     def attempt(self) -> str:
         """`charge {fp:7}:… attempt 2 of 4`; attempts are counted from 1 for people."""
@@ -49,8 +44,8 @@ class AttemptRecord(msgspec.Struct, kw_only=True):
     @property
     def why(self) -> str:
         """The category, unless it says nothing, and the error, on one line."""
-        category = self.category
-        text = " ".join((self.error or "").split())
+        category = _printable(self.category)
+        text = " ".join((_printable(self.error) or "").split())
         if len(text) > _LONGEST_REASON:
             text = f"{text[:_LONGEST_REASON]}…"
         shown = "" if category in (None, "handler_error", "retry") else f" ({category})"
@@ -85,9 +80,7 @@ def log_attempt(
         frame.f_code.co_name,
         fields_of(record),
     )
-    made.exc_text = (
-        None if traceback is None else clean_text(traceback)
-    )  # handlers format it only if there is none
+    made.exc_text = _printable(traceback)  # handlers format it only if there is none
     log.handle(made)
 
 
@@ -101,11 +94,16 @@ def fields_of(record: AttemptRecord) -> dict[str, object]:
         "max_attempts": record.max_attempts,
         "worker": record.worker,
         "error_type": record.error_type,
-        "error": record.error,
-        "category": record.category,
+        "error": _printable(record.error),
+        "category": _printable(record.category),
         "next_try_at": None if record.next_try_at is None else record.next_try_at.isoformat(),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _printable(text: str | None) -> str | None:
+    """The text as it is stored: one with a lone surrogate cannot be written to a stream."""
+    return None if text is None else clean_text(text)
 
 
 def _until(moment: datetime) -> str:
