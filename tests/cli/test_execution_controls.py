@@ -300,25 +300,17 @@ async def test_history_tells_everything_in_order(ff: Inside, db: Connection) -> 
 
     story = [f"{each['outbox']} {each['what']}" for each in told]
     assert story == [
+        "execution submitted",
         "lease acquired",
         "lease revoked",
         "operator lease_revoked",
         "completion cancelled",
         "operator cancelled",
     ]
-    assert told[0]["by"] == "w-1"
-    assert told[2]["reason"] == "it [b]hangs[/b]"
-    assert re.findall(r"(?:lease|operator|completion) \w+", said.out) == story
+    assert told[1]["by"] == "w-1"
+    assert told[3]["reason"] == "it [b]hangs[/b]"
+    assert re.findall(r"(?:execution|lease|operator|completion) \w+", said.out) == story
     assert "it [b]hangs[/b]" in said.out
-
-
-async def test_nothing_has_happened_to_what_was_just_submitted(ff: Inside, db: Connection) -> None:
-    new = str(await given.created(db))
-
-    assert (
-        await ff("executions", "history", new)
-    ).out == "Nothing has happened to the execution yet.\n"
-    assert (await ff("executions", "history", new, "--json")).json == []
 
 
 # Overrides.

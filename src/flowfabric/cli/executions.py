@@ -160,7 +160,7 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
             escape(entry.reason or ""),
             escape(", ".join(f"{name}={value}" for name, value in entry.details.items())),
         )
-    console.print(shown if entries else "Nothing has happened to the execution yet.")
+    console.print(shown)
 
 
 def _attempts_table(attempts: list[Attempt]) -> object:
