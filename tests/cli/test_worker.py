@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
     [
         ("shop", "must look like MODULE:APP"),
         ("nowhere:app", "cannot import"),
-        ("shop:nothing", "not a flowfabric.App"),
-        ("shop:not_an_app", "is int, not a flowfabric.App"),
+        ("shop:nothing", "module shop has no attribute nothing; its apps: app, empty"),
+        ("shop:not_an_app", "not_an_app of module shop is int, not a flowfabric.App"),
         ("shop:empty", "has no tasks"),
     ],
 )
