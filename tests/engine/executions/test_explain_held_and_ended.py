@@ -98,10 +98,10 @@ async def test_a_deadline_is_told_beside_who_runs_it(db: Connection) -> None:
 
 
 ENDS = {
-    "completed": "completed at {} after 1 attempt(s)",
-    "failed": "failed at {} after 1 attempt(s) (transient): boom",
+    "completed": "completed at {} after 1 attempt",
+    "failed": "failed at {} after 1 attempt (transient): boom",
     "cancelled": "cancelled at {} by operator: no; it never ran",
-    "expired": "expired at {} after 0 attempt(s): execution_deadline; it never ran",
+    "expired": "expired at {} after 0 attempts: execution_deadline; it never ran",
     "skipped": "skipped at {}: its upstreams made its join impossible; it never ran",
 }
 
@@ -172,7 +172,7 @@ async def test_a_deadline_that_ended_a_running_attempt_is_told(
     await expire_executions(db, limit=10)
 
     assert (await only(db, lease.execution_id)).message == (
-        f"expired at {at(await clock.now())} after 1 attempt(s): execution_deadline"
+        f"expired at {at(await clock.now())} after 1 attempt: execution_deadline"
     )
 
 
@@ -182,7 +182,7 @@ async def test_an_attempt_that_took_too_long_is_told(db: Connection, clock: Cloc
     await clock.advance(5)
     await expire_attempts(db, limit=10)
 
-    assert (await only(db, lease.execution_id)).message.endswith("attempt(s): attempt_timeout")
+    assert (await only(db, lease.execution_id)).message.endswith("1 attempt: attempt_timeout")
 
 
 async def test_too_many_lost_leases_are_told(db: Connection, clock: Clock) -> None:
@@ -206,6 +206,6 @@ async def test_how_many_replays_are_left_is_told(db: Connection) -> None:
     again = f"ff executions replay '{execution_id}'"
     assert remedies == [
         f"run it again (2 replays left): {again}",
-        f"run it again (1 replays left): {again}",
+        f"run it again (1 replay left): {again}",
         "nothing: it was replayed 2 times, as often as its policy allows",
     ]
