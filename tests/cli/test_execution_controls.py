@@ -245,7 +245,9 @@ async def test_what_has_ended_cannot_be_blocked(ff: Inside, db: Connection) -> N
 
     line = one_line(await ff("executions", "block", str(completed)))
 
-    assert line == f"ff: execution {completed} is terminal, ended as success, not active"
+    assert (
+        line == f"ff: execution {completed} has completed; only a waiting execution can be blocked"
+    )
 
 
 async def test_what_is_refused_for_a_block_says_so(ff: Inside, db: Connection) -> None:
@@ -300,6 +302,7 @@ async def test_history_tells_everything_in_order(ff: Inside, db: Connection) -> 
 
     story = [f"{each['outbox']} {each['what']}" for each in told]
     assert story == [
+        "execution submitted",
         "lease acquired",
         "lease revoked",
         "operator lease_revoked",
