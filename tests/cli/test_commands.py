@@ -8,8 +8,10 @@ import pytest
 from flowfabric.db.apply_functions import functions
 from flowfabric.db.migrate import needed_version
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.ids import ExecutionId
+from flowfabric.states import LaneState
 from flowfabric.testing import TestServer
 from tests import given
 from tests.cli.conftest import Inside, Shell, one_line, usage_error
@@ -126,6 +128,20 @@ async def test_submit_creates_an_execution_and_warns_that_nobody_runs_it(
     assert (stored["priority"], stored["public_state"]) == (7, "waiting")
 
 
+async def test_submit_warns_of_a_paused_lane_and_a_timeout_says_how_to_ask_why(
+    ff: Inside, ff_engine: Engine
+) -> None:
+    await ff_engine.register_lanes(["slow"], registered_by="test")
+    await ff_engine.set_lane_state("slow", LaneState.PAUSED, reason="upgrade")
+
+    answer = await ff("submit", "double", "--lane", "slow", "--timeout", "0.1s")
+
+    warning, _, timeout = answer.err.splitlines()
+    assert warning.startswith("ff: warning: lane 'slow' is paused")
+    assert warning.endswith(": upgrade; make it active again: ff lanes resume slow")
+    assert (answer.code, timeout.rsplit("; ff explain ", 1)[1][-10:]) == (3, "' says why")
+
+
 async def test_the_same_key_gives_the_first_execution(shell: Shell) -> None:
     first = await shell.ff("submit", "double", "--key", "k", "--json")
     second = await shell.ff("submit", "double", "--idempotency-key", "k", "--json")
@@ -137,7 +153,7 @@ async def test_the_same_key_gives_the_first_execution(shell: Shell) -> None:
     assert returned.json == second.json
     assert refused.code == 1
     assert "idempotency_key 'k' belongs to execution" in refused.err
-    assert "another payload" in refused.err
+    assert "another payload; use another key, or --on-conflict return to get that" in refused.err
 
 
 @pytest.mark.parametrize(

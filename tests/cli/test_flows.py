@@ -416,7 +416,7 @@ async def test_a_policy_that_is_none_and_a_reason_that_is_too_long_are_refused(
         await ff("flows", "cancel", str(flow.flow_id), "--reason", "x" * 16385, "-y"), 2
     )
 
-    assert "'all' is not one of" in unknown
+    assert "ff: --policy: 'all' is not one of" in unknown
     assert "--reason: " in long
     assert await flow.states() == "a:w"
 

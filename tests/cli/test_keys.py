@@ -47,7 +47,10 @@ async def test_without_a_secret_one_is_made_and_not_shown(ff: Inside, db: Connec
     again = await ff("keys", "seed", "--kid", "first", "--json")
     rotated = await ff("keys", "rotate", "--kid", "second")
     listed = await ff("keys", "list", "--json")
+    one = await ff("keys", "list", "--limit", "1", "--json")
 
+    assert [key["kid"] for key in listed.json["keys"]] == ["second", "first"]
+    assert one.json["keys"] == listed.json["keys"][:1]
     assert seeded.json == {"kid": "first", "seeded": True}
     assert again.json == {"kid": "first", "seeded": False}
     secrets = await stored(db)

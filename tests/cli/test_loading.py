@@ -86,8 +86,16 @@ def test_a_module_that_does_not_exist_is_no_traceback(
     assert capsys.readouterr().err == ""
 
 
-def test_an_app_of_another_name_is_suggested(module: Write) -> None:
-    name = module("from flowfabric import App\n\nshop = App()\n")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("shop = App()", "module {} has no attribute app; its apps: shop"),
+        ("", "module {} has no attribute app; it has no flowfabric.App"),
+        ("app = None; a = b = App()", "app of module {} is NoneType, not .*; its apps: a, b"),
+    ],
+)
+def test_an_app_of_another_name_is_suggested(module: Write, text: str, said: str) -> None:
+    name = module(f"from flowfabric import App\n\n{text}\n")
 
-    with pytest.raises(ConfigError, match=f"{name} has: shop"):
+    with pytest.raises(ConfigError, match=said.format(name)):
         load_app(f"{name}:app")

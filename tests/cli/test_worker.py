@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
     [
         ("shop", "must look like MODULE:APP"),
         ("nowhere:app", "cannot import"),
-        ("shop:nothing", "not a flowfabric.App"),
-        ("shop:not_an_app", "is int, not a flowfabric.App"),
+        ("shop:nothing", "module shop has no attribute nothing; its apps: app, empty"),
+        ("shop:not_an_app", "not_an_app of module shop is int, not a flowfabric.App"),
         ("shop:empty", "has no tasks"),
     ],
 )
@@ -32,11 +32,14 @@ async def test_an_application_that_cannot_be_loaded_is_one_clear_line(
 
 
 async def test_a_worker_runs_what_is_there_and_stops_when_idle(shell: Shell) -> None:
+    without_uvloop = "raise ModuleNotFoundError(\"No module named 'uvloop'\")"
+    (shell.directory / "uvloop.py").write_text(without_uvloop)
     submitted = await shell.ff("submit", "double", '{"n": 21}', "--json")
     failing = (await shell.ff("submit", "broken", "--json")).json["execution_id"]
 
     worked = await shell.ff("worker", "shop:app", "--until-idle")
     shown = await shell.ff("executions", "show", submitted.json["execution_id"], "--json")
+    failed = await shell.ff("executions", "show", failing, "--json")
 
     assert worked.code == 0, worked.err
     assert (shown.json["public_state"], shown.json["result"]) == ("completed", 42)
@@ -46,6 +49,8 @@ async def test_a_worker_runs_what_is_there_and_stops_when_idle(shell: Shell) -> 
         f" ERROR   flowfabric.worker  {attempt} of 1 failed: KeyError: 'x'; no retry is left\n"
         "Traceback (most recent call last):\n" in worked.err
     )
+    assert "uvloop" not in worked.err
+    assert failed.json["failure_reason"] == "KeyError: 'x'"
 
 
 async def test_two_processes_serve_and_stop_together(shell: Shell) -> None:

@@ -163,7 +163,7 @@ async def test_a_flow_that_was_drawn_otherwise_is_read_without_types(
     flow.add(app.tasks["count"].call(b"123"), name="a")
     drawn = other.add(app.tasks["point"].call(), name="a")
     await client.start(flow, idempotency_key="same")
-    handle = await client.start(other, idempotency_key="same")
+    handle = await client.start(other, idempotency_key="same", on_conflict="return")
 
     await app.worker(dsn=ff_dsn).run_until_idle()
 

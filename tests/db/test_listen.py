@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -97,8 +98,9 @@ async def test_a_signal_that_came_before_the_wait_counts(
 
 
 async def test_a_listener_that_lost_its_connection_comes_back_and_signals_everything(
-    listener: Listener, db: Connection
+    listener: Listener, db: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="flowfabric.listen")
     blue, completion = listener.subscribe("lane:blue"), listener.subscribe("completion")
     old = await db.fetchval(LISTENERS)
     assert listener.connections == 1
@@ -109,6 +111,8 @@ async def test_a_listener_that_lost_its_connection_comes_back_and_signals_everyt
     assert await signalled(completion, 10)
     assert listener.connected.is_set()
     assert listener.connections == 2
+    lost = "the listening connection was lost; reconnecting"
+    assert caplog.messages == [lost, "listening again"]
     assert await db.fetchval(LISTENERS) not in (None, old)
 
     await notify(db, "lane:blue")

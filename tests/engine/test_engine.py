@@ -50,7 +50,7 @@ async def test_the_other_ways_to_let_go_pass_through_too(ff_engine: Engine) -> N
         Delayed(execution_id=one.execution_id)
     ]
     assert await ff_engine.fail([Failure(lease=two, reason="boom")]) == [
-        TerminalFailed(execution_id=two.execution_id)
+        TerminalFailed(execution_id=two.execution_id, max_attempts=1)
     ]
 
 

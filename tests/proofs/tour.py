@@ -49,6 +49,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     lease: Lease
     """Of an execution that runs."""
     flow_id: UUID
+    lacking: UUID
+    """Another flow, whose member was cancelled."""
     upstream: ExecutionId
     downstream: ExecutionId
     edge_id: UUID
@@ -97,6 +99,11 @@ async def settle(engine: Engine, namespace: str) -> Place:
     await engine.stage_dependency_edge(
         flow_id, edge_id, upstream, downstream, expected_graph_revision=2
     )
+    cancelled = member(lacking := uuid4(), namespace=namespace)
+    await engine.submit_flow(
+        NewFlow(flow_id=lacking, flow_kind="one", members=[cancelled], namespace=namespace)
+    )
+    await engine.cancel_execution(cancelled.execution_id, reason="no")
     return Place(
         namespace=namespace,
         waiting=new[0].execution_id,
@@ -104,6 +111,7 @@ async def settle(engine: Engine, namespace: str) -> Place:
         ended=leases[0].execution_id,
         lease=leases[1],
         flow_id=flow_id,
+        lacking=lacking,
         upstream=upstream,
         downstream=downstream,
         edge_id=edge_id,
@@ -244,7 +252,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "unblock_execution": writes("id", lambda e, p: e.unblock_execution(p.blocked)),
     "set_execution_tag": writes("id", lambda e, p: e.set_execution_tag(p.waiting, "a.b", "c")),
     "cancel_flow": writes("id", lambda e, p: e.cancel_flow(p.flow_id)),
-    "replay_flow": writes("id", lambda e, p: e.replay_flow(p.flow_id)),
+    "replay_flow": writes("id", lambda e, p: e.replay_flow(p.lacking)),
     # Grants.
     "claim_for_worker": writes(
         "namespace", lambda e, p: e.claim_for_worker(**_scheduler(p), namespace=p.namespace)

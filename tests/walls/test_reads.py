@@ -52,6 +52,7 @@ READS = {
         "ff.exec_body",
         "ff.exec_core",
         "ff.flow_core",
+        "ff.lane_registry",
         "ff.operator_event",
         "ff.route",
     },

@@ -1,6 +1,7 @@
 """Stopping in order: what runs may finish, what waits is handed back, nothing is counted twice."""
 
 import asyncio
+import logging
 import threading
 import time
 from typing import Any
@@ -125,8 +126,9 @@ async def tallies(db: Connection) -> list[dict[str, int]]:
 
 @pytest.mark.timing
 async def test_a_handler_that_outlasts_the_drain_is_cancelled_and_handed_back(
-    client: Client, ff_dsn: str, db: Connection
+    client: Client, ff_dsn: str, db: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger="flowfabric.worker")
     app, cancelled, started = App(), [], asyncio.Event()
 
     @app.task("endless")
@@ -145,6 +147,7 @@ async def test_a_handler_that_outlasts_the_drain_is_cancelled_and_handed_back(
         ordered = time.monotonic()
 
     assert time.monotonic() - ordered < drain + 1
+    assert "drains: 1 handler runs" in caplog.text
     assert cancelled == [handle.execution_id]
     stored = await given.row(db, handle.execution_id)
     assert stored["public_state"] == "waiting"

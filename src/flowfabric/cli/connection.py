@@ -48,11 +48,12 @@ async def engine_on(dsn: str) -> AsyncGenerator[Engine]:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run the coroutine with uvloop if it is installed, else with asyncio."""
+    # Run within the `except`, every error of a handler would get the ImportError as its context.
     try:
-        import uvloop
+        from uvloop import run as run_loop
     except ImportError:
-        return asyncio.run(work)
-    return uvloop.run(work)
+        run_loop = asyncio.run
+    return run_loop(work)
 
 
 def ask(database_url: str | None, work: Callable[[Engine], Awaitable[T]]) -> T:

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
 from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
 
 import typer
 from rich.live import Live
@@ -33,8 +34,8 @@ from flowfabric.cli.output import (
 from flowfabric.cli.suggested_call import suggested_call
 from flowfabric.client.client import Client
 from flowfabric.client.handle import Handle
+from flowfabric.config import DATABASE_URL, redact
 from flowfabric.config import database_url as configured
-from flowfabric.config import redact
 from flowfabric.db.embedded import EmbeddedPostgres
 from flowfabric.db.migrate import migrate
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
@@ -48,8 +49,12 @@ Try it, in another terminal in this directory:
   [b]{ff} lanes[/b]    [b]{ff} workers[/b]    [b]{ff} doctor[/b]
 Python programs find the database by this variable:
   [b]export FF_DATABASE_URL='{dsn}'[/b]
-Ctrl-C stops everything; the data stays in the database.
+Ctrl-C stops {stops}; the data stays in the database.
 """
+_FAILS_ON_PURPOSE = (
+    "The example: one order is declined and two are retried on purpose, so WARNING and ERROR lines"
+    " are expected."
+)
 
 
 def dev(
@@ -72,11 +77,22 @@ def dev(
     the example, ff dev shop.tasks:app for yours.
     """
     given = configured(database_url)
+    if given is not None and _is_of_this_directory(given):
+        given = None
     _check(application, given_database=given is not None, with_example=with_example)
     app = example.app if application is None else load_app(application)
     log_to_terminal(log_level)
+    stops = "everything" if given is None else "the worker"
     with _database(given, quiet=as_json) as dsn:
-        run(_dev(app, dsn, once=once, concurrency=concurrency, as_json=as_json))
+        run(_dev(app, dsn, stops=stops, once=once, concurrency=concurrency, as_json=as_json))
+
+
+def _is_of_this_directory(dsn: str) -> bool:
+    """Is it the database that `ff dev` starts here, which a shell may have exported?"""
+    with contextlib.suppress(FileNotFoundError):
+        if dsn == ADDRESS.read_text().strip():
+            return True
+    return parse_qs(urlsplit(dsn).query).get("host") == [str((HOME / "postgres").resolve())]
 
 
 def _check(application: str | None, *, given_database: bool, with_example: bool) -> None:
@@ -93,10 +109,10 @@ def _check(application: str | None, *, given_database: bool, with_example: bool)
         )
 
 
-def _hint(app: App, dsn: str) -> str:
+def _hint(app: App, dsn: str, stops: str) -> str:
     """The commands to try next, with a task of this app and the path of `ff`."""
     call = shlex.join(["submit", *suggested_call(app), "--wait"])
-    return _TRY.format(ff=escape(_ff()), call=escape(call), dsn=escape(dsn))
+    return _TRY.format(ff=escape(_ff()), call=escape(call), dsn=escape(dsn), stops=stops)
 
 
 def _ff() -> str:
@@ -112,9 +128,14 @@ def _ff() -> str:
 def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
     """The given database, or an embedded one whose URL is stored for other commands."""
     if dsn is not None:
+        if not quiet:
+            source = DATABASE_URL if os.environ.get(DATABASE_URL) == dsn else "--database-url"
+            console.print(f"Using the database of {source}; no Postgres is started.")
         yield dsn
         return
+    EmbeddedPostgres.must_be_installed()
     with only_instance(HOME):
+        _hide_from_git()
         if not quiet:
             console.print("Starting Postgres …", end=" ")
         with EmbeddedPostgres.start(HOME / "postgres") as embedded:
@@ -127,7 +148,15 @@ def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
             ADDRESS.unlink(missing_ok=True)
 
 
-async def _dev(app: App, dsn: str, *, once: bool, concurrency: int, as_json: bool) -> None:
+def _hide_from_git() -> None:
+    ignored = HOME / ".gitignore"
+    if not ignored.exists():
+        ignored.write_text("*\n")
+
+
+async def _dev(
+    app: App, dsn: str, *, stops: str, once: bool, concurrency: int, as_json: bool
+) -> None:
     await migrate(dsn)
     if not as_json:
         console.print(f"Database: [b]{escape(redact(dsn))}[/b]", soft_wrap=True)
@@ -135,11 +164,13 @@ async def _dev(app: App, dsn: str, *, once: bool, concurrency: int, as_json: boo
     client = await Client.connect(dsn, namespace=app.namespace)
     async with client, worker, _stopped_by_signals() as stopped:
         if app is example.app:
+            if not as_json:
+                console.print(_FAILS_ON_PURPOSE, soft_wrap=True)
             handles = await _submit_example(client)
             await _show_until_ended(client, handles, stopped, as_json=as_json)
         if not once and not stopped.is_set():
             if not as_json:
-                console.print(_hint(app, dsn), soft_wrap=True)
+                console.print(_hint(app, dsn, stops), soft_wrap=True)
             await stopped.wait()
 
 

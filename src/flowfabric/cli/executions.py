@@ -192,7 +192,7 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
         details=lambda entry: escape(facts_text(entry.details)),
         epoch=lambda entry: "" if entry.lease_epoch is None else str(entry.lease_epoch),
     )
-    console.print(shown if entries else "Nothing has happened to the execution yet.")
+    console.print(shown)
 
 
 def _attempts_table(attempts: list[Attempt]) -> object:

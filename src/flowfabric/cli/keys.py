@@ -44,15 +44,20 @@ class ListedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @app.command("list")
-def list_(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+def list_(
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the key that signs, and retired keys that still verify; secrets are not shown."""
     kids = ask(database_url, lambda engine: engine.list_waitpoint_hmac_kids())
     signing = [] if kids.current_kid is None else [kids.current_kid]
-    keys = [ListedKey(kid=kid, status=KeyStatus.SIGNS, expires_at=None) for kid in signing]
-    keys += [
+    signs = [ListedKey(kid=kid, status=KeyStatus.SIGNS, expires_at=None) for kid in signing]
+    retired = [
         ListedKey(kid=each.kid, status=KeyStatus.RETIRED, expires_at=each.expires_at)
         for each in kids.verifying
     ]
+    keys = [*signs, *retired][:limit]
     if as_json:
         print_json({"keys": keys})
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import os
 import sys
 import traceback
@@ -38,16 +39,16 @@ def load_app(path: str) -> App:
         said = f"{type(error).__name__}: {error}"
         why = str(error) if isinstance(error, ModuleNotFoundError) else said
         raise ConfigError("application", path, f"cannot import {module_name}: {why}") from None
-    found: object = module
-    for name in attribute.split("."):
-        found = getattr(found, name, None)
+    apps = ", ".join(name for name, value in vars(module).items() if isinstance(value, App))
+    hint = f"; its apps: {apps}" if apps else "; it has no flowfabric.App"
+    try:
+        found = operator.attrgetter(attribute)(module)
+    except AttributeError:
+        why = f"module {module_name} has no attribute {attribute}{hint}"
+        raise ConfigError("application", path, why) from None
     if not isinstance(found, App):
-        kind = type(found).__name__
-        others = ", ".join(name for name, value in vars(module).items() if isinstance(value, App))
-        hint = f"; {module_name} has: {others}" if others else ""
-        raise ConfigError(
-            "application", path, f"{attribute!r} is {kind}, not a flowfabric.App{hint}"
-        )
+        why = f"{attribute} of module {module_name} is {type(found).__name__}, not a flowfabric.App"
+        raise ConfigError("application", path, why + hint)
     if not found.tasks:
         raise ConfigError("application", path, "has no tasks")
     return found

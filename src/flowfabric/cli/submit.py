@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
 from typing import Annotated, Any, cast
 
@@ -14,8 +15,9 @@ from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.options import parse_duration, parse_tags
 from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
 from flowfabric.client.client import Client
+from flowfabric.engine.executions.explanation import ReasonCode
 from flowfabric.engine.lifecycle.create_execution import Created, NewExecution, OnConflict
-from flowfabric.errors import IdempotencyConflict, invalid_input
+from flowfabric.errors import IdempotencyConflict, NotFound, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import Retry
 
@@ -122,7 +124,7 @@ async def _submit(
         [answer] = await client.engine.create_execution([new])
         if isinstance(answer, IdempotencyConflict):
             raise answer
-        await _warn_without_worker(client, new)
+        await _warn_if_it_waits(client, new, answer.execution_id)
         created = isinstance(answer, Created)
         output: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
         if wait:
@@ -136,7 +138,12 @@ async def _submit(
             print_json(output["result"])
 
 
-async def _warn_without_worker(client: Client, new: NewExecution) -> None:
+async def _warn_if_it_waits(client: Client, new: NewExecution, created: ExecutionId) -> None:
+    """Say what keeps the execution from running until something else happens, on standard error."""
+    with contextlib.suppress(NotFound):  # it has ended, and was deleted
+        for reason in (await client.explain(created)).reasons:
+            if reason.why is ReasonCode.LANE_NOT_ACTIVE:
+                complain(f"warning: {reason.message}; {reason.remedy}")
     asked = (new.execution_kind, new.lane_id)
     for unserved in await client.engine.find_unserved(new.namespace, [asked]):
         complain(f"warning: {unserved}; the execution waits until one does")

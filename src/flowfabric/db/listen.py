@@ -67,12 +67,13 @@ class Listener:
             event.set()
 
     async def _listen(self) -> None:
-        pause = 0.1
+        pause, warned = 0.1, False
         while True:
             try:
                 conn = await connect(self._config, role="listener")
             except FlowFabricError as error:
                 log.warning("cannot listen, polling instead: %s", error)
+                warned = True
                 await asyncio.sleep(random.uniform(0, pause))
                 pause = min(pause * 2, 10.0)
                 continue
@@ -84,10 +85,14 @@ class Listener:
                 self.connections += 1
                 self.connected.set()
                 self._signal_all()
+                if warned:
+                    log.info("listening again")
+                warned = True
                 await lost.wait()
                 log.warning("the listening connection was lost; reconnecting")
             except Exception as error:
                 log.warning("listening failed: %s", error)
+                warned = True
             finally:
                 self.connected.clear()
                 conn.terminate()

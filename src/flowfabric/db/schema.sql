@@ -828,7 +828,7 @@ BEGIN
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
          WHERE l.lane_id = ANY (closed_lanes)
            AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
-         LIMIT 1;
+         ORDER BY l.lane_id LIMIT 1;
         IF refusal IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal,
                 HINT = format('The lane takes no new executions. Open it with: ff lanes resume %L', closed_lane);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
 
 from flowfabric.errors.base import FlowFabricError, RetryClass, invalid_input
 
@@ -116,14 +117,18 @@ class ResultDecodeError(FlowFabricError):
 
 
 class ResultTimeout(FlowFabricError):
-    """The execution or flow did not end within the timeout; it continues, so wait again."""
+    """The execution or flow did not end within the timeout; it continues, so wait again.
+
+    For an execution, `handle.explain()` says why.
+    """
 
     kind = "timeout"
     code = "result_timeout"
     retry_class = RetryClass.RETRYABLE
 
-    def __init__(self, execution_id: object, seconds: float) -> None:
-        super().__init__(f"{execution_id} did not end within {seconds:g} s")
+    def __init__(self, execution_id: ExecutionId | UUID, seconds: float) -> None:
+        hint = "" if isinstance(execution_id, UUID) else "; handle.explain() says why"
+        super().__init__(f"{execution_id} did not end within {seconds:g} s{hint}")
         self.execution_id, self.seconds = execution_id, seconds
 
 

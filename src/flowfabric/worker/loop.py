@@ -296,7 +296,8 @@ class Worker:
         """Release buffered executions, wait for running handlers, then release the others."""
         slots.release_buffered()
         if slots.running:
-            log.info("worker %s drains: %s handlers run", self.instance, slots.running)
+            running = "1 handler runs" if slots.running == 1 else f"{slots.running} handlers run"
+            log.info("worker %s drains: %s", self.instance, running)
             await slots.wait(self.settings.drain)
         for attempt in self._held_leases:
             if not attempt.finished:

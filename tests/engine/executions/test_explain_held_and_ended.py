@@ -99,10 +99,10 @@ async def test_a_deadline_is_told_beside_who_runs_it(db: Connection) -> None:
 
 
 ENDS = {
-    "completed": "completed at {} after 1 attempt(s)",
-    "failed": "failed at {} after 1 attempt(s) (transient): boom",
+    "completed": "completed at {} after 1 attempt",
+    "failed": "failed at {} after 1 attempt (transient): boom",
     "cancelled": "cancelled at {} by operator: no; it never ran",
-    "expired": "expired at {} after 0 attempt(s): execution_deadline: its deadline, {}, passed; "
+    "expired": "expired at {} after 0 attempts: execution_deadline: its deadline, {}, passed; "
     "it never ran",
     "skipped": "skipped at {}: its upstreams made its join impossible; it never ran",
 }
@@ -177,7 +177,7 @@ async def test_a_deadline_that_ended_a_running_attempt_is_told(
 
     now, reason = at(await clock.now()), await only(db, lease.execution_id)
     assert reason.message == (
-        f"expired at {now} after 1 attempt(s): execution_deadline: its deadline, {now}, passed"
+        f"expired at {now} after 1 attempt: execution_deadline: its deadline, {now}, passed"
     )
     assert reason.remedy.startswith("raise deadline= of the task or the call for later calls; run")
 
@@ -223,6 +223,6 @@ async def test_how_many_replays_are_left_is_told(db: Connection) -> None:
     again = f"ff executions replay '{execution_id}'"
     assert remedies == [
         f"run it again (2 replays left): {again}",
-        f"run it again (1 replays left): {again}",
+        f"run it again (1 replay left): {again}",
         "nothing: it was replayed 2 times, as often as its policy allows",
     ]

@@ -29,6 +29,7 @@ async def test_a_new_flow_is_open_and_empty(
     assert dict(row) == {
         "partition_key": crc16(flow_id.bytes) % 256,
         "flow_id": flow_id,
+        "graph_digest": None,
         "flow_kind": "order",
         "namespace": "shop",
         "public_flow_state": "open",

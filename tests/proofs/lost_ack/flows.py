@@ -13,7 +13,6 @@ from flowfabric.engine.flows.create_flow import FlowExists
 from flowfabric.engine.flows.submission import NewFlow
 from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied
 from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
-from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import (
     DependencyAlreadyExists,
     StaleGraphRevision,
@@ -131,14 +130,12 @@ OF_FLOWS: Final = (
         right=of(FlowAlreadyCancelled),
         effects=told(OperatorEventType.FLOW_CANCEL_REQUESTED),
     ),
-    Operation(  # cut before anything was changed, or after all of it: then nothing is left to do
+    Operation(  # the repeat finds nothing left to do
         name="replay_flow",
         begin=_with_a_cancelled_member,
         call=lambda engine, flow: engine.replay_flow(flow.flow_id),
-        right=of(ReplayedFlow),
+        right=lambda answer, _: not answer.run_again and not answer.wait_again,
         effects=told(OperatorEventType.FLOW_REPLAYED),
-        writes=True,
-        commits=3,
     ),
     Operation(  # cut after the header or after the members: the repeat ends what is left
         name="cancel_flow of what waits",

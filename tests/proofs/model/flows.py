@@ -19,7 +19,6 @@ from flowfabric.errors import (
     ExecutionAlreadyInFlow,
     ExecutionNotInFlow,
     FlowAlreadyTerminal,
-    LaneNotAccepting,
     NotFound,
     SelfReferencingEdge,
     StaleGraphRevision,
@@ -31,7 +30,7 @@ from flowfabric.joins import AllOf, JoinPolicy, Quorum
 from flowfabric.policy import milliseconds
 from flowfabric.states import CancellationPolicy
 from tests.proofs.model import dispatch
-from tests.proofs.model.moves import CLOSED, execution
+from tests.proofs.model.moves import execution, refuse_closed
 from tests.proofs.model.records import Edge, End, Execution, Flow, Group, World
 
 ENDS = ("completed", "failed", "cancelled", "expired", "skipped")
@@ -217,8 +216,7 @@ def submit_flow(world: World, new: NewFlow) -> FlowSubmitted:
     taken = [each for each in new.members if each.execution_id in world.executions]
     if taken:
         raise invalid_input("execution_id", str(taken[0].execution_id), "exists already")
-    if any(world.lanes.get(each.lane_id) in CLOSED for each in new.members):
-        raise LaneNotAccepting("closed", "draining")
+    refuse_closed(world, (each.lane_id for each in new.members))
     create_flow(world, new.flow_id)
     flow = world.flows[new.flow_id]
     flow.node_count = len(new.members)

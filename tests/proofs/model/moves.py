@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +33,13 @@ STARTING = ("active", "draining")
 ATTEMPTS = {"pending_retry_attempt": "retry", "pending_replay_attempt": "replay"}
 
 
+def refuse_closed(world: World, lanes: Iterable[str]) -> None:
+    """Of several lanes that take no new work the first by name is told."""
+    closed = min((each for each in lanes if world.lanes.get(each) in CLOSED), default=None)
+    if closed is not None:
+        raise LaneNotAccepting(closed, world.lanes[closed])
+
+
 def create_execution(world: World, news: Sequence[NewExecution]) -> list[Created | Duplicate]:
     """Rows 1 and 2 of the drawn machine; a closed lane refuses whatever is new."""
     for new in news:
@@ -50,9 +57,7 @@ def create_execution(world: World, news: Sequence[NewExecution]) -> list[Created
             continue
         made.append(execution(world, new))
         answers.append(Created(execution_id=new.execution_id, public_state=made[-1].state))
-    closed = next((each for each in made if world.lanes.get(each.lane_id) in CLOSED), None)
-    if closed is not None:
-        raise LaneNotAccepting(closed.lane_id, world.lanes[closed.lane_id])
+    refuse_closed(world, (each.lane_id for each in made))
     world.keys = keys
     for new in news:
         world.lanes.setdefault(new.lane_id, "active")

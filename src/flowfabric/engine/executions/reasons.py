@@ -176,8 +176,7 @@ def _not_due(facts: Facts) -> ExplanationReason:
 
 
 def _released(facts: Facts) -> str:
-    count = facts.infra_release_count
-    times = "once" if count == 1 else f"{count} times"
+    times = _times(facts.infra_release_count)
     return (
         f"released {times} because of database trouble ({facts.failure_reason}); "
         f"its next start waits"
@@ -308,7 +307,7 @@ def _suspended(facts: Facts) -> ExplanationReason:
 def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     state = PublicState(facts.public_state)
     when = _at(facts.terminal_at_ms)
-    tried = f"after {facts.total_attempt_count} attempt(s)"
+    tried = f"after {_counted(facts.total_attempt_count, 'attempt')}"
     message = {
         PublicState.COMPLETED: f"completed at {when} {tried}",
         PublicState.FAILED: f"failed at {when} {tried} "
@@ -320,14 +319,15 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     }[state]
     left = facts.max_replay_count - facts.replay_count
     replay = (
-        f"run it again ({left} replays left): ff executions replay '{execution_id}'"
+        f"run it again ({_counted(left, 'replay')} left): ff executions replay '{execution_id}'"
         if left > 0
-        else f"nothing: it was replayed {facts.replay_count} times, as often as its policy allows"
+        else f"nothing: it was replayed {_times(facts.replay_count)}, as often as its policy allows"
     )
     if left > 0 and not _lane(facts).accepts:
         resume = f"lane {facts.lane_id!r} is {facts.lane_state}: ff lanes resume"
         replay = f"{resume} {quote(facts.lane_id)}; then {replay}"
-    replay = _before_replay(facts) + replay
+    if left > 0:
+        replay = _before_replay(facts) + replay
     never = "" if facts.attempt_state == AttemptState.ATTEMPT_TERMINAL else "; it never ran"
     return ExplanationReason(why=ReasonCode(state.value), message=message + never, remedy=replay)
 
@@ -370,7 +370,15 @@ def _span(ms: int) -> str:
 
 
 def _workers(count: int) -> str:
-    return f"{count} live worker" if count == 1 else f"{count} live workers"
+    return _counted(count, "live worker")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _listed(words: list[str]) -> str:

@@ -41,10 +41,13 @@ WITH wanted AS (
     SELECT above.partition_key, above.flow_id, above.edge_id
       FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
            AS own (partition_key, group_id)
-      JOIN ff.edge_group g USING (partition_key, group_id)
+     CROSS JOIN LATERAL (
+           SELECT g.group_state FROM ff.edge_group g
+            WHERE (g.partition_key, g.group_id) = (own.partition_key, own.group_id)
+           OFFSET 0) AS g
      CROSS JOIN LATERAL (
            SELECT e.partition_key, e.flow_id, e.edge_id FROM ff.edge e
-            WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+            WHERE (e.partition_key, e.group_id) = (own.partition_key, own.group_id)
            OFFSET 0) AS above
      WHERE g.group_state <> 'satisfied'
      UNION
@@ -55,9 +58,14 @@ WITH wanted AS (
            SELECT e.partition_key, e.flow_id, e.edge_id FROM ff.edge e
             WHERE (e.partition_key, e.upstream_eid) = (named.partition_key, named.execution_id)
            OFFSET 0) AS below
+), sorted AS MATERIALIZED (
+    SELECT * FROM wanted ORDER BY partition_key, flow_id, edge_id
 ), locked AS (
-    SELECT FROM ff.edge e JOIN wanted USING (partition_key, flow_id, edge_id)
-     ORDER BY e.partition_key, e.flow_id, e.edge_id FOR NO KEY UPDATE OF e
+    SELECT FROM sorted CROSS JOIN LATERAL (
+           SELECT FROM ff.edge e
+            WHERE (e.partition_key, e.flow_id, e.edge_id)
+                = (sorted.partition_key, sorted.flow_id, sorted.edge_id)
+              FOR NO KEY UPDATE) AS e
 )
 SELECT count(*) AS moved FROM locked
 """
@@ -68,12 +76,18 @@ UNENDED_UPSTREAMS: Final[LiteralString] = """
 SELECT DISTINCT u.partition_key, u.execution_id
   FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[])
        AS own (partition_key, group_id)
-  JOIN ff.edge_group g USING (partition_key, group_id)
+ CROSS JOIN LATERAL (
+       SELECT g.group_state FROM ff.edge_group g
+        WHERE (g.partition_key, g.group_id) = (own.partition_key, own.group_id)
+       OFFSET 0) AS g
  CROSS JOIN LATERAL (
        SELECT e.partition_key, e.upstream_eid FROM ff.edge e
-        WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+        WHERE (e.partition_key, e.group_id) = (own.partition_key, own.group_id)
        OFFSET 0) AS e
-  JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
+ CROSS JOIN LATERAL (
+       SELECT u.partition_key, u.execution_id, u.lifecycle_phase FROM ff.exec_core u
+        WHERE (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
+       OFFSET 0) AS u
  WHERE g.group_state <> 'satisfied' AND u.lifecycle_phase <> 'terminal'
 """
 

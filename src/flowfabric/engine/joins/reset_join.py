@@ -101,21 +101,27 @@ UPDATE ff.edge e
 # it, for a member that had ended before that and was not given the result.
 SOURCES: Final[LiteralString] = """
 -- joins.pass_again: results that members are given
-SELECT m.partition_key, m.execution_id AS waiter_eid, passing.upstream_eid
+SELECT named.partition_key, named.execution_id AS waiter_eid, passing.upstream_eid
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[], %(group_id)s::uuid[])
        AS named (partition_key, execution_id, group_id)
-  JOIN ff.exec_core m USING (partition_key, execution_id)
-  JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (named.partition_key, named.group_id)
+ CROSS JOIN LATERAL (  -- driven by the members, whatever statistics say
+       SELECT m.total_attempt_count FROM ff.exec_core m
+        WHERE (m.partition_key, m.execution_id) = (named.partition_key, named.execution_id)
+       OFFSET 0) AS m
+ CROSS JOIN LATERAL (
+       SELECT g.policy_kind, g.group_state, g.k FROM ff.edge_group g
+        WHERE (g.partition_key, g.group_id) = (named.partition_key, named.group_id)
+       OFFSET 0) AS g
  CROSS JOIN LATERAL (
        SELECT e.upstream_eid, e.resolved_event_id, e.data_passing_ref,
               row_number() OVER (ORDER BY e.resolved_event_id) AS nth
          FROM ff.edge e
-        WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
+        WHERE (e.partition_key, e.group_id) = (named.partition_key, named.group_id)
           AND e.resolution = 'satisfied') AS passing
  WHERE passing.data_passing_ref <> '' AND m.total_attempt_count = 0
    AND (g.policy_kind = 'all_of'
         OR g.group_state = 'satisfied' AND passing.nth = coalesce(g.k, 1))
- ORDER BY m.partition_key, m.execution_id, passing.resolved_event_id
+ ORDER BY named.partition_key, named.execution_id, passing.resolved_event_id
 """
 
 REOPEN_EDGES: Final[LiteralString] = """
@@ -135,7 +141,10 @@ WITH upstreams AS MATERIALIZED (
            SELECT * FROM ff.edge e
             WHERE (e.partition_key, e.upstream_eid) = (u.partition_key, u.execution_id)
            OFFSET 0) AS e
-      JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
+     CROSS JOIN LATERAL (
+           SELECT g.waits_as, g.group_state FROM ff.edge_group g
+            WHERE (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
+           OFFSET 0) AS g
      WHERE e.edge_state = 'applied' AND e.resolution <> 'satisfied'
        AND g.waits_as = 'member' AND g.group_state = 'pending'
 ), reopened AS (

@@ -10,21 +10,15 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
-from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.fence import locked_by_id
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.ids import ExecutionId, id_columns
 
 POSTPONE: Final[LiteralString] = (
-    f"""
+    """
 -- lifecycle.postpone
-WITH named AS (
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-        AS named (partition_key, execution_id)
-), seen AS (          -- the rows, locked in one order
-    SELECT{LOCKED_COLUMNS}
-      FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
-     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
-)"""
+"""
+    + locked_by_id()
     + requeue(
         "seen",
         where="leased",

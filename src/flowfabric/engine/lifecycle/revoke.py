@@ -9,23 +9,16 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.lifecycle.lock_executions import id_columns
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
-from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.fence import locked_by_id
 from flowfabric.engine.lifecycle.sql.requeue import requeue
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, id_columns
 
 REVOKE: Final[LiteralString] = (
-    f"""
+    """
 -- lifecycle.revoke
-WITH named AS (
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-        AS named (partition_key, execution_id)
-), seen AS (          -- the rows, locked in one order
-    SELECT{LOCKED_COLUMNS}
-      FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
-     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
-)"""
+"""
+    + locked_by_id()
     + requeue(
         "seen",
         where="leased",

@@ -11,22 +11,12 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
 from flowfabric.engine.lifecycle.sql.end import end
-from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.fence import locked_by_id
 from flowfabric.ids import ExecutionId, clean_text, id_columns
 from flowfabric.states import LeaseEventReason, TerminalOutcome
 
-NAMED: Final[LiteralString] = f"""WITH named AS (
-    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-        AS named (partition_key, execution_id)
-), seen AS (          -- locked in one order
-    SELECT{LOCKED_COLUMNS}
-      FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
-     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e"""
-
 ENDED: Final[LiteralString] = (
-    """
-)"""
-    + end(
+    end(
         "seen",
         where="lifecycle_phase <> 'terminal'",
         outcome="%(outcome)s::text",
@@ -51,7 +41,7 @@ TERMINALIZE: Final[LiteralString] = (
     """
 -- lifecycle.terminalize
 """
-    + NAMED
+    + locked_by_id()
     + ENDED
 )
 
@@ -59,8 +49,7 @@ TERMINALIZE_FREE: Final[LiteralString] = (
     """
 -- lifecycle.terminalize: passing over rows in use
 """
-    + NAMED
-    + " SKIP LOCKED"
+    + locked_by_id("SKIP LOCKED")
     + ENDED
 )
 

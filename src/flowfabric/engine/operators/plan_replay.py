@@ -134,7 +134,7 @@ class _Unsuccessful(msgspec.Struct, frozen=True):
 
 
 async def plan_replay(conn: Connection, partition_key: int, flow_id: UUID) -> ReplayPlan:
-    """The plan for the flow as this transaction sees it; raises `NotFound(flow)`."""
+    """The plan for the flow as it is now; raises `NotFound(flow)`. Nothing is locked."""
     where = {"partition_key": partition_key, "flow_id": flow_id}
     flow = await fetch_maybe(conn, FLOW, _Flow, **where)
     if flow is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 from uuid import UUID
@@ -10,7 +11,7 @@ import msgspec
 
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
-from flowfabric.db.transaction import transact
+from flowfabric.db.transaction import run, transact
 from flowfabric.engine.flows.lock_flows import lock_flows
 from flowfabric.engine.flows.reopen_flow import WasFlow, reopen_flow
 from flowfabric.engine.joins.lock_joins import lock_joins
@@ -78,70 +79,72 @@ async def replay_flow(
     flow is cancelled meanwhile.
     """
     flow = _Flow(uuid_partition(flow_id, partitions), flow_id, By(check_actor(actor), reason))
-    plan = await _plan(pool, flow)
+    plan, done = await transact(
+        pool, "replay_flow", lambda conn: _begin(conn, flow, preview=preview)
+    )
     if preview:
         return _answer(flow_id, plan, plan.again, preview=True)
-    todo, tried, done = plan.again, set[ExecutionId](), list[RunsAgain]()
-    members = plan.members
-    while todo:
-        for some in _slices(todo):
+    members, [*slices] = plan.members, _slices(plan.again)
+    tried = {*itertools.chain(*slices)}
+    rest = slices[1:]
+    while slices:
+        for some in rest:
             done += await transact(
-                pool,
-                "replay_flow",
-                lambda conn, some=some: _restart(conn, flow, some, plan, first=not tried),
+                pool, "replay_flow", lambda conn, some=some: _go_on(conn, flow, some)
             )
-            tried.update(some)
         # What was skipped while this call ran, by completions of before it.
         later = await _plan(pool, flow)
         members = later.members | members
-        skipped = later.skipped
-        todo = [
-            each
-            for each in later.again
-            if each.execution_id in skipped and each.execution_id not in tried
+        slices = rest = [
+            *_slices([each for each in later.again if each.execution_id in later.skipped - tried])
         ]
+        tried.update(*slices)
     return _answer(flow_id, msgspec.structs.replace(plan, members=members), done, preview=False)
 
 
 async def _plan(pool: Pool, flow: _Flow) -> ReplayPlan:
-    return await transact(
-        pool,
-        "plan_replay",
-        lambda conn: plan_replay(conn, flow.partition_key, flow.flow_id),
-        isolation="repeatable_read",
+    return await run(
+        pool, "plan_replay", lambda conn: plan_replay(conn, flow.partition_key, flow.flow_id)
     )
 
 
+async def _begin(
+    conn: Connection, flow: _Flow, *, preview: bool
+) -> tuple[ReplayPlan, list[RunsAgain]]:
+    """The plan, and those of its first slice that run again; the flow is open."""
+    plan = await plan_replay(conn, flow.partition_key, flow.flow_id)
+    if preview or not plan.again:
+        return plan, []
+    was = await _open(conn, flow, is_cancelled=plan.is_cancelled)
+    await operator_event(
+        conn,
+        OperatorEventType.FLOW_REPLAYED,
+        actor=flow.by.actor,
+        reason=flow.by.reason,
+        flow=(flow.partition_key, flow.flow_id),
+        flow_id=str(flow.flow_id),
+        member_count=len(plan.again),
+        old_public_flow_state=was.public_flow_state,
+        old_cancel_reason=was.cancel_reason,
+        old_cancellation_policy=was.cancellation_policy,
+    )
+    return plan, await _restart(conn, flow, next(_slices(plan.again)))
+
+
+async def _go_on(conn: Connection, flow: _Flow, members: Sequence[ExecutionId]) -> list[RunsAgain]:
+    """As `_restart`, for a later slice."""
+    await _lock(conn, flow)
+    return await _restart(conn, flow, members)
+
+
 async def _restart(
-    conn: Connection,
-    flow: _Flow,
-    members: Sequence[ExecutionId],
-    plan: ReplayPlan,
-    *,
-    first: bool,
+    conn: Connection, flow: _Flow, members: Sequence[ExecutionId]
 ) -> list[RunsAgain]:
-    """Those of the members that run again, decided anew under the locks."""
-    if first:
-        was = await _open(conn, flow, is_cancelled=plan.is_cancelled)
-    else:
-        was = await _lock(conn, flow)
+    """Those of the members that run again, decided anew under the locks; the flow is locked."""
     await lock_joins(conn, members)
     rows = await lock_and_read(conn, members)
     able = [each for each in members if each in rows and _ended_without_success(rows[each])]
     again = can_run_again(able, await member_joins(conn, able)) if able else []
-    if first:
-        await operator_event(
-            conn,
-            OperatorEventType.FLOW_REPLAYED,
-            actor=flow.by.actor,
-            reason=flow.by.reason,
-            flow=(flow.partition_key, flow.flow_id),
-            flow_id=str(flow.flow_id),
-            member_count=len(plan.again),
-            old_public_flow_state=was.public_flow_state,
-            old_cancel_reason=was.cancel_reason,
-            old_cancellation_policy=was.cancellation_policy,
-        )
     if not again:
         return []
     states = await restart_members(

@@ -43,6 +43,21 @@ SEEN_COLUMNS: Final[LiteralString] = """ordinal, lifecycle_phase, terminal_outco
 """The columns of `SeenExecution`."""
 
 
+def locked_by_id(unless: LiteralString = "") -> LiteralString:
+    """`WITH seen`: the named executions, locked in one order; for statements without a fence.
+
+    `unless` is empty, or `SKIP LOCKED` to pass over rows that another transaction has locked.
+    """
+    return f"""WITH named AS (
+    SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+        AS named (partition_key, execution_id)
+), seen AS (          -- locked in one order
+    SELECT{LOCKED_COLUMNS}
+      FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
+     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e {unless}
+)"""
+
+
 def held_leases(arrays: LiteralString = "", names: LiteralString = "") -> LiteralString:
     """`WITH held`: one row for each call, with the lease that its caller passes.
 
