@@ -104,10 +104,13 @@ async def test_leases_are_told_with_their_holder_and_why_they_ended(
 
     assert [line.split()[1:] for line in said.out.splitlines()] == [
         ["acquired", str(completed), "by", "w-1"],
-        ["revoked", "(completed)", str(completed), "by", "w-1"],
+        ["released", "(completed)", str(completed), "by", "w-1"],
     ]
     assert (acquired["kind"], acquired["worker_instance_id"]) == ("acquired", "w-1")
-    assert (revoked["reason"], revoked["revoked_by"]) == ("completed", "worker")
+    assert (revoked["kind"], revoked["reason"]) == ("revoked", "completed")
+    assert revoked["revoked_by"] == "worker"
+    [line, _] = (await ff("events", "list", "lease")).out.splitlines()[1:]
+    assert line.split()[2:] == ["released", str(completed), "w-1", "1", "completed"]
 
 
 async def test_operators_are_told_with_what_they_did(ff: Inside, db: Connection) -> None:
@@ -120,9 +123,13 @@ async def test_operators_are_told_with_what_they_did(ff: Inside, db: Connection)
     blocked, paused = told(await ff(*tail, "--json"))
 
     assert f"blocked              {waiting} by {user_at_host()}: [b]look[/b]" in first
-    assert f"lane_state_changed    by {user_at_host()}" in second
+    assert f"lane_state_changed    by {user_at_host()} lane_id=default" in second
     assert (blocked["event_type"], blocked["actor"]) == ("blocked", user_at_host())
     assert (paused["execution_id"], paused["details"]["new_state"]) == (None, "paused")
+    heading, *lines = (await ff("events", "list", "operator")).out.splitlines()
+    assert heading.split()[:4] == ["at", "(UTC)", "event_type", "subject"]
+    assert "lane_state_changed  lane default is paused" in lines[0]
+    assert waiting in lines[1]
 
 
 async def test_only_of_a_namespace_or_with_a_tag(ff: Inside, db: Connection) -> None:

@@ -245,7 +245,8 @@ async def test_what_has_ended_cannot_be_blocked(ff: Inside, db: Connection) -> N
 
     line = one_line(await ff("executions", "block", str(completed)))
 
-    assert line == f"ff: execution {completed} is terminal, ended as success, not active"
+    rule = "only a waiting execution can be blocked"
+    assert line == f"ff: execution {completed} has completed; {rule}"
 
 
 async def test_what_is_refused_for_a_block_says_so(ff: Inside, db: Connection) -> None:

@@ -44,6 +44,10 @@ async def test_it_says_what_is_in_the_way_and_what_would_change_that(
     assert why == "  no live worker on lane 'default' in namespace 'default'"
     assert remedy == "    → start one: ff worker MODULE:APP --lane default"
 
+    of_acme = str(await given.created(db, namespace="acme"))
+    remedy = (await ff("explain", of_acme)).out.splitlines()[-1]
+    assert remedy.startswith("    → start one whose app is App(namespace='acme'): ff worker")
+
 
 async def test_the_same_for_programs_under_either_name(ff: Inside, db: Connection) -> None:
     execution_id = str(await given.created(db, delay=60, required_capabilities=("gpu",)))
@@ -129,12 +133,13 @@ async def test_what_has_ended_says_how_and_can_be_replayed_as_advised(
     failed = await execution(db, "failed")
 
     said = (await ff("explain", str(failed))).out
-    [replay] = remedies(said)
+    replay, show = remedies(said)
     replayed = await ff(*replay[1:])
 
     assert said.startswith("failed since")
     assert "boom" in said
     assert (replayed.code, replayed.out) == (0, f"replayed {failed}\n")
+    assert show == ["ff", "executions", "show", str(failed)]
     assert await given.public_state(db, failed) == "waiting"
 
 

@@ -1,15 +1,20 @@
 """`ff executions show`: what went in, what came out, and what went wrong."""
 
 import base64
+import re
 from typing import Any
 
 import pytest
 
+from flowfabric.cli import output
 from flowfabric.cli.values import heading, shortened_start, value_text
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.progress import progress
+from flowfabric.engine.lifecycle.release import release
 from flowfabric.policy import FixedBackoff
 from tests import given
 from tests.cli.conftest import Inside
@@ -26,12 +31,21 @@ async def test_a_failed_execution_is_shown_with_its_payload_and_its_traceback(
         payload_encoding="json",
         policy=given.retrying(backoff=FixedBackoff(delay=0)),
     )
+    await progress(db, lease, percent=40, message="halfway")
+    running = (await ff("executions", "show", str(lease.execution_id))).out
     await fail(db, [Failure(lease=lease, reason="KeyError: 'x'", detail=TRACEBACK)])
 
     short = (await ff("executions", "show", str(lease.execution_id))).out
     full = (await ff("executions", "show", str(lease.execution_id), "--full")).out
     told = (await ff("executions", "show", str(lease.execution_id), "--json")).json
 
+    facts = dict(
+        line.split(None, 1) for line in map(str.strip, running.splitlines()) if "  " in line
+    )
+    assert facts["current_attempt"].startswith("1 (")
+    assert facts["current_lease"].startswith("attempt 1 on w-1, expires in ")
+    assert (facts["progress_pct"], facts["progress_message"]) == ("40", "halfway")
+    assert re.fullmatch(r"[-\d]+ [:\d]+ UTC \(\d+s ago\)", facts["created_at"])
     assert 'payload, 16 bytes of json\n{"order":"o-7"}\n' in short
     assert "--full shows all)\n…\n  File shop.py\n" in short
     assert "KeyError: 'x'\n\nattempts\n" in short
@@ -65,6 +79,29 @@ async def test_a_failed_execution_is_shown_with_its_payload_and_its_traceback(
         "completion success",
     ]
     assert "error=KeyError: 'x'" in history
+
+
+async def test_a_history_says_why_what_was_replayed_had_failed_and_what_was_given_back(
+    ff: Inside, db: Connection, ff_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = await given.claimed(db)
+    await fail(db, [Failure(lease=lease, reason="KeyError: 'x'")])
+    await ff_engine.replay_execution(lease.execution_id)
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await release(db, [task.lease])
+
+    _, *lines = (await ff("executions", "history", str(lease.execution_id))).out.splitlines()
+    monkeypatch.setattr(output.console, "_width", 80)
+    narrow = (await ff("executions", "history", str(lease.execution_id))).out.splitlines()
+
+    [failed, given_back] = [line for line in lines if "lease released" in line]
+    [replayed] = [line for line in lines if "operator replayed" in line]
+    assert "error=KeyError: 'x'" in failed
+    assert "the worker gave it back" in given_back
+    assert "None" not in replayed
+    assert narrow[0].split() == ["at", "(UTC)", "event", "attempt", "reason"]
+    assert len(max(narrow, key=len)) <= 80
+    assert narrow[-1].startswith("No room for details")
 
 
 LONG = '["' + "x" * 5000 + '"]'

@@ -6,6 +6,7 @@ from flowfabric.client.identity import user_at_host
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.workers.expire_workers import expire_workers
+from flowfabric.engine.workers.mark_worker_dead import STOPPED
 from flowfabric.testing import Clock
 from tests.cli.conftest import Inside, one_line, usage_error
 
@@ -122,17 +123,23 @@ async def test_history_tells_who_came_was_heard_and_went(
     await register(ff_engine, "w-2")
     await clock.advance(1)
     await ff_engine.mark_worker_dead("w-1", reason="[red]gone[/red]")
+    await clock.advance(1)
+    await ff_engine.mark_worker_dead("w-2", reason=STOPPED)
 
     heading, *lines = (await ff("workers", "history")).out.splitlines()
 
-    assert heading.split() == ["at", "worker_instance_id", "event_kind", "reason"]
+    assert heading.split() == ["at", "(UTC)", "worker_instance_id", "event_kind", "reason"]
     assert [tuple(line.split()[2:]) for line in lines] == [
+        ("w-2", "stopped"),
         ("w-1", "marked_dead", "[red]gone[/red]"),
         ("w-2", "registered"),
         ("w-1", "heartbeat"),
         ("w-1", "registered"),
     ]
-    assert await story(ff, "w-2") == [("w-2", "registered", None)]
+    assert await story(ff, "w-2") == [
+        ("w-2", "marked_dead", "stopped"),
+        ("w-2", "registered", None),
+    ]
     assert len(await story(ff, "--limit", "2")) == 2
 
 

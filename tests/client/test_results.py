@@ -97,7 +97,9 @@ async def test_one_whose_deadline_passed_has_expired(
     handle = await client.submit(app.tasks["job"].call(), deadline=0.01)
     await eventually(lambda: expire_executions(db, 10))
 
-    with pytest.raises(ExecutionExpired, match="execution_deadline"):
+    with pytest.raises(
+        ExecutionExpired, match=r"execution_deadline: its deadline, .* UTC, passed; raise deadline="
+    ):
         await handle.result(timeout=10)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric import App, Client, Ctx, Fail, OutcomeError, Retry, RetryLater
+from flowfabric.app.flow import Flow
 from flowfabric.worker.log_context import LogContext
 from tests.worker import crunching
 
@@ -151,6 +152,13 @@ async def test_what_a_task_logs_names_its_execution_on_request(
     async def on_loop(ctx: Ctx) -> None:
         log.warning("from the loop")
 
+    @app.task("pack")
+    async def pack(ctx: Ctx) -> None:
+        log.warning("from a member")
+        raise KeyError("x")
+
+    flow = Flow("shop")
+    flow.add(pack.call(), name="packing")
     collect = Collect()
     collect.addFilter(LogContext())
     log.addHandler(collect)
@@ -158,6 +166,7 @@ async def test_what_a_task_logs_names_its_execution_on_request(
         ids = [
             str((await client.submit(each.call())).execution_id) for each in (in_thread, on_loop)
         ]
+        flow_id = str((await client.start(flow)).flow_id)
         await app.worker(dsn=ff_dsn).run_until_idle()
         log.warning("from outside")
     finally:
@@ -169,6 +178,9 @@ async def test_what_a_task_logs_names_its_execution_on_request(
         ("from the loop", ids[1], "async"),
     ):
         assert told[text] == told[text] | {"execution_id": name, "kind": kind, "attempt": 1}
+        assert "flow_id" not in told[text]
+    assert told["from a member"]["flow_id"] == flow_id
+    assert [vars(each)["flow_id"] for each in caplog.records if each.name == LOG] == [flow_id]
     assert "execution_id" not in told["from outside"]
 
 

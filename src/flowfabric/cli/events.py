@@ -17,9 +17,13 @@ from flowfabric.cli.output import (
     DatabaseUrl,
     Limit,
     console,
+    cut,
     escape,
+    facts_text,
     json_text,
+    lease_reason,
     listing,
+    moment,
     more,
     print_json,
 )
@@ -27,10 +31,11 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import cursor_from_hex, cursor_to_hex, encode_cursor
 from flowfabric.engine.events.filters import EventFilter
-from flowfabric.engine.events.lease_events import LeaseEvent
+from flowfabric.engine.events.lease_events import LeaseEvent, lease_word
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.errors import StreamDisconnected, TransportError
+from flowfabric.states import OperatorEventType
 from flowfabric.wire import wire
 
 app = typer.Typer(help="List events, or follow them as they happen.", no_args_is_help=True)
@@ -58,7 +63,7 @@ Events = Annotated[
 _FIELDS: Final = {
     OutboxChoice.COMPLETION: ("outcome", "execution_id", "execution_kind", "lane_id"),
     OutboxChoice.LEASE: ("kind", "execution_id", "worker_instance_id", "lease_epoch", "reason"),
-    OutboxChoice.OPERATOR: ("event_type", "actor", "execution_id", "reason", "details", "flow_id"),
+    OutboxChoice.OPERATOR: ("event_type", "subject", "actor", "reason", "details"),
 }
 
 
@@ -90,7 +95,10 @@ def list_(
         page.events,
         "at",
         *_FIELDS[outbox],
-        at=lambda event: f"{event.at:%Y-%m-%d %H:%M:%S}",
+        at=lambda event: moment(event.at),
+        kind=lambda event: lease_word(event.kind.value, event.reason),
+        reason=lambda event: escape(cut(_reason(event))),
+        subject=lambda event: escape(_subject(event)),
     )
     console.print(shown if page.events else f"No {outbox.value} events.")
     more(older)
@@ -166,6 +174,21 @@ async def _subscribe(
             return await engine.subscribe_operator_events(cursor, wanted)
 
 
+def _subject(event: OperatorEvent) -> str:
+    """What an operator changed: an execution, a flow, a lane or the like."""
+    if event.execution_id is not None:
+        return str(event.execution_id)
+    if event.flow_id is not None:
+        return f"flow {event.flow_id}"
+    if event.event_type is OperatorEventType.LANE_STATE_CHANGED:
+        return f"lane {event.details['lane_id']} is {event.details['new_state']}"
+    return facts_text(event.details)
+
+
+def _reason(event: LeaseEvent | OperatorEvent) -> str:
+    return lease_reason(event.reason) if isinstance(event, LeaseEvent) else event.reason or ""
+
+
 def _print(event: AnyEvent, as_json: bool) -> None:
     if as_json:
         fields = {**wire(event), "cursor": cursor_to_hex(event.cursor)}
@@ -176,12 +199,14 @@ def _print(event: AnyEvent, as_json: bool) -> None:
         case CompletionEvent():
             name, detail = event.outcome.value, f"{event.execution_kind} on {event.lane_id}"
         case LeaseEvent():
-            reason = f" ({event.reason.value})" if event.reason else ""
-            name, detail = f"{event.kind.value}{reason}", f"by {event.worker_instance_id}"
+            reason = f" ({_reason(event)})" if event.reason else ""
+            name = f"{lease_word(event.kind.value, event.reason)}{reason}"
+            detail = f"by {event.worker_instance_id}"
         case OperatorEvent():
             reason = f": {event.reason}" if event.reason else ""
-            name, detail = event.event_type.value, f"by {event.actor}{reason} {event.details}"
+            name = event.event_type.value
+            detail = f"by {event.actor}{reason} {facts_text(event.details)}"
     console.print(
-        f"{event.at:%H:%M:%S} {name:<20} {event.execution_id or ''} {escape(detail)}",
+        f"{event.at:%H:%M:%S}Z {name:<20} {event.execution_id or ''} {escape(detail)}",
         soft_wrap=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, cast
 
 import typer
@@ -19,7 +20,10 @@ from flowfabric.cli.output import (
     console,
     cut,
     escape,
+    facts_text,
+    lease_reason,
     listing,
+    moment,
     more,
     print_json,
     table,
@@ -27,11 +31,18 @@ from flowfabric.cli.output import (
 from flowfabric.cli.values import heading, shortened, shortened_start, value_text
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.read_history import HistoryEntry
-from flowfabric.engine.executions.describe_execution import ExecutionBody, ExecutionSnapshot
+from flowfabric.engine.executions.describe_execution import (
+    CurrentAttempt,
+    CurrentLease,
+    ExecutionBody,
+    ExecutionSnapshot,
+)
 from flowfabric.engine.executions.list_attempts import Attempt
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.errors import NotFound
+from flowfabric.expired_text import expired_text
 from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState
 from flowfabric.wire import read_untyped, wire
 
 app = typer.Typer(help="Find, show, cancel and replay executions.", no_args_is_help=True)
@@ -60,8 +71,8 @@ def list_(
         "execution_id",
         "public_state",
         "execution_kind",
-        "created_at",
         "reason",
+        "created_at",
         "lane_id",
         "total_attempt_count",
     )
@@ -100,10 +111,12 @@ def show(
         return
     shown = table("", "")
     shown.show_header = False
-    for name, value in facts.items():
-        if value not in (None, {}, []):
-            state = name == "public_state"
-            text = coloured(found.public_state) if state else escape(_fact(value, full=full))
+    for name in facts:
+        value = getattr(found, name)
+        if name == "failure_reason" and value is not None:
+            value = expired_text(value)
+        text = _fact(value, full=full)
+        if text:
             shown.add_row(f"[b]{name}[/b]", text)
     console.print(shown)
     _print_body(body, full=full)
@@ -113,15 +126,27 @@ def show(
 
 
 def _fact(value: object, *, full: bool) -> str:
-    """One value of the snapshot as text."""
+    """One value of the snapshot as markup; empty if it says nothing."""
     match value:
+        case None:
+            return ""
+        case PublicState():
+            return coloured(value)
+        case datetime():
+            return f"{moment(value)} UTC ({ago(value)})"
+        case CurrentAttempt():
+            return f"{value.attempt_index + 1} ({value.attempt_id})"
+        case CurrentLease():
+            return escape(
+                f"attempt {value.attempt_index + 1} on {value.worker_instance_id}, "
+                f"expires {ago(value.expires_at)}, epoch {value.lease_epoch} ({value.lease_id})"
+            )
         case dict():
-            items = cast("dict[str, object]", value).items()
-            return ", ".join(f"{name}={item}" for name, item in items)
+            return escape(facts_text(cast("dict[str, object]", value)))
         case list():
-            return ", ".join(str(item) for item in cast("list[object]", value))
+            return escape(", ".join(str(item) for item in cast("list[object]", value)))
         case _:
-            return shortened(str(value), full=full)
+            return escape(shortened(str(wire(value)), full=full))
 
 
 def _print_body(body: ExecutionBody, *, full: bool) -> None:
@@ -149,17 +174,24 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
     if as_json:
         print_json(entries)
         return
-    shown = table("time", "event", "by", "attempt", "epoch", "reason", "details")
-    for entry in entries:
-        shown.add_row(
-            f"{entry.at:%Y-%m-%d %H:%M:%S.%f}"[:-3],
-            f"{entry.outbox} {entry.what}",
-            escape(entry.by or ""),
-            "" if entry.attempt_index is None else str(entry.attempt_index + 1),
-            "" if entry.lease_epoch is None else str(entry.lease_epoch),
-            escape(entry.reason or ""),
-            escape(", ".join(f"{name}={value}" for name, value in entry.details.items())),
-        )
+    shown = listing(
+        entries,
+        "at",
+        "event",
+        "attempt",
+        "reason",
+        "details",
+        "by",
+        "epoch",
+        at=lambda entry: f"{entry.at:%Y-%m-%d %H:%M:%S.%f}"[:-3],
+        event=lambda entry: f"{entry.outbox} {entry.what}",
+        attempt=lambda entry: "" if entry.attempt_index is None else str(entry.attempt_index + 1),
+        reason=lambda entry: escape(
+            lease_reason(entry.reason) if entry.outbox == "lease" else entry.reason or ""
+        ),
+        details=lambda entry: escape(facts_text(entry.details)),
+        epoch=lambda entry: "" if entry.lease_epoch is None else str(entry.lease_epoch),
+    )
     console.print(shown)
 
 

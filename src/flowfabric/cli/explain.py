@@ -14,6 +14,7 @@ from flowfabric.cli.output import (
     print_json,
 )
 from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState
 
 
 def explain(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
@@ -31,3 +32,6 @@ def explain(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
     for reason in answer.reasons:
         console.print(f"  [b]{escape(reason.message)}[/b]", soft_wrap=True)
         console.print(f"    [dim]→[/dim] {escape(reason.remedy)}", soft_wrap=True)
+    if answer.public_state is PublicState.FAILED:
+        see = f"its traceback: ff executions show '{wanted}'"
+        console.print(f"    [dim]→[/dim] {escape(see)}", soft_wrap=True)

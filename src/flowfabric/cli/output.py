@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flowfabric.cli.durations import spoken
-from flowfabric.states import PublicState
+from flowfabric.states import LeaseEventReason, PublicState
 from flowfabric.wire import wire
 
 console: Final = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -51,7 +51,10 @@ _COLOURS: Final = {
 _MAYBE_ACTING: Final = re.compile(r"[^\n\t\x20-\x7e]")
 _GAP: Final = 2
 """The space between two columns."""
-_UNBROKEN: Final = frozenset({"execution", "execution_id", "flow_id"})
+_IDS: Final = frozenset({"execution", "execution_id", "flow_id", "subject"})
+_UNBROKEN: Final = frozenset({"execution", "execution_id", "flow_id", "at", "event"})
+_TITLES: Final = {"at": "at (UTC)"}
+"""The titles of columns that are not named as in JSON alone."""
 _UNPRINTABLE: Final = re.compile("[\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
@@ -108,7 +111,8 @@ def table(*columns: str, title: str | None = None) -> Table:
     """An empty table with these columns."""
     made = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=column in _UNBROKEN)
+        title = _TITLES.get(column, column)
+        made.add_column(title, overflow="fold", no_wrap=column in _UNBROKEN)
     return made
 
 
@@ -129,7 +133,7 @@ def listing(
     }
     kept = [field for field in fields if field == fields[0] or any(shown[field])]
     if _width(shown, kept) > console.width:
-        shown |= {field: _short_ids(shown[field]) for field in kept if field in _UNBROKEN}
+        shown |= {field: _short_ids(shown[field]) for field in kept if field in _IDS}
     while len(kept) > 2 and _width(shown, kept) > console.width:
         kept.pop()
     made = table(*kept)
@@ -158,12 +162,26 @@ def _cell(value: object) -> str:
         case str():
             return escape(cut(value))
         case dict():
-            items = cast("dict[object, object]", value).items()
-            return escape(cut(", ".join(f"{name}={each}" for name, each in items)))
+            return escape(cut(facts_text(cast("dict[str, object]", value))))
         case list():
             return escape(cut(", ".join(str(each) for each in cast("list[object]", value))))
         case _:
             return escape(str(wire(value)))
+
+
+def facts_text(facts: Mapping[str, object]) -> str:
+    """`name=value, …` of the facts that are known."""
+    return ", ".join(f"{name}={each}" for name, each in facts.items() if each is not None)
+
+
+def lease_reason(reason: str | None) -> str:
+    """Why a lease ended, in words."""
+    return "the worker gave it back" if reason == LeaseEventReason.RELEASED else reason or ""
+
+
+def moment(at: datetime) -> str:
+    """The instant in UTC, for a column `at`, whose title says so."""
+    return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _short_ids(column: Sequence[str]) -> list[str]:
@@ -179,7 +197,7 @@ def _least(title: str, column: Sequence[str]) -> int:
     """The width that a column needs if its texts are broken at words."""
     texts = [markup.render(cell).plain for cell in column]
     words = [text if title in _UNBROKEN else word for text in texts for word in text.split()]
-    return max(len(word) for word in [title, *words])
+    return max(len(word) for word in [_TITLES.get(title, title), *words])
 
 
 def cut(text: str, length: int = 80) -> str:

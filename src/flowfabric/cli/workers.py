@@ -13,16 +13,21 @@ from flowfabric.cli.output import (
     DatabaseUrl,
     Limit,
     console,
+    cut,
     escape,
     listing,
+    moment,
     more,
     options_follow,
     print_json,
 )
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
+from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry
+from flowfabric.engine.workers.mark_worker_dead import STOPPED
 from flowfabric.errors import NotFound
+from flowfabric.states import WorkerEventKind
 
 app = typer.Typer(help="List worker processes and their history.")
 
@@ -122,9 +127,16 @@ def history(
         "worker_instance_id",
         "event_kind",
         "reason",
-        at=lambda event: f"{event.at:%Y-%m-%d %H:%M:%S}",
+        at=lambda event: moment(event.at),
+        event_kind=lambda event: "stopped" if _is_stop(event) else event.event_kind.value,
+        reason=lambda event: "" if _is_stop(event) else escape(cut(event.reason or "")),
     )
     console.print(shown if events else f"No worker events in namespace {escape(repr(namespace))}.")
+
+
+def _is_stop(event: WorkerEvent) -> bool:
+    """Did the process itself leave the registry, in an orderly stop?"""
+    return event.event_kind is WorkerEventKind.MARKED_DEAD and event.reason == STOPPED
 
 
 @app.command()

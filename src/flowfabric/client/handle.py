@@ -139,7 +139,9 @@ class Handle(Generic[R]):
                     self.execution_id, outcome.cancellation_reason, outcome.cancelled_by
                 )
             case PublicState.EXPIRED:
-                raise ExecutionExpired(self.execution_id, outcome.failure_reason)
+                raise ExecutionExpired(
+                    self.execution_id, outcome.failure_reason, outcome.expired_because
+                )
             case PublicState.SKIPPED:
                 raise ExecutionSkipped(self.execution_id)
             case _:

@@ -47,8 +47,11 @@ class ExecutionExpired(OutcomeError):
 
     code = "execution_expired"
 
-    def __init__(self, execution_id: ExecutionId, reason: str | None) -> None:
-        super().__init__(execution_id, f"expired: {reason}")
+    def __init__(
+        self, execution_id: ExecutionId, reason: str | None, why: str | None = None
+    ) -> None:
+        """`reason` is the stored code, `why` the words for it."""
+        super().__init__(execution_id, f"expired: {why or reason}")
         self.reason = reason
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.errors.base import EngineError, NotFound, RetryClass
 
@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from flowfabric.ids import ExecutionId
+
+_HAS_ENDED: Final = {
+    "success": "has completed",
+    "failed": "has failed",
+    "cancelled": "was cancelled",
+    "expired": "has expired",
+    "skipped": "was skipped",
+}
 
 
 class Contention(EngineError):
@@ -39,10 +47,15 @@ class ExecutionNotActive(Contention):
         terminal_outcome: str,
         lease_epoch: int,
         attempt_id: object,
+        rule: str | None = None,
     ) -> None:
+        """`rule` says of an execution that has ended which ones the call is for."""
         ended = f", ended as {terminal_outcome}" if lifecycle_phase == "terminal" else ""
         wanted = "runnable" if lifecycle_phase == "active" else "active"
-        super().__init__(f"execution {execution_id} is {lifecycle_phase}{ended}, not {wanted}")
+        state = f"is {lifecycle_phase}{ended}, not {wanted}"
+        if rule is not None:
+            state = f"{_HAS_ENDED.get(terminal_outcome, 'has ended')}; {rule}"
+        super().__init__(f"execution {execution_id} {state}")
         self.execution_id = execution_id
         self.lifecycle_phase, self.terminal_outcome = lifecycle_phase, terminal_outcome
         self.lease_epoch, self.attempt_id = lease_epoch, attempt_id

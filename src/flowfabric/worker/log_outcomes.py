@@ -123,4 +123,5 @@ def _record(attempt: RunningAttempt, event: str) -> AttemptRecord:
         execution_id=attempt.execution_id,
         kind=attempt.claimed.execution_kind,
         attempt_index=attempt.lease.attempt_index,
+        flow_id=attempt.claimed.flow_id,
     )

@@ -22,7 +22,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.find_lost_leases import find_lost_leases
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, heartbeat_worker
-from flowfabric.engine.workers.mark_worker_dead import mark_worker_dead
+from flowfabric.engine.workers.mark_worker_dead import STOPPED, mark_worker_dead
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
 from flowfabric.worker.renewal_schedule import HEARTBEAT, RenewalSchedule
@@ -257,7 +257,7 @@ class Renewer:
                 if conn is None or conn.is_closed():
                     conn = await self._connect()
                 await mark_worker_dead(
-                    conn, self._instance, reason="stopped", namespace=self._settings.namespace
+                    conn, self._instance, reason=STOPPED, namespace=self._settings.namespace
                 )
                 await conn.close()
         except (FlowFabricError, TimeoutError, OSError) as error:

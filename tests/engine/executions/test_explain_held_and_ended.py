@@ -12,6 +12,7 @@ from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.progress import progress
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.replay_execution import replay_execution
@@ -101,7 +102,8 @@ ENDS = {
     "completed": "completed at {} after 1 attempt",
     "failed": "failed at {} after 1 attempt (transient): boom",
     "cancelled": "cancelled at {} by operator: no; it never ran",
-    "expired": "expired at {} after 0 attempts: execution_deadline; it never ran",
+    "expired": "expired at {} after 0 attempts: execution_deadline: its deadline, {}, passed; "
+    "it never ran",
     "skipped": "skipped at {}: its upstreams made its join impossible; it never ran",
 }
 
@@ -112,10 +114,12 @@ async def test_how_it_ended_is_told(db: Connection, clock: Clock, state: str) ->
     ended = await clock.now()
     await clock.advance(5)
 
+    raised = "raise deadline= of the task or the call for later calls; "
+    first = raised if state == "expired" else ""
     assert await only(db, execution_id) == ExplanationReason(
         why=ReasonCode(state),
-        message=ENDS[state].format(at(ended)),
-        remedy=f"run it again (10 replays left): ff executions replay '{execution_id}'",
+        message=ENDS[state].format(at(ended), at(ended - timedelta(seconds=1))),
+        remedy=f"{first}run it again (10 replays left): ff executions replay '{execution_id}'",
     )
 
 
@@ -171,9 +175,11 @@ async def test_a_deadline_that_ended_a_running_attempt_is_told(
     await clock.advance(5)
     await expire_executions(db, limit=10)
 
-    assert (await only(db, lease.execution_id)).message == (
-        f"expired at {at(await clock.now())} after 1 attempt: execution_deadline"
+    now, reason = at(await clock.now()), await only(db, lease.execution_id)
+    assert reason.message == (
+        f"expired at {now} after 1 attempt: execution_deadline: its deadline, {now}, passed"
     )
+    assert reason.remedy.startswith("raise deadline= of the task or the call for later calls; run")
 
 
 async def test_an_attempt_that_took_too_long_is_told(db: Connection, clock: Clock) -> None:
@@ -182,7 +188,18 @@ async def test_an_attempt_that_took_too_long_is_told(db: Connection, clock: Cloc
     await clock.advance(5)
     await expire_attempts(db, limit=10)
 
-    assert (await only(db, lease.execution_id)).message.endswith("1 attempt: attempt_timeout")
+    reason = await only(db, lease.execution_id)
+    assert reason.message.endswith(": attempt_timeout: the attempt exceeded its timeout of 5 s")
+    assert reason.remedy.startswith("raise timeout= of the task for later calls; run it again")
+
+
+async def test_a_result_of_a_wrong_type_is_not_only_run_again(db: Connection) -> None:
+    lease = await given.claimed(db)
+    await fail(db, [Failure(lease=lease, reason="no int", category="result_encode")])
+
+    assert (await only(db, lease.execution_id)).remedy.startswith(
+        "mend the task; then run it again"
+    )
 
 
 async def test_too_many_lost_leases_are_told(db: Connection, clock: Clock) -> None:

@@ -29,6 +29,9 @@ NEWEST: Final[LiteralString] = """
 SELECT coalesce(max(event_id), 0) AS event_id FROM ff.lease_event
 """
 
+TAKEN_AWAY: Final = frozenset({LeaseEventReason.CANCELLED, LeaseEventReason.OPERATOR})
+"""Why a lease ended against the will of its holder; for any other reason the holder released it."""
+
 RevokedBy: TypeAlias = Literal["operator", "reconciler", "backend", "worker"]
 
 
@@ -78,6 +81,12 @@ async def read_lease_history(
 async def newest_lease_event(conn: Connection) -> int:
     """The highest id that is visible now; 0 if there is none."""
     return (await fetch_one(conn, NEWEST, Newest)).event_id
+
+
+def lease_word(kind: str, reason: str | None) -> str:
+    """The kind of a lease event, but `released` for a lease that its holder gave up itself."""
+    is_release = kind == LeaseEventType.REVOKED and reason not in TAKEN_AWAY
+    return "released" if is_release else kind
 
 
 def revoked_by(kind: LeaseEventType, reason: LeaseEventReason | None) -> RevokedBy | None:

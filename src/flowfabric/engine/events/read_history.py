@@ -10,10 +10,11 @@ from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.events.lease_events import lease_word
 from flowfabric.engine.events.outbox import decoded_details
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
-from flowfabric.states import LeaseEventReason, LeaseEventType, OperatorEventType
+from flowfabric.states import OperatorEventType
 
 READ_HISTORY: Final[LiteralString] = """
 -- events.read_history
@@ -50,9 +51,6 @@ ENDING: Final = frozenset(
     {OperatorEventType.CANCELLED, OperatorEventType.COMPLETED, OperatorEventType.FAILED}
 )
 """What an operator does that ends the execution."""
-
-TAKEN_AWAY: Final = frozenset({LeaseEventReason.CANCELLED, LeaseEventReason.OPERATOR})
-"""Why a lease ended against the will of its holder; for any other reason the holder released it."""
 
 OutboxName: TypeAlias = Literal["execution", "lease", "completion", "operator"]
 
@@ -103,7 +101,7 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Hist
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
     )
-    return [
+    entries = [
         HistoryEntry(
             at=instant(row.occurred_at_ms),
             outbox=cast(OutboxName, row.outbox),
@@ -116,11 +114,28 @@ async def read_history(conn: Connection, execution_id: ExecutionId) -> list[Hist
         )
         for row in _in_order(rows)
     ]
+    _add_replaced_errors(entries)
+    return entries
+
+
+def _add_replaced_errors(entries: list[HistoryEntry]) -> None:
+    """The attempt that a replay makes anew replaces the one that failed; the event has its error.
+
+    The lease under which that attempt failed is the last one that ended before the replay.
+    """
+    ended: int | None = None
+    for place, entry in enumerate(entries):
+        if entry.outbox == "lease":
+            ended = place if entry.what in ("released", "revoked", "expired") else None
+        elif entry.outbox == "operator" and entry.what == OperatorEventType.REPLAYED:
+            error = entry.details.get("old_failure_reason")
+            if ended is not None and error and not entries[ended].details:
+                entries[ended] = msgspec.structs.replace(entries[ended], details={"error": error})
+            ended = None
 
 
 def _what(row: _Row) -> str:
-    is_release = row.what == LeaseEventType.REVOKED and row.reason not in TAKEN_AWAY
-    return "released" if row.outbox == "lease" and is_release else row.what
+    return lease_word(row.what, row.reason) if row.outbox == "lease" else row.what
 
 
 def _in_order(rows: Sequence[_Row]) -> Iterator[_Row]:

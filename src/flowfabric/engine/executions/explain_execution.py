@@ -112,6 +112,10 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
        (SELECT ff.replay_cap(b.policy) FROM ff.exec_body b
          WHERE (b.partition_key, b.execution_id) = (core.partition_key, core.execution_id)
        ) AS max_replay_count,
+       (SELECT ff.policy_number(b.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000)
+          FROM ff.exec_body b
+         WHERE (b.partition_key, b.execution_id) = (core.partition_key, core.execution_id)
+       ) AS timeout_ms,
        coalesce(deps.done, 0) AS deps_done, coalesce(deps.required, 0) AS deps_required,
        coalesce(deps.total, 0) AS deps_total, coalesce(deps.lost, 0) AS deps_lost,
        ARRAY(SELECT coalesce(b.member_name, r.execution_kind) || ' (' || u.public_state || ')'

@@ -122,6 +122,7 @@ class Facts(msgspec.Struct, frozen=True):
     actor: str | None
     unneeded_by: str | None
     max_replay_count: int
+    timeout_ms: int | None
     deps_done: int
     deps_required: int
     deps_total: int

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.expired_text import EXPIRED_REMEDY, expired_text
 from flowfabric.ids import ExecutionId, id_columns
 from flowfabric.states import PublicState
 
@@ -19,7 +20,9 @@ WITH asked AS (
         AS asked (partition_key, execution_id)
 )
 SELECT e.partition_key, e.execution_id, e.public_state, e.failure_reason, e.failure_category,
-       e.cancellation_reason, e.cancelled_by, a.result,
+       e.cancellation_reason, e.cancelled_by, a.result, e.deadline_at_ms,
+       CASE WHEN e.failure_reason = 'attempt_timeout' THEN ff.policy_number(
+            b.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000) END AS timeout_ms,
        coalesce(a.result_encoding, b.payload_encoding) AS result_encoding
   FROM asked
   JOIN ff.exec_core e USING (partition_key, execution_id)
@@ -43,6 +46,8 @@ class ExecutionOutcome(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None
     result_encoding: str | None
     """How the result is encoded; None if neither it nor the payload has an encoding."""
+    expired_because: str | None = None
+    """Of one that expired: the reason in words, with the limit that was exceeded and the remedy."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -54,7 +59,19 @@ class _Row(msgspec.Struct, frozen=True):
     cancellation_reason: str | None
     cancelled_by: str | None
     result: bytes | None
+    deadline_at_ms: int | None
+    timeout_ms: int | None
     result_encoding: str | None
+
+
+def _expired(row: _Row) -> str | None:
+    if row.public_state != PublicState.EXPIRED:
+        return None
+    words = expired_text(
+        row.failure_reason, timeout_ms=row.timeout_ms, deadline_at_ms=row.deadline_at_ms
+    )
+    remedy = EXPIRED_REMEDY.get(row.failure_reason or "")
+    return f"{words}; {remedy}" if remedy else words
 
 
 async def read_outcomes(
@@ -77,6 +94,7 @@ async def read_outcomes(
             cancelled_by=row.cancelled_by,
             result=row.result,
             result_encoding=row.result_encoding,
+            expired_because=_expired(row),
         )
         for row in rows
     ]

@@ -11,6 +11,8 @@ from flowfabric.engine.executions.explanation import (
     Facts,
     ReasonCode,
 )
+from flowfabric.errors.outcomes import RESULT_ENCODE
+from flowfabric.expired_text import EXPIRED_REMEDY, expired_text
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.served import elsewhere_text
@@ -154,7 +156,7 @@ def _not_due(facts: Facts) -> ExplanationReason:
     due = facts.delay_until_ms or facts.seen_at_ms
     why = {
         BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index} failed "
-        f"({facts.failure_category}: {facts.failure_reason}); retry {facts.retry_count} waits",
+        f"({facts.failure_category}: {_expired(facts)}); retry {facts.retry_count} waits",
         BlockingReason.WAITING_FOR_RESUME_DELAY: "it was resumed with a delay and waits",
     }.get(BlockingReason(facts.blocking_reason), "it is delayed")
     if facts.infra_release_count and facts.blocking_reason == BlockingReason.WAITING_FOR_DELAY:
@@ -214,10 +216,13 @@ def _unserved(facts: Facts) -> ExplanationReason | None:
     move = ", or submit where the kind is served" if clause else ""
     if facts.lane_workers == 0:
         on_others = f" ({facts.workers} on other lanes)" if facts.workers else ""
+        others = {each.namespace for each in facts.served_elsewhere} - {facts.namespace}
+        named = f" whose app is App(namespace={facts.namespace!r})"
+        start = f"start one{named if others or facts.namespace != 'default' else ''}"
         return ExplanationReason(
             why=ReasonCode.NO_WORKER,
             message=f"no live worker {here}{on_others}{elsewhere}",
-            remedy=f"start one: ff worker MODULE:APP --lane {quote(facts.lane_id)}{move}",
+            remedy=f"{start}: ff worker MODULE:APP --lane {quote(facts.lane_id)}{move}",
         )
     if facts.kind_workers == 0:
         return ExplanationReason(
@@ -309,7 +314,7 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
         f"({facts.failure_category}): {facts.failure_reason}",
         PublicState.CANCELLED: f"cancelled at {when} by {facts.actor or facts.cancelled_by}: "
         f"{_cancel_reason(facts)}",
-        PublicState.EXPIRED: f"expired at {when} {tried}: {facts.failure_reason}",
+        PublicState.EXPIRED: f"expired at {when} {tried}: {_expired(facts)}",
         PublicState.SKIPPED: f"skipped at {when}: its upstreams made its join impossible",
     }[state]
     left = facts.max_replay_count - facts.replay_count
@@ -321,8 +326,23 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     if left > 0 and not _lane(facts).accepts:
         resume = f"lane {facts.lane_id!r} is {facts.lane_state}: ff lanes resume"
         replay = f"{resume} {quote(facts.lane_id)}; then {replay}"
+    if left > 0:
+        replay = _before_replay(facts) + replay
     never = "" if facts.attempt_state == AttemptState.ATTEMPT_TERMINAL else "; it never ran"
     return ExplanationReason(why=ReasonCode(state.value), message=message + never, remedy=replay)
+
+
+def _expired(facts: Facts) -> str:
+    return expired_text(
+        facts.failure_reason, timeout_ms=facts.timeout_ms, deadline_at_ms=facts.deadline_at_ms
+    )
+
+
+def _before_replay(facts: Facts) -> str:
+    """What comes before a replay, which would end in the same way otherwise."""
+    if facts.public_state == PublicState.EXPIRED and facts.failure_reason in EXPIRED_REMEDY:
+        return f"{EXPIRED_REMEDY[facts.failure_reason]} for later calls; "
+    return "mend the task; then " if facts.failure_category == RESULT_ENCODE else ""
 
 
 def _cancel_reason(facts: Facts) -> str:

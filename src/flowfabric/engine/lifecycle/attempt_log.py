@@ -10,6 +10,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from typing import Final, LiteralString
+from uuid import UUID
 
 import msgspec
 
@@ -27,6 +28,8 @@ class AttemptRecord(msgspec.Struct, kw_only=True):
     execution_id: ExecutionId
     kind: str
     attempt_index: int
+    flow_id: UUID | None = None
+    """The flow that the execution is a member of."""
     max_attempts: int | None = None
     """How many attempts there are if each of them fails."""
     worker: str | None = None
@@ -91,6 +94,7 @@ def fields_of(record: AttemptRecord) -> dict[str, object]:
         "execution_id": str(record.execution_id),
         "kind": record.kind,
         "attempt": record.attempt_index + 1,
+        "flow_id": None if record.flow_id is None else str(record.flow_id),
         "max_attempts": record.max_attempts,
         "worker": record.worker,
         "error_type": record.error_type,

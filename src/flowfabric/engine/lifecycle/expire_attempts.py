@@ -53,12 +53,12 @@ WITH seen AS (        -- the longest overdue first, passing over rows in use
     )
     + """
 SELECT moved.*, route.execution_kind
-  FROM (SELECT partition_key, execution_id, route_id, attempt_index, max_attempts,
+  FROM (SELECT partition_key, execution_id, route_id, flow_id, attempt_index, max_attempts,
                worker_instance_id, attempt_started_at_ms, true AS has_ended,
                NULL::bigint AS until_ms, ff.now_ms() AS now_ms
           FROM ended
          UNION ALL
-        SELECT partition_key, execution_id, route_id, attempt_index, max_attempts,
+        SELECT partition_key, execution_id, route_id, flow_id, attempt_index, max_attempts,
                worker_instance_id, attempt_started_at_ms, false, until_ms, ff.now_ms()
           FROM requeued) AS moved
   JOIN ff.route route USING (route_id)
@@ -70,6 +70,7 @@ class _Expired(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
     route_id: int
+    flow_id: UUID | None
     attempt_index: int
     max_attempts: int
     worker_instance_id: str
@@ -98,6 +99,7 @@ def _log(row: _Expired) -> None:
         execution_id=ExecutionId(row.partition_key, row.execution_id),
         kind=row.execution_kind,
         attempt_index=row.attempt_index,
+        flow_id=row.flow_id,
         max_attempts=row.max_attempts,
         worker=row.worker_instance_id,
         error="attempt_timeout",

@@ -26,11 +26,12 @@ WITH seen AS (        -- leases that have expired, passing over rows in use
     + expire_lease("seen")
     + """
 SELECT moved.*, route.execution_kind
-  FROM (SELECT partition_key, execution_id, route_id, attempt_index, worker_instance_id,
-               true AS has_ended
+  FROM (SELECT partition_key, execution_id, route_id, flow_id, attempt_index,
+               worker_instance_id, true AS has_ended
           FROM ended
          UNION ALL
-        SELECT partition_key, execution_id, route_id, attempt_index, worker_instance_id, false
+        SELECT partition_key, execution_id, route_id, flow_id, attempt_index,
+               worker_instance_id, false
           FROM requeued) AS moved
   JOIN ff.route route USING (route_id)
 """
@@ -41,6 +42,7 @@ class _Expired(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
     route_id: int
+    flow_id: UUID | None
     attempt_index: int
     worker_instance_id: str
     has_ended: bool
@@ -65,6 +67,7 @@ def _log(row: _Expired) -> None:
         execution_id=ExecutionId(row.partition_key, row.execution_id),
         kind=row.execution_kind,
         attempt_index=row.attempt_index,
+        flow_id=row.flow_id,
         worker=row.worker_instance_id,
         error="max_reclaims_exceeded" if row.has_ended else None,
         category="infra_crash" if row.has_ended else None,

@@ -122,6 +122,7 @@ def _refusal(seen: LockedExecution) -> EngineError | None:
             terminal_outcome=seen.terminal_outcome,
             lease_epoch=seen.lease_epoch,
             attempt_id=seen.attempt_id,
+            rule="only a waiting execution can be blocked",
         )
     if seen.eligibility_state != EligibilityState.ELIGIBLE_NOW:
         return ExecutionNotEligible(seen.id, seen.public_state, word=seen.status)

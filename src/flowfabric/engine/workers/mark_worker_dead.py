@@ -29,6 +29,9 @@ WITH deleted AS (
 SELECT worker_id FROM deleted
 """
 
+STOPPED: Final = "stopped"
+"""The reason of a process that leaves the registry itself, in an orderly stop."""
+
 
 class WorkerMarkedDead(msgspec.Struct, frozen=True):
     """The instance is not registered any more; its leases expire by themselves."""
