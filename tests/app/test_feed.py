@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, NewType, TypedDict
 import msgspec
 import pytest
 
-from flowfabric import AnyOf, App, Client, Ctx, Fail, Member, Quorum, ValidationError
+from flowfabric import AnyOf, App, Client, Ctx, Fail, Flow, Member, Quorum, ValidationError
+from flowfabric.app.check_call import check_call
 from flowfabric.app.codec import JSON, MSGPACK, Codec
 from flowfabric.app.passable import passable
 
@@ -227,6 +228,28 @@ def test_two_results_of_an_all_of_do_not_become_the_same_argument() -> None:
     assert set(either.upstreams.values()) == {"argument:n"}
 
 
+def test_an_argument_that_is_left_out_must_be_fed_whichever_upstream_decides() -> None:
+    flow = app.flow("partial")
+    one, two = flow.add(number.call(1), name="one"), flow.add(number.call(2), name="two")
+    down = flow.add(show.partial(b=1.5), name="down")
+
+    with pytest.raises(ValidationError, match="feed 'a' is missing: no upstream of 'down' feeds"):
+        build(flow)
+    down.after(one, policy=AnyOf(), feed="a").after(two, policy=AnyOf())
+    with pytest.raises(ValidationError, match="not every upstream of 'down' feeds it"):
+        build(flow)
+    with pytest.raises(ValidationError, match="cannot take argument b: "):
+        show.partial(b="much")
+    with pytest.raises(ValidationError, match="has no argument 'c'"):
+        show.partial(c=1)
+    with pytest.raises(ValidationError, match="must be a call"):
+        check_call(show.partial())
+
+
+def build(flow: Flow) -> None:
+    flow.build(namespace="default", creator="test", partitions=256)
+
+
 # Running.
 
 app = App()
@@ -283,14 +306,14 @@ async def test_plain_values_are_passed_as_arguments_whatever_their_encoding(
     flow = app.flow("fed")
     one = flow.add(number.call(1), name="one")
     two = flow.add(packed.call(0), name="two").after(one, feed=True)
-    flow.add(number.call(0), name="three").after(two, feed=True)
+    flow.add(number.partial(), name="three").after(two, feed=True)
     none, data = flow.add(maybe.call(), name="none"), flow.add(raw.call(), name="data")
-    flow.add(show.call(7), name="all").after(none, feed="a").after(two, feed="b").after(
+    flow.add(show.partial(), name="all").after(none, feed="a").after(two, feed="b").after(
         data, feed="data"
     )
-    flow.add(shown.call(7), name="packed").after(one, feed="a").after(data, feed="data")
+    flow.add(shown.partial(), name="packed").after(one, feed="a").after(data, feed="data")
     listed = flow.add(orders.call(), name="orders")
-    flow.add(total.call([], start=10), name="sum").after(listed, feed=True)
+    flow.add(total.partial(start=10), name="sum").after(listed, feed=True)
     lost = flow.add(refuse.call(), name="lost")
     flow.add(show.call(0, 2.5), name="any").after(lost, one, policy=AnyOf("let_run"), feed="a")
 

@@ -17,7 +17,7 @@ from flowfabric.app.passable import (
     shown,
 )
 from flowfabric.errors import invalid_input
-from flowfabric.joins import ARGUMENT
+from flowfabric.joins import ARGUMENT, AllOf
 
 if TYPE_CHECKING:
     from flowfabric.app.member import Member
@@ -73,6 +73,25 @@ def check_inputs(member: Member[Any], upstreams: Mapping[str, str | None]) -> No
     if WHOLE in seen and len(seen) > 1:
         why = f"would replace the whole input of {member.name!r}, with the results of the others"
         raise invalid_input("feed", seen[WHOLE], f"{why}: {_INSTEAD}")
+
+
+def check_fed(member: Member[Any]) -> None:
+    """Raise `ValidationError` if the member lacks an argument that no upstream feeds.
+
+    All upstreams of an any-of or a quorum must feed it, because any of them may decide the join.
+    """
+    refs = member.upstreams.values()
+    for name in sorted(member.missing):
+        fed = [ref in (WHOLE, ARGUMENT + name) for ref in refs]
+        if any(fed) if member.policy == AllOf() else all(fed):
+            continue
+        raise invalid_input(
+            "feed",
+            name,
+            f"is missing: no upstream of {member.name!r} feeds it"
+            if not any(fed)
+            else f"is missing: not every upstream of {member.name!r} feeds it, and any may decide",
+        )
 
 
 _INSTEAD: Final = "name another argument, or let the handler read ctx.upstreams()"
