@@ -128,6 +128,21 @@ async def test_a_flow_is_a_tree_of_what_waits_for_what(ff: Inside, ff_engine: En
     assert places == [4, 8, 8, 12]
 
 
+@pytest.mark.parametrize("won", ["fast", "lazy"])
+async def test_a_member_stands_below_the_upstream_that_decided(
+    ff: Inside, ff_engine: Engine, won: str
+) -> None:
+    flow = await submitted(ff_engine, "fast>ship lazy>ship", policies={"ship": AnyOf()})
+    await flow.complete(won)
+    await flow.carry_all()
+
+    lines = (await ff("flows", "show", str(flow.flow_id))).out.splitlines()
+
+    [above] = [index for index, line in enumerate(lines) if f" {won} completed" in line]
+    other = "lazy" if won == "fast" else "fast"
+    assert re.search(rf"ship waiting .*\(also after {other}\)", lines[above + 1])
+
+
 async def test_reasons_stand_beside_those_that_ended_badly(ff: Inside, ff_engine: Engine) -> None:
     flow = await submitted(ff_engine, "a>b")
     await flow.fail("a")
