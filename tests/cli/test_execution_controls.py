@@ -296,7 +296,7 @@ async def test_history_tells_everything_in_order(ff: Inside, db: Connection) -> 
     await ff("executions", "cancel", execution_id)
 
     said = await ff("executions", "history", execution_id)
-    told = (await ff("executions", "history", execution_id, "--json")).json
+    told = (await ff("executions", "history", execution_id, "--json")).json["events"]
 
     story = [f"{each['outbox']} {each['what']}" for each in told]
     assert story == [
@@ -318,7 +318,7 @@ async def test_nothing_has_happened_to_what_was_just_submitted(ff: Inside, db: C
     assert (
         await ff("executions", "history", new)
     ).out == "Nothing has happened to the execution yet.\n"
-    assert (await ff("executions", "history", new, "--json")).json == []
+    assert (await ff("executions", "history", new, "--json")).json == {"events": []}
 
 
 # Overrides.

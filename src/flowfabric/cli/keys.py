@@ -54,7 +54,7 @@ def list_(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
         for each in kids.verifying
     ]
     if as_json:
-        print_json({"keys": keys})
+        print_json({"keys": keys, "next_cursor": None})
         return
     shown = listing(keys, "kid", "status", "expires_at")
     console.print(shown if keys else "No keys yet: ff keys seed makes the first.")
