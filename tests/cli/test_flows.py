@@ -66,6 +66,11 @@ async def test_flows_are_listed_with_where_they_stand(ff: Inside, ff_engine: Eng
         str(ended.flow_id): ["pipeline", "cancelled", "2"],
     }
 
+    first = (await ff("flows", "list", "--state", "failed", "--limit", "1", "--json")).json
+    none = (await ff("flows", "list", "--state", "failed", "--cursor", str(lost.flow_id))).out
+    assert [each["flow_id"] for each in first["flows"]] == [str(lost.flow_id)]
+    assert (first["next_cursor"], none) == (None, "No flows.\n")
+
 
 async def test_the_list_goes_on_where_the_last_page_ended(ff: Inside, ff_engine: Engine) -> None:
     made = [(await submitted(ff_engine, "a")).flow_id for _ in range(5)]

@@ -40,7 +40,7 @@ DatabaseUrl = Annotated[
         metavar="URL",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.", metavar="")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")]
 Cursor = Annotated[
     str | None, typer.Option(help="Continue after the last page: the cursor that it printed.")
