@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, NewType, TypedDict
 import msgspec
 import pytest
 
-from flowfabric import AnyOf, App, Client, Ctx, Fail, Member, Quorum, ValidationError
+from flowfabric import AnyOf, App, Client, Ctx, Fail, Flow, Member, Quorum, ValidationError
+from flowfabric.app.check_call import check_call
 from flowfabric.app.codec import JSON, MSGPACK, Codec
 from flowfabric.app.passable import passable
 
@@ -134,6 +135,12 @@ def below(upstream: Member[Any], codec: Codec = JSON, /, **arguments: Any) -> Me
         (Order, {"order": Order}, "order", "result"),
         (bytes, {"data": bytes}, True, "result"),
         (list[Order], {"orders": list[Order]}, True, "argument:orders"),
+        (int, {"seconds": float}, True, "argument:seconds"),
+        (int, {"text": str, "seconds": (float,)}, "seconds", "argument:seconds"),
+        (int, {"seconds": float, "n": int}, True, "argument:n"),
+        (int, {"value": Any, "n": int | None}, True, "argument:n"),
+        (int, {"value": Any}, True, "argument:value"),
+        (Colour, {"n": float, "name": str}, True, "argument:name"),
     ],
     ids=str,
 )
@@ -155,7 +162,16 @@ def test_a_result_becomes_the_argument_that_it_fits_or_the_whole_input(
         (int | None, {"n": int}, True, r"returns int \| None, and task 'down' takes n: int"),
         (int, {"n": int}, "m", "feed 'm' is no argument of task 'down'; its arguments are n"),
         (int, {}, True, "task 'down' takes no argument"),
-        (int, {"a": int, "b": int}, True, "fits 'a' and 'b' of task 'down': write feed='a'"),
+        (int, {"a": int, "b": int}, True, "fits 'a' and 'b' of .* with feed='a' or feed='b'"),
+        (
+            int,
+            {"text": str, "seconds": (float,)},
+            True,
+            r"which is the type of no argument of task 'down' \(text: str, seconds: float\):"
+            " name the argument with feed='seconds'",
+        ),
+        (list[int], {"s": str, "n": list[float]}, True, "name the argument with feed='n'"),
+        (int, {"s": str, "value": Any}, True, "name the argument with feed='value'"),
         (list[int], {"a": int, "b": str}, True, r"returns list\[int\], .* takes a: int, b: str"),
         (Part, {"order_id": str}, True, "returns Part, and task 'down' takes order_id: str"),
         (Order, {"part": Part}, True, "returns Order, and task 'down' takes part: Part"),
@@ -210,6 +226,28 @@ def test_two_results_of_an_all_of_do_not_become_the_same_argument() -> None:
     assert down.after(two, feed="b").upstreams == {"up": "argument:a", "two": "argument:b"}
     either = below(one, n=int).after(one, two, policy=AnyOf(), feed=True)
     assert set(either.upstreams.values()) == {"argument:n"}
+
+
+def test_an_argument_that_is_left_out_must_be_fed_whichever_upstream_decides() -> None:
+    flow = app.flow("partial")
+    one, two = flow.add(number.call(1), name="one"), flow.add(number.call(2), name="two")
+    down = flow.add(show.partial(b=1.5), name="down")
+
+    with pytest.raises(ValidationError, match="feed 'a' is missing: no upstream of 'down' feeds"):
+        build(flow)
+    down.after(one, policy=AnyOf(), feed="a").after(two, policy=AnyOf())
+    with pytest.raises(ValidationError, match="not every upstream of 'down' feeds it"):
+        build(flow)
+    with pytest.raises(ValidationError, match="cannot take argument b: "):
+        show.partial(b="much")
+    with pytest.raises(ValidationError, match="has no argument 'c'"):
+        show.partial(c=1)
+    with pytest.raises(ValidationError, match="must be a call"):
+        check_call(show.partial())
+
+
+def build(flow: Flow) -> None:
+    flow.build(namespace="default", creator="test", partitions=256)
 
 
 # Running.
@@ -268,14 +306,14 @@ async def test_plain_values_are_passed_as_arguments_whatever_their_encoding(
     flow = app.flow("fed")
     one = flow.add(number.call(1), name="one")
     two = flow.add(packed.call(0), name="two").after(one, feed=True)
-    flow.add(number.call(0), name="three").after(two, feed=True)
+    flow.add(number.partial(), name="three").after(two, feed=True)
     none, data = flow.add(maybe.call(), name="none"), flow.add(raw.call(), name="data")
-    flow.add(show.call(7), name="all").after(none, feed="a").after(two, feed="b").after(
+    flow.add(show.partial(), name="all").after(none, feed="a").after(two, feed="b").after(
         data, feed="data"
     )
-    flow.add(shown.call(7), name="packed").after(one, feed="a").after(data, feed="data")
+    flow.add(shown.partial(), name="packed").after(one, feed="a").after(data, feed="data")
     listed = flow.add(orders.call(), name="orders")
-    flow.add(total.call([], start=10), name="sum").after(listed, feed=True)
+    flow.add(total.partial(start=10), name="sum").after(listed, feed=True)
     lost = flow.add(refuse.call(), name="lost")
     flow.add(show.call(0, 2.5), name="any").after(lost, one, policy=AnyOf("let_run"), feed="a")
 

@@ -238,7 +238,7 @@ async def test_lanes_show_what_waits(shell: Shell, db: Connection) -> None:
     await given.created(db)
     await given.created(db, delay=60)
 
-    [lane] = (await shell.ff("lanes", "--json")).json
+    [lane] = (await shell.ff("lanes", "--json")).json["lanes"]
 
     assert (lane["lane_id"], lane["waiting"], lane["delayed"], lane["active"]) == (
         "default",

@@ -297,7 +297,7 @@ async def test_history_tells_everything_in_order(ff: Inside, db: Connection) -> 
     await ff("executions", "cancel", execution_id)
 
     said = await ff("executions", "history", execution_id)
-    told = (await ff("executions", "history", execution_id, "--json")).json
+    told = (await ff("executions", "history", execution_id, "--json")).json["events"]
 
     story = [f"{each['outbox']} {each['what']}" for each in told]
     assert story == [

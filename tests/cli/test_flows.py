@@ -66,6 +66,11 @@ async def test_flows_are_listed_with_where_they_stand(ff: Inside, ff_engine: Eng
         str(ended.flow_id): ["pipeline", "cancelled", "2"],
     }
 
+    first = (await ff("flows", "list", "--state", "failed", "--limit", "1", "--json")).json
+    none = (await ff("flows", "list", "--state", "failed", "--cursor", str(lost.flow_id))).out
+    assert [each["flow_id"] for each in first["flows"]] == [str(lost.flow_id)]
+    assert (first["next_cursor"], none) == (None, "No flows.\n")
+
 
 async def test_the_list_goes_on_where_the_last_page_ended(ff: Inside, ff_engine: Engine) -> None:
     made = [(await submitted(ff_engine, "a")).flow_id for _ in range(5)]
@@ -126,6 +131,21 @@ async def test_a_flow_is_a_tree_of_what_waits_for_what(ff: Inside, ff_engine: En
     assert re.fullmatch(r"d waiting_children \(0 of 1 done, quorum 1\) \(also after [bc]\)", last)
     places = [found.start() for found in map(depth.get, sorted(depth)) if found]
     assert places == [4, 8, 8, 12]
+
+
+@pytest.mark.parametrize("won", ["fast", "lazy"])
+async def test_a_member_stands_below_the_upstream_that_decided(
+    ff: Inside, ff_engine: Engine, won: str
+) -> None:
+    flow = await submitted(ff_engine, "fast>ship lazy>ship", policies={"ship": AnyOf()})
+    await flow.complete(won)
+    await flow.carry_all()
+
+    lines = (await ff("flows", "show", str(flow.flow_id))).out.splitlines()
+
+    [above] = [index for index, line in enumerate(lines) if f" {won} completed" in line]
+    other = "lazy" if won == "fast" else "fast"
+    assert re.search(rf"ship waiting .*\(also after {other}\)", lines[above + 1])
 
 
 async def test_reasons_stand_beside_those_that_ended_badly(ff: Inside, ff_engine: Engine) -> None:

@@ -39,7 +39,7 @@ async def test_the_same_for_programs(ff: Inside, db: Connection) -> None:
     await given.created(db)
     await ff("lanes", "pause", "default", "--reason", "deploy")
 
-    [lane] = (await ff("lanes", "--json")).json
+    [lane] = (await ff("lanes", "--json")).json["lanes"]
 
     assert (lane["lane_id"], lane["lane_state"], lane["state_reason"]) == (
         "default",
@@ -147,7 +147,7 @@ async def test_a_lane_keeps_what_has_ended_for_as_long_as_is_said(
     ):
         answer = await ff("lanes", "keep", "default", written)
         told = await ff("lanes", "keep", "default", written, "--json")
-        [lane] = (await ff("lanes", "--json")).json
+        [lane] = (await ff("lanes", "--json")).json["lanes"]
 
         assert (answer.code, answer.out) == (0, f"lane default keeps ended executions: {said}\n")
         assert told.json == {"lane_id": "default", "retention": stored}

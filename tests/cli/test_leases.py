@@ -4,7 +4,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.testing import Clock
 from tests import given
-from tests.cli.conftest import Inside, usage_error
+from tests.cli.conftest import Inside, one_line, usage_error
 
 
 async def test_leases_that_ran_out_are_shown_the_longest_expired_first(
@@ -41,12 +41,14 @@ async def test_the_same_for_programs_page_by_page(ff: Inside, db: Connection, cl
     assert lease["execution_id"] == str(late.execution_id)
     assert (lease["worker_instance_id"], lease["lease_epoch"]) == ("w-1", late.lease_epoch)
     assert lease["lease_id"] == str(late.lease_id)
-    assert one["cursor"]["execution_id"] == str(late.execution_id)
+    rest = await ff("leases", "expired", "--cursor", one["next_cursor"], "--json")
+    assert rest.json["leases"] == all_["leases"][1:]
+    assert "--cursor: 'x'" in one_line(await ff("leases", "expired", "--cursor", "x"), 2)
     assert [each["execution_id"] for each in all_["leases"]] == [
         str(late.execution_id),
         str(later.execution_id),
     ]
-    assert all_["cursor"] is None
+    assert all_["next_cursor"] is rest.json["next_cursor"] is None
 
 
 async def test_what_was_taken_back_is_not_shown(ff: Inside, db: Connection, clock: Clock) -> None:
@@ -55,7 +57,7 @@ async def test_what_was_taken_back_is_not_shown(ff: Inside, db: Connection, cloc
     await expire_leases(db, limit=10)
 
     assert (await ff("leases", "expired")).out == "No expired leases.\n"
-    assert (await ff("leases", "expired", "--json")).json == {"leases": [], "cursor": None}
+    assert (await ff("leases", "expired", "--json")).json == {"leases": [], "next_cursor": None}
 
 
 async def test_only_of_one_namespace(ff: Inside, db: Connection, clock: Clock) -> None:

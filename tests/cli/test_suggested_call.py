@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from flowfabric import App, Ctx, Depends
+from flowfabric import App, Ctx, Depends, Retry
 from flowfabric.cli import example
 from flowfabric.cli.suggested_call import suggested_call
 
@@ -138,10 +138,19 @@ def test_values_have_the_names_of_their_arguments() -> None:
 
 def test_the_call_names_what_ff_submit_does_not_know_of_the_task() -> None:
     app = App(namespace="acme")
-    app.task("t", lane="slow", requires=["gpu"])(nothing)
+    app.task(
+        "t",
+        lane="slow",
+        requires=["gpu"],
+        priority=7,
+        retry=Retry(max_retries=2),
+        timeout=1.5,
+        deadline=timedelta(minutes=2),
+    )(nothing)
 
-    options = ["--lane", "slow", "--namespace", "acme", "--requires", "gpu"]
-    assert suggested_call(app) == ["t", "{}", *options]
+    named = ["--lane", "slow", "--namespace", "acme", "--requires", "gpu", "--priority", "7"]
+    limits = ["--retries", "2", "--attempt-timeout", "1.5s", "--deadline", "120s"]
+    assert suggested_call(app) == ["t", "{}", *named, *limits]
 
 
 def test_a_task_is_passed_over_if_no_value_could_be_made_up() -> None:
@@ -153,4 +162,4 @@ def test_a_task_is_passed_over_if_no_value_could_be_made_up() -> None:
 
 
 def test_the_example_says_which_values_it_takes() -> None:
-    assert suggested_call(example.app) == ["charge_order", '{"order_id":"o-7","total":99}']
+    assert suggested_call(example.app)[:2] == ["charge_order", '{"order_id":"o-7","total":99}']

@@ -20,7 +20,7 @@ async def register(engine: Engine, instance: str, **fields: Any) -> None:
 
 async def story(ff: Inside, *arguments: str) -> list[tuple[str, str, str | None]]:
     """(instance, what, why) as `ff workers history` tells it, the newest first."""
-    told = (await ff("workers", "history", *arguments, "--json")).json
+    told = (await ff("workers", "history", *arguments, "--json")).json["events"]
     return [(each["worker_instance_id"], each["event_kind"], each["reason"]) for each in told]
 
 
@@ -148,7 +148,7 @@ async def test_no_history_is_no_error(ff: Inside) -> None:
 
     assert answer.code == 0
     assert answer.out == "No worker events in namespace 'default'.\n"
-    assert (await ff("workers", "history", "--json")).json == []
+    assert (await ff("workers", "history", "--json")).json == {"events": []}
 
 
 # Dead.

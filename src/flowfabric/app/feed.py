@@ -11,12 +11,13 @@ from flowfabric.app.passable import (
     fields_of,
     fields_passable,
     is_mapping,
+    is_meant_for,
     is_model,
     passable,
     shown,
 )
 from flowfabric.errors import invalid_input
-from flowfabric.joins import ARGUMENT
+from flowfabric.joins import ARGUMENT, AllOf
 
 if TYPE_CHECKING:
     from flowfabric.app.member import Member
@@ -29,9 +30,10 @@ WHOLE: Final = "result"
 def passing_ref(upstream: Member[Any], member: Member[Any], feed: bool | str) -> str | None:
     """The `data_passing_ref` of the edge between them; None if no result is passed.
 
-    With True, the result becomes the argument that it fits: the only one that can take it. An
-    object whose fields are the arguments of the task becomes the whole input. A text names the
-    argument. Raises `ValidationError` if the result does not fit, or fits several arguments.
+    With True, the result becomes the only argument of the task, or the only one that its type is
+    meant for. An object whose fields are the arguments of the task becomes the whole input. A text
+    names the argument. Raises `ValidationError` if the result does not fit, if it is meant for no
+    argument, or for several.
     """
     if feed is False:
         return None
@@ -73,26 +75,51 @@ def check_inputs(member: Member[Any], upstreams: Mapping[str, str | None]) -> No
         raise invalid_input("feed", seen[WHOLE], f"{why}: {_INSTEAD}")
 
 
+def check_fed(member: Member[Any]) -> None:
+    """Raise `ValidationError` if the member lacks an argument that no upstream feeds.
+
+    All upstreams of an any-of or a quorum must feed it, because any of them may decide the join.
+    """
+    refs = member.upstreams.values()
+    for name in sorted(member.missing):
+        fed = [ref in (WHOLE, ARGUMENT + name) for ref in refs]
+        if any(fed) if member.policy == AllOf() else all(fed):
+            continue
+        raise invalid_input(
+            "feed",
+            name,
+            f"is missing: no upstream of {member.name!r} feeds it"
+            if not any(fed)
+            else f"is missing: not every upstream of {member.name!r} feeds it, and any may decide",
+        )
+
+
 _INSTEAD: Final = "name another argument, or let the handler read ctx.upstreams()"
 
 
 def _chosen(upstream: Member[Any], member: Member[Any]) -> str:
     """The reference for `feed=True`."""
     source, target = upstream.call.task, member.call.task
-    fitting = [
+    possible = [
         name for name, each in target.arguments.items() if passable(source.returns, each.annotation)
     ]
+    fitting = possible
+    if len(target.arguments) > 1 and source.returns is not Any:
+        annotations = {name: each.annotation for name, each in target.arguments.items()}
+        fitting = [name for name in possible if is_meant_for(source.returns, annotations[name])]
     if len(fitting) == 1 and not _holds_arguments(source.returns, target, fitting[0]):
         return _argument(upstream, member, fitting[0])
     if source.returns is Any or _may_hold_arguments(source.returns, target):
         return WHOLE
-    if not fitting:
+    if not possible:
         _refuse(upstream, target, *target.arguments)
+    fits = f"fits {' and '.join(map(repr, fitting))}" if fitting else "is the type of no argument"
+    names = " or ".join(f"feed={name!r}" for name in fitting or possible)
     raise invalid_input(
         "feed",
         True,
-        f"{_returned(upstream)}, which fits {' and '.join(map(repr, fitting))} of task"
-        f" {target.kind!r}: write feed={fitting[0]!r}, or name the other",
+        f"does not say which argument: {_returned(upstream)}, which {fits} of task {target.kind!r}"
+        f" ({_listed(target, *target.arguments)}): name the argument with {names}",
     )
 
 
@@ -133,9 +160,13 @@ def _argument(upstream: Member[Any], member: Member[Any], name: str) -> str:
 
 
 def _refuse(upstream: Member[Any], target: Task[..., Any], *names: str) -> NoReturn:
-    taken = ", ".join(f"{name}: {shown(target.arguments[name].annotation)}" for name in names)
+    taken = _listed(target, *names)
     why = f"does not fit: {_returned(upstream)}, and task {target.kind!r} takes {taken}"
     raise invalid_input("feed", upstream.name, why)
+
+
+def _listed(target: Task[..., Any], *names: str) -> str:
+    return ", ".join(f"{name}: {shown(target.arguments[name].annotation)}" for name in names)
 
 
 def _returned(upstream: Member[Any]) -> str:

@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from flowfabric.app.check_call import check_call
+from flowfabric.app.feed import check_fed
 from flowfabric.app.member import Member, MemberSettings
 from flowfabric.app.start_once import StartOnce
-from flowfabric.app.task import Call
+from flowfabric.app.task import Call, PartialCall
 from flowfabric.engine.flows.flow_tags import check_flow_tags
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import OnConflict
@@ -40,7 +41,7 @@ class Flow:
 
     def add(
         self,
-        call: Call[R],
+        call: Call[R] | PartialCall[R],
         *,
         name: str | None = None,
         lane: str | None = None,
@@ -55,11 +56,15 @@ class Flow:
     ) -> Member[R]:
         """Add a member that waits for nothing yet; its name is `name`, else that of its task.
 
+        The arguments that `task.partial(...)` left out are to be fed with `after(..., feed=...)`.
         The other settings replace those of its task. `delay` and `deadline` count from the start of
         the flow. Raises `ValidationError` for a name that is given already and for a setting that
         is not valid; `FlowAlreadyStarted`.
         """
         self.once.check()
+        missing: frozenset[str] = frozenset()
+        if isinstance(call, PartialCall):
+            call, missing = call.call, call.missing
         check_call(call)
         if lane is not None:
             check_lane(lane, field="lane")
@@ -76,7 +81,7 @@ class Flow:
             retry=retry,
             timeout=timeout,
         )
-        member = Member(self, call, name or self._free_name(call.task.kind), settings)
+        member = Member(self, call, name or self._free_name(call.task.kind), settings, missing)
         check_name(member.name, field="name")
         if settings != _TASK_SETTINGS:
             member.execution(_NO_ID, namespace="default", creator=None)
@@ -95,7 +100,12 @@ class Flow:
         key: str | None = None,
         on_conflict: OnConflict = "error",
     ) -> NewFlow:
-        """The flow as the engine creates it; in a namespace the same key gives the same flow id."""
+        """The flow as the engine creates it; in a namespace the same key gives the same flow id.
+
+        Raises `ValidationError` if a member lacks an argument that no upstream feeds.
+        """
+        for member in self:
+            check_fed(member)
         flow_id = self.flow_id if key is None else keyed_flow_id(namespace, key)
         partition = uuid_partition(flow_id, partitions)
         ids = {

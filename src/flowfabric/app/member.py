@@ -56,8 +56,17 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Member(Generic[R]):
     """One call of a flow; `after` says what it waits for."""
 
-    def __init__(self, flow: Flow, call: Call[R], name: str, settings: MemberSettings) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        call: Call[R],
+        name: str,
+        settings: MemberSettings,
+        missing: frozenset[str] = frozenset(),
+    ) -> None:
         self._flow, self.call, self.name, self.settings = flow, call, name, settings
+        self.missing = missing
+        """The arguments that the call lacks: upstreams must feed them."""
         self.upstreams: dict[str, str | None] = {}
         """The members it waits for, by name, and how their results are passed to it, if they are.
 
@@ -75,9 +84,10 @@ class Member(Generic[R]):
 
         With `feed=True` the result of the upstream becomes the argument of this member that it
         fits, or its whole input if it is an object with its arguments; `feed="n"` names the
-        argument. It replaces what was given to `call`. Raises `ValidationError` for a result that
-        does not fit, for a member of another flow, for one it already waits for, and for a policy
-        that differs from that of the other upstreams; `FlowAlreadyStarted`.
+        argument. It replaces what was given to `call`; `partial` leaves it out. Raises
+        `ValidationError` for a result that does not fit, for a member of another flow, for one it
+        already waits for, and for a policy that differs from that of the other upstreams;
+        `FlowAlreadyStarted`.
         """
         self._flow.once.check()
         check_upstreams(members, policy)

@@ -44,20 +44,33 @@ class Field(msgspec.Struct, frozen=True):
     required: bool
 
 
-def passable(source: Any, target: Any) -> bool:
-    """May a value of the type `source`, encoded, be decoded as the type `target`?"""
+def passable(source: Any, target: Any, *, exact: bool = False) -> bool:
+    """May a value of the type `source`, encoded, be decoded as the type `target`?
+
+    With `exact`, a number of one type does not become one of another, and a class with a codec of
+    its own takes only values of that class.
+    """
     source, target = _plain(source), _plain(target)
     if _says_nothing(source) or _says_nothing(target):
         return True
     if get_origin(source) in (Union, types.UnionType):
-        return all(passable(each, target) for each in get_args(source))
+        return all(passable(each, target, exact=exact) for each in get_args(source))
     if get_origin(target) in (Union, types.UnionType):
-        return any(passable(source, each) for each in get_args(target))
+        return any(passable(source, each, exact=exact) for each in get_args(target))
     if get_origin(source) is Literal:
-        return all(_literal_passable(value, target) for value in get_args(source))
+        return all(_literal_passable(value, target, exact) for value in get_args(source))
     if get_origin(target) is Literal:
-        return any(passable(source, type(value)) for value in get_args(target))
-    return _classes_passable(source, target)
+        return any(passable(source, type(value), exact=exact) for value in get_args(target))
+    return _classes_passable(source, target, exact)
+
+
+def is_meant_for(source: Any, target: Any) -> bool:
+    """Does the type `target` say by itself that it takes a `source`?
+
+    So do the same type, a union with it, and a supertype; `float` does not say it of an `int`, and
+    `Any` says it of nothing.
+    """
+    return not _says_nothing(_plain(target)) and passable(source, target, exact=True)
 
 
 def fields_of(model: Any) -> dict[str, Field] | None:
@@ -121,17 +134,21 @@ def shown(wanted: Any) -> str:
     return str(wanted).replace("typing.", "").replace("collections.abc.", "")
 
 
-def _classes_passable(source: Any, target: Any) -> bool:
+def _classes_passable(source: Any, target: Any, exact: bool) -> bool:
     a: Any = get_origin(source) or source
     b: Any = get_origin(target) or target
     if not (isinstance(a, type) and isinstance(b, type)):
-        return True
+        return not exact or source == target
     if (_is_array(a) and _is_array(b)) or (is_mapping(a) and is_mapping(b)):
-        return _elements_passable(source, target)
+        return _elements_passable(source, target, exact)
     if issubclass(a, enum.Enum) and not issubclass(b, enum.Enum):
-        return not _is_known(b) or any(passable(type(each.value), b) for each in a)
-    if a is b or (a, b) in _WIDENED:
+        return (not _is_known(b) and not exact) or any(
+            passable(type(each.value), b, exact=exact) for each in a
+        )
+    if a is b or ((a, b) in _WIDENED and not exact):
         return True
+    if exact and not (_is_known(a) and _is_known(b)):
+        return issubclass(a, b)
     if a in _SCALARS or b in _SCALARS or a is type(None) or b is type(None):
         return not (_is_known(a) and _is_known(b))
     return _models_passable(source, target)
@@ -145,7 +162,7 @@ def _models_passable(source: Any, target: Any) -> bool:
     return not ((_is_array(source) and are_objects[1]) or (are_objects[0] and _is_array(target)))
 
 
-def _elements_passable(source: Any, target: Any) -> bool:
+def _elements_passable(source: Any, target: Any, exact: bool) -> bool:
     """Compare what the containers hold: the last parameter of each, if each has one."""
     one = [each for each in get_args(source) if each is not Ellipsis]
     other = [each for each in get_args(target) if each is not Ellipsis]
@@ -153,14 +170,14 @@ def _elements_passable(source: Any, target: Any) -> bool:
         return True
     wanted = other[-1]
     if is_mapping(source):
-        return passable(one[-1], wanted)
-    return all(passable(each, wanted) for each in one) if len(other) == 1 else True
+        return passable(one[-1], wanted, exact=exact)
+    return len(other) != 1 or all(passable(each, wanted, exact=exact) for each in one)
 
 
-def _literal_passable(value: object, target: Any) -> bool:
+def _literal_passable(value: object, target: Any, exact: bool) -> bool:
     if get_origin(target) is Literal:
         return value in get_args(target)
-    return passable(type(value), target)
+    return passable(type(value), target, exact=exact)
 
 
 def _plain(wanted: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import (
     Any,
@@ -56,6 +56,18 @@ class Call(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<call of {self.task.kind!r}, {len(self.payload)} bytes>"
+
+
+class PartialCall(Generic[R]):
+    """A task with some of its arguments; only a flow takes it, whose members feed the others."""
+
+    __slots__ = ("call", "missing")
+
+    def __init__(self, call: Call[R], missing: frozenset[str]) -> None:
+        self.call, self.missing = call, missing
+
+    def __repr__(self) -> str:
+        return f"<partial call of {self.call.task.kind!r} without {sorted(self.missing)}>"
 
 
 class Task(Generic[P, R]):
@@ -145,6 +157,23 @@ class Task(Generic[P, R]):
         self._check_readable(payload, f"{name}")
         return Call(self, payload)
 
+    def partial(self, *args: Any, **kwargs: Any) -> PartialCall[R]:
+        """This task with these arguments, for `flow.add(...).after(..., feed=...)`.
+
+        The arguments that are left out are those that upstreams feed. Raises `ValidationError` for
+        an argument that does not match.
+        """
+        given = self._bound(args, kwargs, partial=True)
+        missing = frozenset(
+            name for name, each in self._parameters.items() if each.required and name not in given
+        )
+        if not missing:
+            call = cast("Callable[..., Call[R]]", self.call)
+            return PartialCall(call(**given), missing)
+        if self._single is bytes:
+            return PartialCall(Call(self, b""), missing)
+        return PartialCall(Call(self, self._encode_arguments(given, partial=True)), missing)
+
     def many(self, items: Iterable[Any]) -> list[Call[R]]:
         """One call for each item, with the item as the only argument."""
         call = cast("Callable[[Any], Call[R]]", self.call)
@@ -173,7 +202,9 @@ class Task(Generic[P, R]):
 
     # When a call is made.
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False
+    ) -> dict[str, Any]:
         if len(args) > len(self._parameters):
             raise self._invalid(f"takes {len(self._parameters)} arguments, {len(args)} were given")
         given = dict(zip(self._parameters, args, strict=False))
@@ -184,14 +215,14 @@ class Task(Generic[P, R]):
                 raise self._invalid(f"argument {name!r} was given twice")
             given[name] = value
         for name, parameter in self._parameters.items():
-            if name not in given and parameter.required:
+            if name not in given and parameter.required and not partial:
                 raise self._invalid(f"argument {name!r} is missing")
         return given
 
     def _invalid(self, why: str) -> ValidationError:
         return ValidationError("invalid_input", f"task {self.kind!r} {why}")
 
-    def _encode_arguments(self, given: dict[str, Any]) -> bytes:
+    def _encode_arguments(self, given: dict[str, Any], *, partial: bool = False) -> bytes:
         """The payload of these arguments; raises `ValidationError` if one is of another type."""
         payload, exact = self._encode(given), True
         for name, value in given.items():
@@ -203,13 +234,14 @@ class Task(Generic[P, R]):
             if why is not None:
                 raise self._invalid(f"cannot take argument {name}: {why}")
         if not exact:
-            self._check_readable(payload)
+            self._check_readable(payload, partial=partial)
         return payload
 
-    def _check_readable(self, payload: bytes, name: str = "") -> None:
+    def _check_readable(self, payload: bytes, name: str = "", *, partial: bool = False) -> None:
         """Raise `ValidationError` unless a worker with this task can read the payload."""
         try:
-            self._decoder_for(self._codec.name)(payload)
+            decode = self._partial_decoder if partial else self._decoder_for(self._codec.name)
+            decode(payload)
         except Exception as error:
             path, why = decode_mismatch(error)
             place = (name + path[1:]).removeprefix(".") or "of another type"
@@ -221,6 +253,15 @@ class Task(Generic[P, R]):
         except UNENCODABLE as error:
             why = unencodable(value, error, self._codec)
             raise self._invalid(f"cannot encode its arguments: {why}") from None
+
+    @cached_property
+    def _partial_decoder(self) -> Callable[[bytes], Any]:
+        """Decodes a payload in which any argument may be missing."""
+        optional = {
+            name: _Parameter(each.annotation, required=False, default=None)
+            for name, each in self._parameters.items()
+        }
+        return self._codec.decoder(_shape(self.kind, optional))
 
     # In the worker.
 

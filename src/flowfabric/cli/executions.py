@@ -172,7 +172,7 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
     wanted = ExecutionId.parse(execution_id)
     entries = ask(database_url, lambda engine: _history(engine, wanted))
     if as_json:
-        print_json(entries)
+        print_json({"events": entries})
         return
     shown = listing(
         entries,

@@ -38,9 +38,11 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
+from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus, FlowSummary
 from flowfabric.engine.operators.plan_replay import ReplayMember
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, parse_uuid
+from flowfabric.pages import MAX_PAGE
 from flowfabric.states import CancellationPolicy
 from flowfabric.wire import wire
 
@@ -52,6 +54,7 @@ FlowArgument = Annotated[str, typer.Argument(metavar="FLOW", help="The flow id: 
 
 _MAX_MEMBERS: Final = 200
 _MAX_DEPTH: Final = 8
+_MAX_READS: Final = 5
 
 
 class Language(StrEnum):
@@ -65,15 +68,19 @@ class Language(StrEnum):
 def list_(
     database_url: DatabaseUrl = None,
     namespace: Namespace = None,
+    state: Annotated[FlowStatus | None, typer.Option(help="Only in this state.")] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List flows and their states, in no particular order."""
+    """List flows and their states, in the order of their ids, which are random.
+
+    With --state one page looks at 5000 flows at most: it may be short although more follow.
+    """
     after = None if cursor is None else parse_uuid(cursor, field="--cursor")
     page = ask(
         database_url,
-        lambda engine: engine.list_flows(cursor=after, limit=limit, namespace=namespace),
+        lambda engine: _list(engine, after, limit, namespace, state),
     )
     if as_json:
         print_json(page)
@@ -177,6 +184,31 @@ def replay(
     _list_members("runs again", answer.run_again)
     _list_members("waits again", answer.wait_again)
     _list_members("stays", answer.stay)
+
+
+async def _list(
+    engine: Engine,
+    cursor: UUID | None,
+    limit: int,
+    namespace: str | None,
+    state: FlowStatus | None,
+) -> FlowPage:
+    """A page of flows; of one state, those among the next 5000."""
+    if state is None:
+        return await engine.list_flows(cursor=cursor, limit=limit, namespace=namespace)
+    found: list[FlowSummary] = []
+    for _ in range(_MAX_READS):
+        page = await engine.list_flows(cursor=cursor, limit=MAX_PAGE, namespace=namespace)
+        for flow in page.flows:
+            if flow.status is not state:
+                continue
+            if len(found) == limit:
+                return FlowPage(flows=found, next_cursor=found[-1].flow_id)
+            found.append(flow)
+        cursor = page.next_cursor
+        if cursor is None or len(found) == limit:
+            break
+    return FlowPage(flows=found, next_cursor=cursor)
 
 
 def _list_members(what: str, members: list[ReplayMember]) -> None:

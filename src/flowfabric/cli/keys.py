@@ -59,7 +59,7 @@ def list_(
     ]
     keys = [*signs, *retired][:limit]
     if as_json:
-        print_json({"keys": keys})
+        print_json({"keys": keys, "next_cursor": None})
         return
     shown = listing(keys, "kid", "status", "expires_at")
     console.print(shown if keys else "No keys yet: ff keys seed makes the first.")

@@ -13,11 +13,14 @@ from flowfabric.cli.durations import duration, spoken
 from flowfabric.cli.options import LaneName
 from flowfabric.cli.output import (
     AsJson,
+    Cursor,
     DatabaseUrl,
     console,
     escape,
     listing,
+    more,
     options_follow,
+    page_by_lane,
     print_json,
 )
 from flowfabric.client.identity import user_at_host
@@ -42,27 +45,33 @@ def lanes(
     if context.invoked_subcommand is not None:
         options_follow(context, as_json, database_url)
         return
-    _list(database_url, None, None, as_json)
+    _list(database_url, None, None, None, as_json)
 
 
 @app.command("list")
 def list_(
     state: Annotated[LaneState | None, typer.Option(help="Only in this state.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
+    cursor: Cursor = None,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """List lanes with their states and how many executions wait, are delayed and run."""
-    _list(database_url, state, limit, as_json)
+    _list(database_url, state, limit, cursor, as_json)
 
 
 def _list(
-    database_url: str | None, state: LaneState | None, limit: int | None, as_json: bool
+    database_url: str | None,
+    state: LaneState | None,
+    limit: int | None,
+    cursor: str | None,
+    as_json: bool,
 ) -> None:
     every = ask(database_url, lambda engine: engine.count_by_lane())
-    found = [lane for lane in every if state in (None, lane.lane_state)][:limit]
+    wanted = [lane for lane in every if state in (None, lane.lane_state)]
+    found, next_cursor = page_by_lane(wanted, cursor, limit)
     if as_json:
-        print_json(found)
+        print_json({"lanes": found, "next_cursor": next_cursor})
         return
     shown = listing(
         found,
@@ -80,6 +89,7 @@ def _list(
     )
     none = "No such lanes." if every else "No lanes yet: they appear with the first execution."
     console.print(shown if found else none)
+    more(next_cursor)
 
 
 def _unless_zero(field: str) -> Callable[[LaneCount], str]:

@@ -61,7 +61,7 @@ Id = Annotated[
 Ids = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[ID]...",
+        metavar="ID",
         help="The executions: {fp:N}:<uuid>, or the uuid alone.",
         callback=full_ids,
     ),

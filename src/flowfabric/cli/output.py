@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 import typer
@@ -18,6 +18,14 @@ from rich.table import Table
 from flowfabric.cli.durations import spoken
 from flowfabric.states import LeaseEventReason, PublicState
 from flowfabric.wire import wire
+
+
+class _OfLane(Protocol):
+    @property
+    def lane_id(self) -> str: ...
+
+
+T = TypeVar("T", bound=_OfLane)
 
 console: Final = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
@@ -32,7 +40,7 @@ DatabaseUrl = Annotated[
         metavar="URL",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.", metavar="")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Show at most this many.")]
 Cursor = Annotated[
     str | None, typer.Option(help="Continue after the last page: the cursor that it printed.")
@@ -208,6 +216,15 @@ def cut(text: str, length: int = 80) -> str:
     whole = line[: length - 1].rpartition(" ")[0]
     kept = whole if len(whole) > length // 2 else line[: length - 2]
     return f"{kept.rstrip(',;:')} …"
+
+
+def page_by_lane(
+    found: Sequence[T], cursor: str | None, limit: int | None
+) -> tuple[list[T], str | None]:
+    """The rows after the lane `cursor`, at most `limit`, and the cursor of the next page."""
+    rest = [each for each in found if cursor is None or each.lane_id > cursor]
+    page = rest[:limit]
+    return page, page[-1].lane_id if len(rest) > len(page) else None
 
 
 def more(next_cursor: object | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot
@@ -11,7 +12,7 @@ from flowfabric.engine.flows.edge import EdgeSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
-from flowfabric.states import GroupState, PublicState, WaitsAs
+from flowfabric.states import EdgeResolution, GroupState, PublicState, WaitsAs
 
 _FILL = {
     PublicState.COMPLETED: "#c8e6c9",
@@ -32,7 +33,10 @@ class Link(NamedTuple):
 
 
 class Picture:
-    """A flow with its members and the links between them; a parent waits for its children."""
+    """A flow with its members and the links between them; a parent waits for its children.
+
+    The last of the upstreams of a member is the one below which the member is drawn.
+    """
 
     def __init__(
         self, flow: FlowSnapshot, members: list[FlowMember], edges: list[EdgeSnapshot]
@@ -41,7 +45,8 @@ class Picture:
         self.by_id = {member.execution_id: member for member in members}
         policies = {group.group_id: group.policy for group in flow.edge_groups}
         self.links: list[Link] = []
-        self._above: dict[ExecutionId, list[FlowMember]] = {each: [] for each in self.by_id}
+        self._numbers = {each: number for number, each in enumerate(self.by_id)}
+        above: dict[ExecutionId, list[EdgeSnapshot]] = {each: [] for each in self.by_id}
         self._below: Counter[ExecutionId] = Counter()
         self._parents: dict[ExecutionId, FlowMember] = {}
         for edge in edges:
@@ -51,20 +56,41 @@ class Picture:
             policy = policies.get(edge.group_id, AllOf())
             self.links.append(Link(edge.upstream, waiter, policy))
             if edge.waits_as is WaitsAs.MEMBER:
-                self._above[waiter].append(self.by_id[edge.upstream])
+                above[waiter].append(edge)
                 self._below[edge.upstream] += 1
             else:
                 self._parents[edge.upstream] = self.by_id[waiter]
                 self._below[waiter] += 1
+
+        def place(edge: EdgeSnapshot) -> tuple[bool, int]:
+            """A member whose join one success decides stands below that success."""
+            decides = edge.resolution is EdgeResolution.SATISFIED and not isinstance(
+                policies.get(edge.group_id, AllOf()), AllOf
+            )
+            return decides, self._numbers[edge.upstream]
+
+        self._above = {
+            waiter: [self.by_id[edge.upstream] for edge in sorted(found, key=place)]
+            for waiter, found in above.items()
+        }
         self._pending: dict[ExecutionId, list[EdgeGroupSnapshot]] = {}
         for group in flow.edge_groups:
             if group.group_state is GroupState.PENDING:
                 self._pending.setdefault(group.downstream_execution_id, []).append(group)
 
     def ordered(self) -> list[FlowMember]:
-        """The members in order: each after its upstreams, children after their parent."""
+        """The members in their order, but each after its upstreams, and children after parents."""
         graph = {each: [above.execution_id for above in self.above(each)] for each in self.by_id}
-        return [self.by_id[each] for each in TopologicalSorter(graph).static_order()]
+        sorter = TopologicalSorter(graph)
+        sorter.prepare()
+        ready: list[int] = []
+        ordered: list[FlowMember] = []
+        while sorter.is_active():
+            for each in sorter.get_ready():
+                heappush(ready, self._numbers[each])
+            ordered.append(self.members[heappop(ready)])
+            sorter.done(ordered[-1].execution_id)
+        return ordered
 
     def above(self, execution_id: ExecutionId) -> list[FlowMember]:
         """The members above a member in the tree: its upstreams, and the parent of a child."""

@@ -15,7 +15,17 @@ from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration, spoken
 from flowfabric.cli.options import Lane, Namespace, Tag, parse_tag
-from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, listing, print_json
+from flowfabric.cli.output import (
+    AsJson,
+    Cursor,
+    DatabaseUrl,
+    console,
+    counted,
+    listing,
+    more,
+    page_by_lane,
+    print_json,
+)
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.retention.trim import Trim
@@ -45,11 +55,12 @@ class LaneRetention(msgspec.Struct, frozen=True, kw_only=True):
 def list_(
     lane: Lane = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
+    cursor: Cursor = None,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """List how long each lane keeps ended executions; ff lanes keep LANE DURATION sets it."""
-    found = [
+    every = [
         LaneRetention(
             lane_id=each.lane_id,
             retention=DEFAULT_RETENTION if each.retention is None else each.retention,
@@ -57,9 +68,10 @@ def list_(
         )
         for each in ask(database_url, lambda engine: engine.count_by_lane())
         if lane in (None, each.lane_id)
-    ][:limit]
+    ]
+    found, next_cursor = page_by_lane(every, cursor, limit)
     if as_json:
-        print_json(found)
+        print_json({"retention": found, "next_cursor": next_cursor})
         return
     shown = listing(
         found,
@@ -69,6 +81,7 @@ def list_(
         retention=lambda each: spoken(each.retention) if each.retention else "for ever",
     )
     console.print(shown if found else "No lanes yet: they appear with the first execution.")
+    more(next_cursor)
 
 
 @app.command()

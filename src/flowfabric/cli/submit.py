@@ -32,7 +32,7 @@ def submit(
         typer.Argument(metavar="KIND", help="The kind of the task.", autocompletion=complete_kind),
     ],
     payload: Annotated[
-        str, typer.Argument(metavar="[PAYLOAD]", help="The arguments of the task as JSON.")
+        str, typer.Argument(metavar="PAYLOAD", help="The arguments of the task as JSON.")
     ] = "{}",
     database_url: DatabaseUrl = None,
     lane: Annotated[

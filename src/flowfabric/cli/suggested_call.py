@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from flowfabric.app.app import App
 from flowfabric.app.task import Task
 from flowfabric.cli.example_values import example_value
 from flowfabric.errors import Fail
+from flowfabric.policy import ExecutionPolicy, TimeoutPolicy, milliseconds
 
 
 def suggested_call(app: App) -> list[str]:
@@ -23,7 +25,26 @@ def suggested_call(app: App) -> list[str]:
     options = [("--lane", task.lane)] if task.lane != "default" else []
     options += [("--namespace", app.namespace)] if app.namespace != "default" else []
     options += [("--requires", each) for each in task.requires]
+    options += [("--priority", str(task.priority))] if task.priority else []
+    options += _limits(task.policy)
     return [task.kind, payload, *(word for option in options for word in option)]
+
+
+def _limits(policy: ExecutionPolicy | None) -> list[tuple[str, str]]:
+    """The retries and time limits of a task as options of `ff submit`."""
+    if policy is None:
+        return []
+    retries = 0 if policy.retry_policy is None else policy.retry_policy.max_retries
+    limits = policy.timeout_policy or TimeoutPolicy()
+    lengths = {"--attempt-timeout": limits.attempt_timeout, "--deadline": limits.execution_deadline}
+    return [
+        *([("--retries", str(retries))] if retries else []),
+        *((option, _length(given)) for option, given in lengths.items() if given is not None),
+    ]
+
+
+def _length(given: float | timedelta) -> str:
+    return f"{milliseconds(given) / 1000:.3f}".rstrip("0").rstrip(".") + "s"
 
 
 def _fits(task: Task[..., Any], payload: str) -> bool:

@@ -119,7 +119,7 @@ def history(
         lambda engine: engine.list_worker_events(namespace, worker_instance_id=worker, limit=limit),
     )
     if as_json:
-        print_json(events)
+        print_json({"events": events})
         return
     shown = listing(
         events,

@@ -99,7 +99,10 @@ class FlowHandle:
         return (await self.describe()).derived_state
 
     async def members(self) -> list[FlowMember]:
-        """Every member with its state, also the children that handlers started (`is_child`)."""
+        """Every member with its state, in the order in which the members were added.
+
+        The children that handlers started (`is_child`) come last.
+        """
         return await list_all_members(self._client.engine, self.flow_id)
 
     @overload

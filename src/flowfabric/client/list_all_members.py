@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from flowfabric.app.flow import member_uuid
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 
 
 async def list_all_members(engine: Engine, flow_id: UUID) -> list[FlowMember]:
-    """Every member of the flow, ordered by id; empty if the flow does not exist."""
+    """Every member of the flow; empty if the flow does not exist.
+
+    The members of a drawn flow come first, in the order in which they were added; children of
+    handlers, and members with ids of their own, follow by id.
+    """
     members: list[FlowMember] = []
     cursor: ExecutionId | None = None
     while True:
@@ -18,4 +23,6 @@ async def list_all_members(engine: Engine, flow_id: UUID) -> list[FlowMember]:
         members += page.members
         cursor = page.next_cursor
         if cursor is None:
-            return members
+            break
+    drawn = {member_uuid(flow_id, number): number for number in range(len(members))}
+    return sorted(members, key=lambda each: drawn.get(each.execution_id.uuid, len(drawn)))

@@ -49,7 +49,7 @@ async def test_a_lease_that_ran_out_is_listed_with_what_is_known_of_it(
             attempt_index=0,
         )
     ]
-    assert page.cursor is None
+    assert page.next_cursor is None
 
 
 async def test_a_lease_is_listed_from_the_very_instant(db: Connection, clock: Clock) -> None:
@@ -118,27 +118,24 @@ async def test_pages_over_equal_expiries_neither_skip_nor_repeat(
     found: list[ExecutionId] = []
     page = await list_expired_leases(db, limit=limit)
     found += [lease.execution_id for lease in page.leases]
-    while page.cursor is not None:
+    while page.next_cursor is not None:
         assert len(page.leases) == limit
-        page = await list_expired_leases(db, after=page.cursor, limit=limit)
+        page = await list_expired_leases(db, after=page.next_cursor, limit=limit)
         found += [lease.execution_id for lease in page.leases]
 
     assert found == expected
 
 
-async def test_a_full_page_has_a_cursor_and_the_last_one_has_none(
-    db: Connection, clock: Clock
-) -> None:
+async def test_a_page_has_a_cursor_if_another_one_follows(db: Connection, clock: Clock) -> None:
     await expired_together(db, clock)
 
-    full = await list_expired_leases(db, limit=7)
+    page = await list_expired_leases(db, limit=6)
 
-    last = full.leases[-1]
-    assert full.cursor == ExpiredLeaseCursor(
-        expires_at=await clock.now(), execution_id=last.execution_id
+    assert page.next_cursor == ExpiredLeaseCursor(
+        expires_at=await clock.now(), execution_id=page.leases[-1].execution_id
     )
-    rest = await list_expired_leases(db, after=full.cursor, limit=7)
-    assert (rest.leases, rest.cursor) == ([], None)
+    rest = await list_expired_leases(db, after=page.next_cursor, limit=1)
+    assert (len(rest.leases), rest.next_cursor) == (1, None)
 
 
 async def test_only_the_namespace_that_was_named_is_listed(db: Connection, clock: Clock) -> None:

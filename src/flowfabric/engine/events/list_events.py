@@ -54,15 +54,19 @@ async def list_events(
     before = decode_cursor(cursor)
     upto = await source.newest(conn) if before is None else before - 1
     found: list[Any] = []
+    oldest = upto
     for _ in range(_MOST_WINDOWS):
         if upto <= 0:
             break
         rows = await source.read(conn, upto - _WINDOW, upto, _WINDOW)
         for entry in reversed(rows):
             if wanted.accepts(entry):
-                found.append(entry.event)
                 if len(found) == limit:
-                    return EventPage(events=found, next_cursor=encode_cursor(entry.event_id))
+                    return EventPage(events=found, next_cursor=encode_cursor(oldest))
+                found.append(entry.event)
+                oldest = entry.event_id
         upto -= _WINDOW
+        if len(found) == limit:
+            break
     older = encode_cursor(upto + 1) if upto > 0 else None
     return EventPage(events=found, next_cursor=older)

@@ -48,10 +48,10 @@ class ExpiredLeaseCursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpiredLeasePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some expired leases, and the cursor for the next page if this one is full."""
+    """Some expired leases, and the cursor for the next page if there is one."""
 
     leases: list[ExpiredLease]
-    cursor: ExpiredLeaseCursor | None
+    next_cursor: ExpiredLeaseCursor | None
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ async def list_expired_leases(
         if after is None
         else epoch_ms(check_instant(after.expires_at, field="after")),
         after_id=None if after is None else after.execution_id.uuid,
-        limit=limit,
+        limit=limit + 1,
     )
     leases = [
         ExpiredLease(
@@ -95,11 +95,11 @@ async def list_expired_leases(
             expires_at=instant(row.lease_expires_at_ms),
             attempt_index=row.attempt_index,
         )
-        for row in rows
+        for row in rows[:limit]
     ]
     cursor = None
-    if len(rows) == limit:
+    if len(rows) > limit:
         cursor = ExpiredLeaseCursor(
             expires_at=leases[-1].expires_at, execution_id=leases[-1].execution_id
         )
-    return ExpiredLeasePage(leases=leases, cursor=cursor)
+    return ExpiredLeasePage(leases=leases, next_cursor=cursor)

@@ -72,7 +72,9 @@ async def list_workers(
     if not namespace:
         raise Unavailable("list_workers", "a namespace must be given")
     check_limit(limit)
-    rows = await fetch_all(conn, LIST_WORKERS, _Row, namespace=namespace, after=after, limit=limit)
+    rows = await fetch_all(
+        conn, LIST_WORKERS, _Row, namespace=namespace, after=after, limit=limit + 1
+    )
     workers = [
         WorkerEntry(
             worker_id=row.worker_id,
@@ -88,7 +90,7 @@ async def list_workers(
             unclaimed_kinds=row.unclaimed_kinds,
             alive=row.alive,
         )
-        for row in rows
+        for row in rows[:limit]
     ]
-    full = len(workers) == limit
-    return WorkerPage(workers=workers, next_cursor=workers[-1].worker_instance_id if full else None)
+    more = len(rows) > limit
+    return WorkerPage(workers=workers, next_cursor=workers[-1].worker_instance_id if more else None)
