@@ -146,7 +146,6 @@ async def test_a_role_that_may_only_read_connects_and_is_told_what_it_may_not(
     ff_dsn: str, owner: Connection
 ) -> None:
     await migrate(ff_dsn, roles={READER: RoleAccess.READ})
-    await (await Engine.connect(DatabaseConfig(dsn=ff_dsn))).close()  # stores the partition counts
 
     engine = await Engine.connect(DatabaseConfig(dsn=of(ff_dsn, READER)))
     try:

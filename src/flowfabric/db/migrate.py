@@ -23,12 +23,13 @@ from typing import Final, LiteralString, TypeVar
 
 import msgspec
 
-from flowfabric.config import DatabaseConfig
+from flowfabric.config import DatabaseConfig, PartitionConfig
 from flowfabric.db.apply_functions import Changed, apply_functions
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.grant_roles import Granted, grant_roles
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection, execute, fetch_all
+from flowfabric.db.store_counts import store_counts
 from flowfabric.errors import ConfigError, Unavailable
 from flowfabric.states import RoleAccess
 
@@ -175,7 +176,8 @@ async def migrate(dsn: str, *, roles: Mapping[str, RoleAccess] | None = None) ->
     """Apply the missing migrations, then the functions whose text changed, then grant to roles.
 
     Rights are granted to `roles` and, again, to the roles of earlier runs. A database of a newer
-    version is not changed, functions included: they belong to the newer release. Raises
+    version is not changed, functions included: they belong to the newer release. The partition
+    counts are stored unless there are some: a role that may only read can connect then. Raises
     `ConfigError` unless the encoding is UTF8 and the roles exist, and `Unavailable` if an applied
     migration differs from the shipped one, if a function cannot be replaced, or if a table stays
     locked.
@@ -234,6 +236,7 @@ async def _step(conn: Connection, roles: Mapping[str, RoleAccess]) -> _Step:
                     functions = Changed()
                 else:
                     functions = await apply_functions(conn)
+                    await store_counts(conn, PartitionConfig())
                     granted = await grant_roles(conn, roles)
     return _Step(
         migration=missing[0] if missing else None,
