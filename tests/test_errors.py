@@ -92,6 +92,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.LeaseExpired(ID, lease_epoch=1), "state", "lease_expired", 409, False),
     (errors.TaskConsumed("twice"), "state", "attempt_already_terminal", 409, False),
     (errors.Unavailable("boot", "no schema"), "unavailable", "unavailable", 503, False),
+    (errors.PermissionDenied("claim", "no"), "unavailable", "permission_denied", 403, False),
     (
         errors.ResourceExhausted("disk", "full"),
         "resource_exhausted",

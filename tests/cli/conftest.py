@@ -22,6 +22,7 @@ import pytest
 from flowfabric.cli import main
 
 APP = """
+import asyncio
 import logging
 import os
 from flowfabric import App, Ctx
@@ -37,6 +38,10 @@ async def double(ctx: Ctx, n: int) -> int:
 @app.task("pid")
 async def pid(ctx: Ctx) -> int:
     return os.getpid()
+
+@app.task("nap")
+async def nap(ctx: Ctx) -> None:
+    await asyncio.sleep(60)
 
 @app.task("broken")
 async def broken(ctx: Ctx) -> None:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.cli.conftest import Shell, one_line
+from tests.cli.conftest import Inside, Shell, one_line
 from tests.worker.facts import eventually
 
 pytestmark = pytest.mark.slow
@@ -85,3 +85,28 @@ async def test_two_processes_serve_and_stop_together(shell: Shell) -> None:
     }
     assert failed["traceback"].rstrip().endswith("KeyError: 'x'")
     assert (await shell.ff("workers", "--json")).json["workers"] == []
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_a_second_signal_ends_a_worker_at_once_and_is_its_exit_code(
+    shell: Shell, ff: Inside, processes: int
+) -> None:
+    napping = (await ff("submit", "nap", "--json")).json["execution_id"]
+    worker = await shell.start(
+        "worker", "shop:app", "--processes", str(processes), "--log-level", "info"
+    )
+    assert worker.stderr is not None
+
+    async def runs() -> bool:
+        shown = await ff("executions", "show", napping, "--json")
+        return shown.json["public_state"] == "active"
+
+    await eventually(runs, within=30)
+    worker.send_signal(signal.SIGTERM)
+    while b"drains: 1 handlers run" not in await asyncio.wait_for(worker.stderr.readline(), 30):
+        pass
+    worker.send_signal(signal.SIGTERM)
+    _, err = await asyncio.wait_for(worker.communicate(), 30)
+
+    assert worker.returncode == 128 + signal.SIGTERM
+    assert err.decode().count("a second SIGTERM cut the stop short") == 1

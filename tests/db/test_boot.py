@@ -103,8 +103,15 @@ def test_an_old_migration_need_not_be_compatible() -> None:
 
 # The partition counts.
 
+FORGET = "DELETE FROM ff.partition_config"
 
-async def test_the_first_process_stores_its_counts(undone: Connection) -> None:
+
+async def test_migrations_have_stored_the_counts(db: Connection) -> None:
+    assert [tuple(row) for row in await db.fetch(STORED)] == [(256, 32, 32)]
+
+
+async def test_the_first_process_stores_its_counts_if_there_are_none(undone: Connection) -> None:
+    await undone.execute(FORGET)
     ours = PartitionConfig(num_flow_partitions=64, num_budget_partitions=8, num_quota_partitions=4)
 
     await boot.check(undone, ours)
@@ -130,6 +137,7 @@ async def test_other_counts_than_the_stored_ones_are_refused_by_name(
 
 
 async def test_processes_that_boot_at_the_same_time_agree(db: Connection, another: Another) -> None:
+    await db.execute(FORGET)
     first, second = await another(), await another()
     async with first.transaction():
         await boot.check(first, PartitionConfig())
@@ -142,6 +150,7 @@ async def test_processes_that_boot_at_the_same_time_agree(db: Connection, anothe
 async def test_a_process_that_comes_second_with_other_counts_is_refused(
     db: Connection, another: Another
 ) -> None:
+    await db.execute(FORGET)
     first, second = await another(), await another()
     async with first.transaction():
         await boot.check(first, PartitionConfig())

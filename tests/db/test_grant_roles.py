@@ -15,7 +15,7 @@ from flowfabric.db.migrate import migrate
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
-from flowfabric.errors import ConfigError, Unavailable
+from flowfabric.errors import ConfigError, PermissionDenied
 from flowfabric.states import RoleAccess
 from tests import given
 
@@ -146,15 +146,39 @@ async def test_a_role_that_may_only_read_connects_and_is_told_what_it_may_not(
     ff_dsn: str, owner: Connection
 ) -> None:
     await migrate(ff_dsn, roles={READER: RoleAccess.READ})
-    await (await Engine.connect(DatabaseConfig(dsn=ff_dsn))).close()  # stores the partition counts
 
     engine = await Engine.connect(DatabaseConfig(dsn=of(ff_dsn, READER)))
     try:
         assert await engine.count_by_lane() == []
-        with pytest.raises(Unavailable, match="permission denied"):
+        with pytest.raises(PermissionDenied, match="may only read; use a runtime role") as error:
             await engine.create_execution([given.new()])
+        assert str(error.value).startswith(f"role {READER!r} may not do this: permission denied")
     finally:
         await engine.close()
+
+
+async def test_a_role_that_does_not_own_the_schema_cannot_migrate(
+    ff_dsn: str, owner: Connection
+) -> None:
+    await migrate(ff_dsn, roles={WORKER: RoleAccess.RUNTIME})
+    owner_name = await owner.fetchval("SELECT current_user")
+
+    with pytest.raises(PermissionDenied) as error:
+        await migrate(of(ff_dsn, WORKER), roles={READER: RoleAccess.READ})
+
+    assert str(error.value) == (
+        f"role {WORKER!r} does not own schema ff; migrate as its owner {owner_name!r}"
+    )
+    assert await rights(owner, READER) == {}
+
+
+async def test_a_role_without_rights_is_told_which_it_needs(
+    ff_dsn: str, empty_dsn: str, owner: Connection
+) -> None:
+    with pytest.raises(PermissionDenied, match="--read-role"):
+        await Engine.connect(DatabaseConfig(dsn=of(ff_dsn, WORKER)))
+    with pytest.raises(PermissionDenied, match=r"GRANT CREATE ON DATABASE \w+ TO"):
+        await migrate(of(empty_dsn, WORKER))
 
 
 async def test_functions_run_with_the_rights_of_the_caller_and_a_fixed_search_path(

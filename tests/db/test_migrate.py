@@ -246,6 +246,11 @@ async def test_a_lock_that_stays_taken_is_reported(
 
 # One that dies.
 
+COUNTS = (
+    "CREATE TABLE ff.partition_config (singleton boolean PRIMARY KEY DEFAULT true, version text,"
+    " num_flow_partitions integer, num_budget_partitions integer, num_quota_partitions integer)"
+)
+
 
 class Mortal:
     """A connection whose backend is ended before its statement number `lives`."""
@@ -286,7 +291,7 @@ async def test_a_run_that_dies_before_any_of_its_statements_is_finished_by_the_n
             backward_compatible=True,
             checksum=hashlib.sha256(sql.encode()).hexdigest(),
         )
-        for version, sql in enumerate(["CREATE TABLE ff.one ()", "CREATE TABLE ff.two ()"], 1)
+        for version, sql in enumerate([COUNTS, "CREATE TABLE ff.two ()"], 1)
     ]
     shipped(monkeypatch, steps)
     monkeypatch.setattr(apply_functions, "functions", lambda: few)

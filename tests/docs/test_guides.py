@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib
 import importlib.util
 import os
@@ -22,6 +23,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion
 from tests.docs.conftest import Reader
+from tests.docs.pages import block
 
 EVERYTHING = {name: getattr(flowfabric, name) for name in flowfabric.__all__}
 
@@ -326,6 +328,17 @@ async def test_a_deployment(reader: Reader, jobs: ModuleType, client: Client) ->
 
     assert await nap.state() is PublicState.COMPLETED
     assert [tuple(row) for row in await reader.sql("watch")] == [(0,)]
+
+
+def test_a_unit_of_systemd_waits_for_the_drain_and_signals_the_main_process_alone() -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read_string(block("docs/operations.md", "shop-worker.service", "file").text)
+    service = unit["Service"]
+    command, drain = service["ExecStart"].split(" --drain ")
+
+    assert command.endswith("/bin/ff worker app:app")
+    assert int(service["TimeoutStopSec"]) > int(drain)
+    assert service["KillMode"] == "mixed"
 
 
 async def test_roles_with_fewer_rights(reader: Reader) -> None:

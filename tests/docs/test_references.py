@@ -118,7 +118,13 @@ def listed_errors() -> dict[str, list[str]]:
 
 
 ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge", "join")
-CODES_OF_INSTANCES = {"NotFound", "ValidationError", "InvalidGrant", "Unavailable"}
+CODES_OF_INSTANCES = {
+    "NotFound",
+    "ValidationError",
+    "InvalidGrant",
+    "Unavailable",
+    "PermissionDenied",
+}
 
 
 def test_every_error_is_listed_with_its_code_status_and_retryability() -> None:
@@ -141,6 +147,7 @@ def test_codes_that_belong_to_an_instance_are_listed() -> None:
         errors.NotFound(entity, "").code for entity in ENTITIES
     ]
     assert quoted(written["Unavailable"][1]) == [errors.Unavailable("", "").code]
+    assert quoted(written["PermissionDenied"][1]) == [errors.PermissionDenied("", "").code]
 
 
 @pytest.mark.parametrize("error", [errors.ValidationError, errors.InvalidGrant])

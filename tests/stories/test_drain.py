@@ -1,6 +1,5 @@
 """SIGTERM: a worker finishes what it runs, hands back the rest, and ends well."""
 
-import signal
 import time
 
 import pytest
@@ -54,22 +53,6 @@ async def test_what_outlasts_the_drain_is_handed_back_at_once(
     snapshot = await handle.describe()
     assert snapshot.public_state is PublicState.WAITING
     assert (snapshot.lease_reclaim_count, snapshot.retry_count) == (0, 0)
-
-
-async def test_a_second_signal_ends_the_process_at_once(
-    ff_dsn: str, client: Client, db: Connection
-) -> None:
-    async with workers(ff_dsn, "first", drain=60) as (first,):
-        await client.submit(nap.call(60))
-        await eventually(lambda: count(db, "active"), within=20)
-
-        def signalled_until_it_ended() -> bool:
-            if not first.ended:
-                first.terminate()
-            return first.ended
-
-        await eventually(signalled_until_it_ended, within=5)
-        assert await first.exit_code() in (130, -signal.SIGTERM)  # the latter by a third signal
 
 
 @pytest.mark.timing

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Final
 
+from flowfabric.worker.signals import CUT_SHORT
+
 log: Final = logging.getLogger("flowfabric.supervisor")
 _HEALTHY_AFTER: Final = 10.0
 _CHECK_EVERY: Final = 0.2
@@ -49,7 +51,8 @@ class _Child:
 def supervise(command: list[str], processes: int, *, environment: Mapping[str, str]) -> int:
     """Keep `processes` copies of `command` running until a signal, or until one exits with 0.
 
-    SIGTERM or SIGINT drains all of them; a second signal kills them. Returns the highest exit code.
+    SIGTERM or SIGINT drains all of them; a second signal kills them. Returns the highest exit code,
+    or after a second signal 128 and its number.
     """
     stopping: list[int] = []
     children = [_Child(command, environment) for _ in range(processes)]
@@ -75,4 +78,13 @@ def supervise(command: list[str], processes: int, *, environment: Mapping[str, s
             if child.process is None and time.monotonic() >= child.start_at and not stopping:
                 child.start()
         time.sleep(_CHECK_EVERY)
-    return max((abs(child.process.wait()) for child in children if child.process), default=0)
+    codes = [_exit_code(child.process.wait()) for child in children if child.process]
+    if len(stopping) > 1:
+        log.warning(CUT_SHORT, signal.Signals(stopping[1]).name)
+        return 128 + stopping[1]
+    return max(codes, default=0)
+
+
+def _exit_code(returned: int) -> int:
+    """What a shell says of a process: 128 and the number of the signal that killed it."""
+    return 128 - returned if returned < 0 else returned

@@ -15,6 +15,7 @@ expire_waiters   delete registrations of waiters that ended
 migrate          apply migrations, then functions
 apply_functions  apply the SQL functions whose text changed
 grant_roles      grant rights to the roles of processes and readers
+store_counts     store the partition counts, unless there are some, and read them
 boot             checks before a process serves: schema version and partition counts
 doctor           checks of a database for `ff doctor`
 embedded         a Postgres server from the `flowfabric[embedded]` extra

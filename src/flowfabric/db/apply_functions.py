@@ -149,7 +149,7 @@ def _is_stored(function: Function, stored: dict[str, Stored]) -> bool:
 
 
 async def _apply(conn: Connection, function: Function) -> None:
-    with translated(f"-- db.migrate: function {function.name}\n"):
+    with translated(f"-- db.migrate: function {function.name}\n", conn):
         try:
             await conn.execute(function.sql)
         except asyncpg.InvalidFunctionDefinitionError as error:
@@ -183,7 +183,7 @@ async def _drop(conn: Connection, names: Sequence[str]) -> None:
     found = await fetch_all(conn, SIGNATURES, _Signature, names=names)
     if found:
         signatures = ", ".join(row.signature for row in found)
-        with translated(f"-- db.migrate: drop {signatures}\n"):
+        with translated(f"-- db.migrate: drop {signatures}\n", conn):
             try:
                 # One statement for all: a dropped function may call another dropped one.
                 await conn.execute(f"DROP FUNCTION {signatures}")

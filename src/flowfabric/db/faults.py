@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
 from flowfabric.errors import (
     FlowFabricError,
     InternalError,
     LaneNotAccepting,
     OperationTimeout,
+    PermissionDenied,
     ResourceExhausted,
     RetryExhausted,
     TransportError,
@@ -42,10 +44,14 @@ _EXHAUSTED: Final = {
 # Without 55P03 and 57014: waiting too long for a lock, and running too long, are mostly faults of
 # the statement.
 _TROUBLE: Final = _RECONNECT | {"40001", "40P01"}
+_NOT_GRANTED: Final = "42501"
 LANE_CLOSED: Final = "FF001"
 _CLOSED_LANE: Final = re.compile(r"lane '(.*)' is (draining|disabled)")
 _INVALID_TEXT: Final = frozenset({"22021", "22P05"})
 _UNDEFINED: Final = frozenset({"3F000", "42P01", "42883", "42703"})
+
+
+Connection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
 
 
 class SerializationConflict(FlowFabricError):
@@ -71,12 +77,41 @@ _WHEN_LOST: Final = (OSError, TimeoutError, asyncpg.InterfaceError)
 
 
 @contextmanager
-def translated(sql: str) -> Generator[None]:
-    """Turn a driver error inside the block into a FlowFabric error with the statement's name."""
+def translated(sql: str, conn: Connection | None = None) -> Generator[None]:
+    """Turn a driver error inside the block into a FlowFabric error with the statement's name.
+
+    An error about rights names the role of `conn`.
+    """
     try:
         yield
     except DRIVER_ERRORS as error:
+        if getattr(error, "sqlstate", None) == _NOT_GRANTED:
+            raise _denied(error, statement_name(sql), conn) from error
         raise as_flowfabric_error(error, statement_name(sql)) from error
+
+
+def _denied(error: BaseException, operation: str, conn: Connection | None) -> PermissionDenied:
+    """What Postgres refused to which role, and what helps."""
+    role = _role_of(conn)
+    named = "this role" if role is None else f"role {role!r}"
+    refused = str(error)
+    if refused.startswith("permission denied for database "):
+        database = refused.removeprefix("permission denied for database ")
+        helps = f"the owner of the database can grant it: GRANT CREATE ON DATABASE {database} TO …"
+    elif refused.startswith("permission denied for schema "):
+        helps = "ff migrate --runtime-role … or --read-role …, run by the owner, grants its rights"
+    else:
+        helps = "a read role may only read; use a runtime role (ff migrate --runtime-role …)"
+    return PermissionDenied(operation, f"{named} may not do this: {refused}; {helps}")
+
+
+def _role_of(conn: Connection | None) -> str | None:
+    """The role that logged in, as the server reports it; None if it does not, as some poolers."""
+    try:
+        settings = None if conn is None else conn.get_settings()
+    except asyncpg.InterfaceError:  # the connection went back to its pool
+        return None
+    return getattr(settings, "session_authorization", None)
 
 
 def statement_name(sql: str) -> str:
@@ -116,7 +151,9 @@ def as_flowfabric_error(error: BaseException, operation: str) -> FlowFabricError
         return Unavailable(operation, f"{error}; is the schema migrated? run: ff migrate")
     if state == "57014":
         return OperationTimeout(operation)
-    if state.startswith("28") or state in ("3D000", "42501"):  # refused to log in; not granted
+    if state == _NOT_GRANTED:
+        return _denied(error, operation, None)
+    if state.startswith("28") or state == "3D000":  # refused to log in
         return Unavailable(operation, str(error))
     if isinstance(error, asyncpg.DataError):
         return ValidationError("invalid_input", message)

@@ -23,13 +23,14 @@ from typing import Final, LiteralString, TypeVar
 
 import msgspec
 
-from flowfabric.config import DatabaseConfig
+from flowfabric.config import DatabaseConfig, PartitionConfig
 from flowfabric.db.apply_functions import Changed, apply_functions
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.grant_roles import Granted, grant_roles
 from flowfabric.db.pool import connect
-from flowfabric.db.rows import Connection, execute, fetch_all
-from flowfabric.errors import ConfigError, Unavailable
+from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
+from flowfabric.db.store_counts import store_counts
+from flowfabric.errors import ConfigError, PermissionDenied, Unavailable
 from flowfabric.states import RoleAccess
 
 PREPARE_LEDGER: Final[LiteralString] = """
@@ -175,14 +176,16 @@ async def migrate(dsn: str, *, roles: Mapping[str, RoleAccess] | None = None) ->
     """Apply the missing migrations, then the functions whose text changed, then grant to roles.
 
     Rights are granted to `roles` and, again, to the roles of earlier runs. A database of a newer
-    version is not changed, functions included: they belong to the newer release. Raises
-    `ConfigError` unless the encoding is UTF8 and the roles exist, and `Unavailable` if an applied
-    migration differs from the shipped one, if a function cannot be replaced, or if a table stays
-    locked.
+    version is not changed, functions included: they belong to the newer release. The partition
+    counts are stored unless there are some: a role that may only read can connect then. Raises
+    `ConfigError` unless the encoding is UTF8 and the roles exist, `PermissionDenied` if the schema
+    belongs to another role, and `Unavailable` if an applied migration differs from the shipped
+    one, if a function cannot be replaced, or if a table stays locked.
     """
     conn = await connect(DatabaseConfig(dsn=dsn, statement_timeout=600.0), role="migrate")
     try:
         await _encoding_must_be_utf8(conn)
+        await _schema_must_be_own(conn)
         done: list[Migration] = []
         while True:
             step = await _with_retry_on_lock(lambda: _step(conn, roles or {}))
@@ -217,7 +220,7 @@ async def _with_retry_on_lock(step: Callable[[], Awaitable[T]]) -> T:
 async def _step(conn: Connection, roles: Mapping[str, RoleAccess]) -> _Step:
     """One transaction: the next missing migration; after the last one functions and grants."""
     granted: Sequence[Granted] = ()
-    with translated("-- db.migrate\n"):
+    with translated("-- db.migrate\n", conn):
         async with conn.transaction():
             await conn.execute(LEDGER_LOCK)
             await conn.execute(LOCK_TIMEOUT)
@@ -234,6 +237,7 @@ async def _step(conn: Connection, roles: Mapping[str, RoleAccess]) -> _Step:
                     functions = Changed()
                 else:
                     functions = await apply_functions(conn)
+                    await store_counts(conn, PartitionConfig())
                     granted = await grant_roles(conn, roles)
     return _Step(
         migration=missing[0] if missing else None,
@@ -258,7 +262,7 @@ def _missing(ledger: Sequence[Applied]) -> list[Migration]:
 
 
 async def _apply(conn: Connection, migration: Migration) -> None:
-    with translated(f"-- db.migrate: {migration.version:04d}_{migration.name}\n"):
+    with translated(f"-- db.migrate: {migration.version:04d}_{migration.name}\n", conn):
         await conn.execute(migration.sql)
     await execute(
         conn,
@@ -280,3 +284,24 @@ async def _encoding_must_be_utf8(conn: Connection) -> None:
     [utf8] = await fetch_all(conn, ENCODING, _Found)
     if not utf8.found:
         raise ConfigError("database", "server_encoding", "must be UTF8")
+
+
+# A role can neither change nor grant anything of another owner's tables. Postgres only warns of a
+# GRANT that grants nothing.
+OF_ANOTHER: Final[LiteralString] = """
+-- db.migrate: does the schema belong to another role?
+SELECT current_user::text AS role, pg_get_userbyid(nspowner)::text AS owner FROM pg_namespace
+ WHERE nspname = 'ff' AND NOT pg_has_role(nspowner, 'USAGE')
+"""
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    role: str
+    owner: str
+
+
+async def _schema_must_be_own(conn: Connection) -> None:
+    found = await fetch_maybe(conn, OF_ANOTHER, _Owner)
+    if found is not None:
+        why = f"role {found.role!r} does not own schema ff; migrate as its owner {found.owner!r}"
+        raise PermissionDenied("migrate", why)

@@ -48,7 +48,7 @@ async def fetch_all(
     text, names = positional(sql)
     if (step := current_step.get()) is not None:
         await step(conn, statement_name(sql))
-    with translated(sql):
+    with translated(sql, conn):
         records = await conn.fetch(text, *[params[name] for name in names])
     if not records:
         return []
@@ -77,5 +77,5 @@ async def execute(conn: Connection, sql: LiteralString, **params: Parameter) -> 
     text, names = positional(sql)
     if (step := current_step.get()) is not None:
         await step(conn, statement_name(sql))
-    with translated(sql):
+    with translated(sql, conn):
         await conn.execute(text, *[params[name] for name in names])

@@ -135,6 +135,20 @@ class Unavailable(EngineError):
         self.code = "unavailable"
 
 
+class PermissionDenied(Unavailable):
+    """The role of the connection lacks a right in the database.
+
+    The text names the role and says which role to use, or what to grant.
+    """
+
+    http_status = 403
+
+    def __init__(self, operation: str, why: str) -> None:
+        super().__init__(operation, why)
+        self.args = (why,)  # the name of a statement says nothing to the user of a role
+        self.code = "permission_denied"
+
+
 class ResourceExhausted(EngineError):
     """Postgres is out of connections, disk or memory; call again later."""
 

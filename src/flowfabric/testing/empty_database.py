@@ -1,4 +1,4 @@
-"""After a test its database is made as new: without a row, on real time, its schema unchanged."""
+"""After a test its database is made as new: rows of the test gone, real time, schema unchanged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Final, LiteralString
 
 import msgspec
 
+from flowfabric.config import PartitionConfig
 from flowfabric.db.rows import Connection, execute, fetch_one
+from flowfabric.db.store_counts import store_counts
 
 END_CONNECTIONS: Final[LiteralString] = """
 -- testing.empty_database: connections that the test left open
@@ -85,4 +87,5 @@ async def empty_database(conn: Connection, migrated: MigratedSchema, *, idle_too
     await execute(conn, END_CONNECTIONS, idle_too=idle_too)
     await conn.execute(EMPTY)
     await conn.execute(migrated.clock)
+    await store_counts(conn, PartitionConfig())
     return (await fetch_one(conn, SCHEMA, _Defined)).definition == migrated.schema

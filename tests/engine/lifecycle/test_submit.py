@@ -187,7 +187,7 @@ async def test_the_policys_delay_and_deadline_count(db: Connection, clock: Clock
 
 @pytest.mark.parametrize("minted", range(5))
 async def test_it_keeps_to_the_configured_partitions(db: Connection, minted: int) -> None:
-    await db.execute("INSERT INTO ff.partition_config VALUES (true, 2, 2, 2, '1')")
+    await db.execute("UPDATE ff.partition_config SET num_flow_partitions = 2")
 
     plain = await submitted(db)
     keyed = await submitted(db, "SELECT ff.submit('job', idempotency_key => $1)", str(minted))
