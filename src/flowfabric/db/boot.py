@@ -8,7 +8,7 @@ from typing import Final
 from flowfabric.config import PartitionConfig
 from flowfabric.db.migrate import Applied, applied, needed_version
 from flowfabric.db.rows import Connection
-from flowfabric.db.store_counts import Counts, store_counts
+from flowfabric.db.store_counts import PartitionCounts, store_counts
 from flowfabric.errors import Unavailable
 
 log: Final = logging.getLogger("flowfabric.boot")
@@ -18,7 +18,7 @@ async def check(conn: Connection, partitions: PartitionConfig) -> None:
     """Raise `Unavailable` unless schema version and partition counts fit this process."""
     check_version(await applied(conn), needed_version())
     stored = await store_counts(conn, partitions)
-    for field in Counts.__struct_fields__:
+    for field in PartitionCounts.__struct_fields__:
         here, in_database = getattr(partitions, field), getattr(stored, field)
         if here != in_database:
             raise Unavailable(

@@ -51,7 +51,7 @@ _INVALID_TEXT: Final = frozenset({"22021", "22P05"})
 _UNDEFINED: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 
 
-Connection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
+_Connection: TypeAlias = "asyncpg.Connection[Any] | PoolConnectionProxy[Any]"
 
 
 class SerializationConflict(FlowFabricError):
@@ -77,7 +77,7 @@ _WHEN_LOST: Final = (OSError, TimeoutError, asyncpg.InterfaceError)
 
 
 @contextmanager
-def translated(sql: str, conn: Connection | None = None) -> Generator[None]:
+def translated(sql: str, conn: _Connection | None = None) -> Generator[None]:
     """Turn a driver error inside the block into a FlowFabric error with the statement's name.
 
     An error about rights names the role of `conn`.
@@ -90,7 +90,7 @@ def translated(sql: str, conn: Connection | None = None) -> Generator[None]:
         raise as_flowfabric_error(error, statement_name(sql)) from error
 
 
-def _denied(error: BaseException, operation: str, conn: Connection | None) -> PermissionDenied:
+def _denied(error: BaseException, operation: str, conn: _Connection | None) -> PermissionDenied:
     """What Postgres refused to which role, and what helps."""
     role = _role_of(conn)
     named = "this role" if role is None else f"role {role!r}"
@@ -105,7 +105,7 @@ def _denied(error: BaseException, operation: str, conn: Connection | None) -> Pe
     return PermissionDenied(operation, f"{named} may not do this: {refused}; {helps}")
 
 
-def _role_of(conn: Connection | None) -> str | None:
+def _role_of(conn: _Connection | None) -> str | None:
     """The role that logged in, as the server reports it; None if it does not, as some poolers."""
     try:
         settings = None if conn is None else conn.get_settings()

@@ -25,7 +25,7 @@ VALUES (%(flow)s, %(budget)s, %(quota)s, '1')
 """
 
 
-class Counts(msgspec.Struct, frozen=True):
+class PartitionCounts(msgspec.Struct, frozen=True):
     """The row of `ff.partition_config`."""
 
     num_flow_partitions: int
@@ -33,15 +33,15 @@ class Counts(msgspec.Struct, frozen=True):
     num_quota_partitions: int
 
 
-async def store_counts(conn: Connection, partitions: PartitionConfig) -> Counts:
+async def store_counts(conn: Connection, partitions: PartitionConfig) -> PartitionCounts:
     """The counts in the database; stores those of this process if there are none."""
     while True:
-        stored = await fetch_maybe(conn, PARTITIONS, Counts)
+        stored = await fetch_maybe(conn, PARTITIONS, PartitionCounts)
         if stored is None:
             stored = await fetch_maybe(
                 conn,
                 STORE_PARTITIONS,
-                Counts,
+                PartitionCounts,
                 flow=partitions.num_flow_partitions,
                 budget=partitions.num_budget_partitions,
                 quota=partitions.num_quota_partitions,
