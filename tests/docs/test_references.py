@@ -90,8 +90,8 @@ def test_a_command_is_shown_with_its_arguments(name: str) -> None:
     shown = {word for each in quoted(sections(CLI, 2)[name]) for word in each.split(" ")}
 
     for argument in arguments:
-        metavar = (argument.metavar or argument.name.upper()).strip("[]")
-        assert metavar in {word.strip("[]") for word in shown}
+        metavar = (argument.metavar or argument.name.upper()).strip("[].")
+        assert metavar in {word.strip("[].") for word in shown}
 
 
 def test_the_readme_names_every_command() -> None:
