@@ -26,7 +26,7 @@ async def stored(db: Connection) -> dict[str, str]:
 
 async def test_a_new_database_has_no_keys(ff: Inside) -> None:
     assert (await ff("keys", "list")).out == "No keys yet: ff keys seed makes the first.\n"
-    assert (await ff("keys", "list", "--json")).json == {"keys": []}
+    assert (await ff("keys", "list", "--json")).json == {"keys": [], "next_cursor": None}
 
 
 async def test_the_first_key_is_seeded_from_the_environment_and_every_boot_may_do_it_again(

@@ -103,8 +103,7 @@ async def test_a_second_signal_ends_a_worker_at_once_and_is_its_exit_code(
 
     await eventually(runs, within=30)
     worker.send_signal(signal.SIGTERM)
-    while b"drains: 1 handlers run" not in await asyncio.wait_for(worker.stderr.readline(), 30):
-        pass
+    await asyncio.wait_for(worker.stderr.readuntil(b"drains: 1 handler runs"), 30)
     worker.send_signal(signal.SIGTERM)
     _, err = await asyncio.wait_for(worker.communicate(), 30)
 
