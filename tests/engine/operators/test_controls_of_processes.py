@@ -1,4 +1,4 @@
-"""Sixty-four controls on different executions, at once, from eight processes: none gives up."""
+"""Sixty-four controls on different executions, at once, from four processes: none gives up."""
 
 import asyncio
 import sys
@@ -14,7 +14,7 @@ from flowfabric.ids import ExecutionId
 from tests import given
 from tests.engine.controls import actions
 
-PROCESSES, EACH = 8, 8
+PROCESSES, EACH = 4, 16
 BEFORE = {
     "cancel": "waiting",
     "replay": "cancelled",
