@@ -24,6 +24,7 @@ async def any_active(db: Connection) -> bool:
 
 
 @pytest.mark.timing
+@pytest.mark.session("waits until the worker listens")
 @pytest.mark.parametrize("slots", [1, 64])
 async def test_what_was_claimed_without_an_answer_starts_within_two_seconds(
     client: Client, ff_dsn: str, db: Connection, another: Any, slots: int
