@@ -132,7 +132,7 @@ OF_CLIENTS: Final = (
                 Place(folder="client/client.py"),
                 find="repeated(lambda: self.engine.create_execution($everything))",
                 put="repeated(lambda: self.engine.create_execution("
-                "[self.execution_of(call, options) for call in calls]))",
+                "list(map(self.execution_of, calls, options))))",
             ),
         ),
         proofs=("lost_ack",),
