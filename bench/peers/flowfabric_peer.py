@@ -45,7 +45,9 @@ CRASH_LEASE_TTL = 5.0
 CRASH_CONCURRENCY = 10
 CRASH_SECONDS = 0.05
 FLEET_PROCESSES = 4
-CONNECTIONS_EACH = DatabaseConfig(dsn="").pool_size + 2  # beside the pool: renewer, listener
+CONNECTIONS_EACH = (
+    DatabaseConfig(dsn="postgresql:///bench").pool_size + 2
+)  # beside the pool: renewer, listener
 FLEET_CONCURRENCY = 50
 WARM_UP = 5
 
