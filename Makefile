@@ -53,8 +53,9 @@ unit: $(READY) ## the tests, in parallel, but for those that bound a time
 	$(BIN)/pytest -n 2 --dist worksteal -m "not timing"
 
 # One after the other: a test beside another one shares its cores, and its bound would measure both.
+# Only the files that have such tests: to collect them all takes many seconds.
 timing: $(READY) ## the tests that bound a time, one at a time
-	$(BIN)/pytest -m timing
+	$(BIN)/pytest -m timing $$(grep -rl 'mark\.timing' tests --include 'test_*.py')
 
 # Proofs start servers of their own, so they are left out.
 pooled: $(READY) ## the tests once more, every connection through PgBouncer in transaction mode
@@ -67,8 +68,9 @@ prove: $(READY) ## the proofs in full, under half an hour (SEED=7, ONLY="plans z
 mutants: $(READY) ## plant faults one at a time; the proofs must find each (SEED=7, ONLY='"name"', ALL=1)
 	$(BIN)/python -m tests.proofs.mutants $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(ALL),--all)
 
-bench: $(READY) ## measure against the peers (QUICK=1: under two minutes)
-	$(BIN)/python -m bench $(if $(QUICK),--quick)
+bench: $(READY) ## measure against the peers (QUICK=1, ONLY=S1,S7, ROUNDS=5, JSON=file), against BASE=rev, or STEADY=1
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(STEADY),--steady) $(if $(BASE),--base $(BASE)) \
+		$(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JSON),--json $(JSON))
 
 clean: ## remove environments and the dev database
 	rm -rf $(VENV) .bench .flowfabric .pytest_cache .ruff_cache .mypy_cache .hypothesis

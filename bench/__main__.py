@@ -13,15 +13,17 @@ from typing import Final, NoReturn
 
 from rich.console import Console
 
+from bench.base import head, prepare_base
 from bench.environments import InstallationError, prepare
 from bench.postgres import running_cluster
-from bench.report import show, write_json
+from bench.report import WIDTH, show, write_json
 from bench.runner import Plan, Runner
 from bench.scenarios import GROUPS, SCENARIOS
-from bench.systems import FLOOR, OURS, PEERS, SYSTEMS
+from bench.steady import steady
+from bench.systems import FLOOR, OURS, PEERS, SYSTEMS, System
 
-FULL_LIMIT: Final = 700.0
-QUICK_LIMIT: Final = 105.0
+FULL_LIMIT: Final = 5_400.0
+QUICK_LIMIT: Final = 480.0
 
 EPILOG: Final = """
 Every scenario runs for every system in turn, round after round, on one Postgres: a temporary
@@ -34,7 +36,7 @@ def main() -> int:
     """Parse the command line, measure, print; 1 when a measurement failed."""
     signal.signal(signal.SIGTERM, terminate)
     arguments = parser().parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
         return asyncio.run(bench(arguments, console))
     except KeyboardInterrupt:
@@ -54,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
     )
     parse.add_argument(
-        "--quick", action="store_true", help="one round of smaller sizes, under two minutes"
+        "--quick", action="store_true", help="one round of smaller sizes, a few minutes"
     )
     parse.add_argument(
         "--only",
@@ -69,6 +71,16 @@ def parser() -> argparse.ArgumentParser:
         default=PEERS,
         metavar="NAME,…",
         help=f"peers to measure, of {', '.join(PEERS)} (default: all; empty: none)",
+    )
+    parse.add_argument(
+        "--base",
+        metavar="REVISION",
+        help="compare this tree with another commit of it, round by round; without peers",
+    )
+    parse.add_argument(
+        "--steady",
+        action="store_true",
+        help="a steady load of 2,000/s for five minutes (quick: 30 s) instead of the scenarios",
     )
     parse.add_argument(
         "--rounds", type=int, metavar="N", help="rounds to take the median of (3; quick: 1)"
@@ -98,30 +110,47 @@ def some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 
 async def bench(arguments: argparse.Namespace, console: Console) -> int:
     """Prepare the environments, start Postgres, run the plan and report."""
+    try:
+        systems = prepared(arguments, console)
+    except InstallationError as error:
+        console.print(f"[red]could not install[/red] {error}", highlight=False)
+        return 2
     plan = Plan(
-        scenarios=[scenario for scenario in SCENARIOS if scenario.group in arguments.only],
-        systems=[OURS, *arguments.peers, FLOOR],
+        scenarios=[
+            scenario
+            for scenario in SCENARIOS
+            if scenario.group in arguments.only
+            and any(scenario.includes(system, quick=arguments.quick) for system in systems)
+        ],
+        systems=systems,
         rounds=arguments.rounds or (1 if arguments.quick else 3),
         quick=arguments.quick,
         limit=arguments.limit or (QUICK_LIMIT if arguments.quick else FULL_LIMIT),
     )
-    try:
-        for name in arguments.peers:
-            prepare(SYSTEMS[name], console)
-    except InstallationError as error:
-        console.print(f"[red]could not install[/red] {error}", highlight=False)
-        return 2
     began = time.monotonic()
     async with running_cluster() as cluster:
         server = await cluster.describe()
         console.print(server, highlight=False)
         warn_of_load(console)
+        if arguments.steady:
+            return await steady(cluster, console, quick=arguments.quick, out=arguments.json)
         results = await Runner(cluster, plan, console).run()
     show(results, plan, console)
     console.print(f"rounds: {plan.rounds}, {time.monotonic() - began:.0f} s", highlight=False)
     if arguments.json:
         write_json(arguments.json, results, plan, server)
     return 1 if results.failures else 0
+
+
+def prepared(arguments: argparse.Namespace, console: Console) -> list[System]:
+    """The systems that the run measures, each installed. Raises `InstallationError`."""
+    if arguments.steady:
+        return [SYSTEMS[OURS]]
+    if arguments.base:
+        return [prepare_base(arguments.base, console), head()]
+    for name in arguments.peers:
+        prepare(SYSTEMS[name], console)
+    return [SYSTEMS[name] for name in (OURS, *arguments.peers, FLOOR)]
 
 
 def warn_of_load(console: Console) -> None:

@@ -25,7 +25,8 @@ from flowfabric.db.rows import positional
 from flowfabric.engine.lifecycle.claim import CLAIM
 from flowfabric.engine.lifecycle.complete import COMPLETE
 from flowfabric.engine.lifecycle.create_execution import CREATE_EXECUTION as CREATE
-from flowfabric.engine.lifecycle.create_execution import NewExecution, creation_columns
+from flowfabric.engine.lifecycle.create_execution import NewExecution
+from flowfabric.engine.lifecycle.creation_columns import creation_columns
 from flowfabric.ids import ExecutionId
 
 EXECUTIONS = 10_000

@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, created once and used again."""
+"""A virtual environment for each peer and for each base commit, created once and used again."""
 
 import subprocess
 import sys
@@ -7,13 +7,13 @@ from typing import Final
 
 from rich.console import Console
 
-from bench.systems import System
+from bench.systems import ROOT, System
 
 STAMP: Final = "installed.txt"
 
 
 class InstallationError(Exception):
-    """pip could not install a peer; the message is the end of its output."""
+    """git or pip could not install a system; the message is the end of its output."""
 
 
 def prepare(system: System, console: Console) -> None:
@@ -21,24 +21,35 @@ def prepare(system: System, console: Console) -> None:
 
     Raises `InstallationError`.
     """
-    if not system.requirements:
-        return
-    stamp = system.home / STAMP
-    wanted = "\n".join(system.requirements) + "\n"
-    if stamp.exists() and stamp.read_text() == wanted:
+    if is_installed(system):
         return
     console.print(
-        f"installing {', '.join(system.requirements)} into .bench/{system.name} (first run only)",
+        f"installing {', '.join(system.requirements)} into .bench/{system.home.name}"
+        " (first run only)",
         markup=False,
     )
     began = time.monotonic()
-    _run(system, [sys.executable, "-m", "venv", "--clear", str(system.home)])
-    _run(system, [system.python, "-m", "pip", "install", "--quiet", *system.requirements])
-    stamp.write_text(wanted)
+    run(system.title, sys.executable, "-m", "venv", "--clear", str(system.home))
+    run(system.title, system.python, "-m", "pip", "install", "--quiet", *system.requirements)
+    (system.home / STAMP).write_text(_wanted(system))
     console.print(f"installed {system.title} in {time.monotonic() - began:.0f} s")
 
 
-def _run(system: System, command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def is_installed(system: System) -> bool:
+    """Whether the environment of `system` has the wanted versions, or needs none of its own."""
+    if not system.requirements:
+        return True
+    stamp = system.home / STAMP
+    return stamp.exists() and stamp.read_text() == _wanted(system)
+
+
+def _wanted(system: System) -> str:
+    return "\n".join(system.requirements) + "\n"
+
+
+def run(what: str, *command: str) -> str:
+    """Run a command for `what` and return its output. Raises `InstallationError`."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InstallationError(f"{system.title}: {(done.stderr or done.stdout)[-2000:].strip()}")
+        raise InstallationError(f"{what}: {(done.stderr or done.stdout)[-2000:].strip()}")
+    return done.stdout.strip()

@@ -28,6 +28,8 @@ class Results:
     def __init__(self) -> None:
         self._figures: dict[tuple[str, str], dict[int, Figures]] = {}
         self.failures: list[str] = []
+        self.not_on_base: dict[str, str] = {}
+        """Scenarios that the base commit cannot run, and why."""
 
     def add(self, scenario: str, system: str, number: int, figures: Figures) -> None:
         """Record the figures of `system` in round `number`."""

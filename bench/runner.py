@@ -1,35 +1,38 @@
 """Runs every scenario for every system, round after round, on one Postgres."""
 
-import asyncio
-import contextlib
 import json
-import os
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
 
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 
+from bench.adapter import AdapterError, NotSupported, call
 from bench.postgres import Cluster
 from bench.results import Figures, Results
 from bench.scenarios import Scenario
-from bench.systems import ROOT, SYSTEMS, System
+from bench.systems import BASE, System
 
-
-class AdapterError(Exception):
-    """An adapter ended without figures; the message is the last line of its output."""
+FILL_TIMEOUT: Final = 900.0
+INSTALL_TIMEOUT: Final = 40.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What one invocation measures."""
 
     scenarios: Sequence[Scenario]
-    systems: Sequence[str]
+    systems: Sequence[System]
     rounds: int
     quick: bool
     limit: float
-    timeout: float = 90.0
+
+    @property
+    def compares(self) -> bool:
+        """Whether two commits are compared: then every scenario runs in every round."""
+        return any(system.name == BASE for system in self.systems)
 
     def steps(self) -> Iterator[tuple[int, Scenario, System]]:
         """Every measurement in order: round by round, scenario by scenario, system by system.
@@ -38,12 +41,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """
         for number in range(self.rounds):
             for scenario in self.scenarios:
-                if number and not scenario.every_round:
+                if number and not (scenario.every_round or self.compares):
                     continue
-                names = [n for n in self.systems if scenario.includes(n, quick=self.quick)]
-                first = number % len(names) if names else 0
-                for name in names[first:] + names[:first]:
-                    yield number, scenario, SYSTEMS[name]
+                systems = [s for s in self.systems if scenario.includes(s, quick=self.quick)]
+                first = number % len(systems) if systems else 0
+                for system in systems[first:] + systems[:first]:
+                    yield number, scenario, system
 
 
 class Runner:
@@ -66,65 +69,95 @@ class Runner:
                 left = len(steps) - done + 1
                 self.results.failures.append(f"out of time: {left} measurements left out")
                 break
-            try:
-                text = await self._step(number, scenario, system)
-            except (AdapterError, OSError) as error:
-                text = f"[red]failed[/red]: {error}"
-                self.results.failures.append(f"{scenario.key} {system.name}: {error}")
+            text = await self._measured(number, scenario, system)
             elapsed = int(time.monotonic() - began)
             self.console.print(
                 f"[dim]{done:3}/{len(steps)} {elapsed // 60}:{elapsed % 60:02}[/dim]"
-                f"  round {number + 1}  {scenario.key:<24}{system.title:<22}{text}",
+                f"  round {number + 1}  {scenario.key:<23} {system.title:<21} {text}",
                 highlight=False,
                 soft_wrap=True,
             )
         return self.results
 
+    async def _measured(self, number: int, scenario: Scenario, system: System) -> str:
+        """Run one measurement and keep its figures, or why there are none; the result as text."""
+        if scenario.key in self.results.not_on_base and system.name == BASE:
+            return "[yellow]cannot run on the base[/yellow]"
+        try:
+            return await self._step(number, scenario, system)
+        except NotSupported as error:
+            if system.name == BASE:
+                self.results.not_on_base[scenario.key] = str(error)
+                return f"[yellow]cannot run on the base[/yellow]: {escape(str(error))}"
+            failure: Exception = error
+        except (AdapterError, OSError) as error:
+            failure = error
+        self.results.failures.append(f"{scenario.key} {system.name}: {failure}")
+        return f"[red]failed[/red]: {escape(str(failure))}"
+
     async def _step(self, number: int, scenario: Scenario, system: System) -> str:
         """Run one measurement in a fresh database; the main figure as text."""
         if system.name in self._broken:
             return "skipped, its schema could not be installed"
-        backlog = scenario.backlog(system, quick=self.plan.quick)
-        template = await self._template(system, backlog)
+        quick = self.plan.quick
+        template = await self._template(system, scenario)
         database = f"{system.name}_run"
         dsn = await self.cluster.create(database, template=template)
         await self.cluster.checkpoint()
-        options = ("--timeout", "20") if self.plan.quick else ("--timeout", "40")
-        options += scenario.options + (scenario.quick_options if self.plan.quick else ())
-        size = scenario.size(system, quick=self.plan.quick)
-        call = (scenario.command, "--dsn", dsn, "--n", str(size), *options)
-        if scenario.footprint:
-            async with self.cluster.without_autovacuum():
-                figures = await self._call(system, *call)
+        options = scenario.options + (scenario.quick_options if quick else ())
+        size = scenario.size(system, quick=quick)
+        words = (scenario.command, "--dsn", dsn, "--n", str(size), *options)
+        async with self._autovacuum(scenario):
+            figures = await self._call(system, *words, timeout=scenario.timeout)
+            if scenario.footprint:
                 figures |= await self._footprint(system, database, size)
-        else:
-            figures = await self._call(system, *call)
         await self.cluster.drop(database)
         if "stalled" in figures:
             raise AdapterError(f"stalled, not done after {figures['stalled']:.0f} s")
         self.results.add(scenario.key, system.name, number, figures)
-        if scenario.figure not in figures:
+        if scenario.figure.name not in figures:
             return ", ".join(f"{name} {value:,.0f}" for name, value in figures.items())
-        return f"{figures[scenario.figure]:>10,.1f} {scenario.unit}"
+        return f"{figures[scenario.figure.name]:>10,.1f} {scenario.figure.unit}"
 
-    async def _template(self, system: System, backlog: int) -> str:
-        """A database with the schema and `backlog` queued executions, created once per run."""
-        name = f"{system.name}_{backlog}"
-        if name in self._templates:
-            return name
-        if backlog:
-            dsn = await self.cluster.create(name, template=await self._template(system, 0))
-            await self._call(system, "fill", "--dsn", dsn, "--n", str(backlog))
-        else:
-            dsn = await self.cluster.create(name)
-            try:
-                await self._call(system, "setup", "--dsn", dsn)
-            except AdapterError:
-                self._broken.add(system.name)
-                raise
-        await self.cluster.settle(name)
-        self._templates.add(name)
+    @asynccontextmanager
+    async def _autovacuum(self, scenario: Scenario) -> AsyncGenerator[None]:
+        if not scenario.without_autovacuum:
+            yield
+            return
+        async with self.cluster.without_autovacuum():
+            yield
+
+    async def _template(self, system: System, scenario: Scenario) -> str:
+        """A database with the schema and the scenario's backlog, created once per run."""
+        empty = f"{system.name}_0"
+        if empty not in self._templates:
+            await self._install(system, empty)
+        backlog = scenario.backlog(system, quick=self.plan.quick)
+        if not backlog:
+            return empty
+        parts = [system.name, scenario.fill, *scenario.fill_options, str(backlog)]
+        name = "_".join(parts).replace("-", "_")
+        if name not in self._templates:
+            dsn = await self.cluster.create(name, template=empty)
+            words = (scenario.fill, "--dsn", dsn, "--n", str(backlog), *scenario.fill_options)
+            await self._call(system, *words, timeout=FILL_TIMEOUT)
+            await self.cluster.settle(name)
+            self._templates.add(name)
         return name
+
+    async def _install(self, system: System, name: str) -> None:
+        """A database with the schema of `system` and nothing else.
+
+        It is not vacuumed, as the tables of a fresh deployment are not: Postgres would take them
+        for empty until their first ANALYZE, and plan for that.
+        """
+        dsn = await self.cluster.create(name)
+        try:
+            await self._call(system, "setup", "--dsn", dsn, timeout=INSTALL_TIMEOUT)
+        except AdapterError:
+            self._broken.add(system.name)
+            raise
+        self._templates.add(name)
 
     async def _footprint(self, system: System, database: str, size: int) -> Figures:
         """Disk space and row versions per execution, beyond those of the empty schema."""
@@ -138,26 +171,6 @@ class Runner:
             "versions_each": (left.rows_updated + left.rows_deleted) / size,
         }
 
-    async def _call(self, system: System, scenario: str, *options: str) -> Figures:
-        """Run one adapter and read its JSON output. Raises `AdapterError`."""
-        process = await asyncio.create_subprocess_exec(
-            *system.command(scenario, *options),
-            cwd=ROOT,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        try:
-            out, err = await asyncio.wait_for(process.communicate(), self.plan.timeout)
-        except TimeoutError:
-            raise AdapterError(f"no answer after {self.plan.timeout:.0f} s") from None
-        finally:
-            # The adapter leads a process group, so its worker processes end with it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        lines = out.decode().strip().splitlines()
-        if process.returncode or not lines:
-            words = err.decode().strip().splitlines()
-            raise AdapterError(words[-1] if words else f"exit status {process.returncode}")
-        return json.loads(lines[-1])
+    async def _call(self, system: System, *words: str, timeout: float) -> Figures:
+        """The figures that an adapter prints. Raises `AdapterError`."""
+        return json.loads((await call(system, *words, timeout=timeout))[-1])

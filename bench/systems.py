@@ -9,6 +9,8 @@ import msgspec
 ROOT: Final = Path(__file__).resolve().parent.parent
 OURS: Final = "flowfabric"
 FLOOR: Final = "floor"
+BASE: Final = "base"
+CACHE: Final = ROOT / ".bench"
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,11 +21,13 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     adapter: tuple[str, ...]
     requirements: tuple[str, ...] = ()
     slow: bool = False
+    folder: str = ""
+    """The folder of its environment, if that is not called like the system."""
 
     @property
     def home(self) -> Path:
         """The environment of its own that a peer is installed into."""
-        return ROOT / ".bench" / self.name
+        return CACHE / (self.folder or self.name)
 
     @property
     def python(self) -> str:
@@ -38,13 +42,15 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
         return [self.python, *self.adapter, scenario, *options]
 
 
+OWN_ADAPTER: Final = ("bench/peers/flowfabric_peer.py",)
+
 SYSTEMS: Final = {
     system.name: system
     for system in (
         System(
             name=OURS,
             title="FlowFabric",
-            adapter=("bench/peers/flowfabric_peer.py",),
+            adapter=OWN_ADAPTER,
         ),
         System(
             name="pgqueuer",

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock, TestServer
 from tests import pgbouncer
+from tests.warm_server import WarmServer
 
 THROUGH = "--through-pgbouncer"
 
@@ -28,6 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts its background jobs with SIGINT ignored. Processes that tests start would
+    # inherit that, and Ctrl-C would not end them.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption(THROUGH):
         if pgbouncer.installed() is None:
             raise pytest.UsageError(f"{THROUGH}: pgbouncer is not installed")
@@ -45,9 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def ff_server(pytestconfig: pytest.Config) -> Generator[TestServer]:
-    """As that of the plugin, or one whose databases are reached through PgBouncer."""
-    kind = pgbouncer.PooledServer if pytestconfig.getoption(THROUGH) else TestServer
-    server = kind.start(shared_as=os.environ.get("PYTEST_XDIST_TESTRUNUID"))
+    """As that of the plugin, or one whose databases are reached through PgBouncer.
+
+    Not shared by the processes of a run: events wait for every writer of a server, so a test that
+    keeps a transaction open would hold up the readers of another.
+    """
+    kind = pgbouncer.PooledServer if pytestconfig.getoption(THROUGH) else WarmServer
+    server = kind.start()
     try:
         yield server
     finally:
@@ -55,10 +65,41 @@ def ff_server(pytestconfig: pytest.Config) -> Generator[TestServer]:
         server.stop()
 
 
-def pytest_collection_finish() -> None:
+class Garbage:
+    """Collects what a test left, without looking again at what was there before the test.
+
+    An object that outlives its test is looked at again at every `EVERY`th test and at the end.
+    """
+
+    EVERY = 500
+
+    def __init__(self) -> None:
+        self._tests = 0
+
+    def collect(self) -> None:
+        """After a test: what it made and left is destroyed, and warns if it is not closed."""
+        self._tests += 1
+        if self._tests % self.EVERY == 0:
+            gc.unfreeze()
+        self._freeze()
+
+    def collect_all(self) -> None:
+        """Everything is looked at, whenever it was made."""
+        gc.unfreeze()
+        self._freeze()
+
+    def _freeze(self) -> None:
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def garbage() -> Generator[Garbage]:
     """What is there before the first test is none of the garbage that is looked for after each."""
-    gc.collect()
-    gc.freeze()
+    garbage = Garbage()
+    garbage.collect_all()
+    yield garbage
+    garbage.collect_all()
 
 
 class Overheard(logging.Handler):
@@ -72,8 +113,25 @@ class Overheard(logging.Handler):
         self.texts.append(self.format(record))
 
 
+@pytest.fixture(scope="session")
+async def shared_loop() -> asyncio.AbstractEventLoop:
+    """The loop that every test runs on, so that a connection can outlive its test."""
+    return asyncio.get_running_loop()
+
+
+def end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """A test's tasks end with it, as if the loop were its own."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+
 @pytest.fixture(autouse=True)
-def event_loop_errors() -> Generator[list[str]]:
+def event_loop_errors(
+    garbage: Garbage, shared_loop: asyncio.AbstractEventLoop
+) -> Generator[list[str]]:
     """A test fails for what it leaves open, unawaited or unheard, and not the one after it.
 
     What is left open warns when it is collected. asyncio only logs a task that is destroyed while
@@ -83,20 +141,28 @@ def event_loop_errors() -> Generator[list[str]]:
     logger.addHandler(overheard)
     try:
         yield overheard.texts
-        gc.collect()
+        end_tasks(shared_loop)
+        garbage.collect()
     finally:
         logger.removeHandler(overheard)
     assert overheard.texts == []
 
 
+@pytest.fixture(scope="session")
+async def warm_server(ff_server: WarmServer) -> AsyncGenerator[WarmServer]:
+    """The server, to lend connections of; closed on the event loop that opened them."""
+    yield ff_server
+    await ff_server.close_connections()
+
+
 @pytest.fixture
-async def db(ff_dsn: str) -> AsyncGenerator[Connection]:
+async def db(warm_server: WarmServer, ff_dsn: str) -> AsyncGenerator[Connection]:
     """A connection to this test's own database."""
-    conn = await connect(DatabaseConfig(dsn=ff_dsn), role="tests")
+    conn = await warm_server.lend_connection(ff_dsn)
     try:
         yield conn
     finally:
-        await conn.close()
+        await warm_server.take_connection_back(ff_dsn, conn)
 
 
 @pytest.fixture

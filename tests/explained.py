@@ -17,10 +17,12 @@ SELECT relname, seq_scan FROM pg_stat_xact_user_tables WHERE schemaname = 'ff' A
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """How many buffers one statement touched, all its functions included."""
+    """How many buffers one statement touched, all its functions included, and rows it looked at."""
 
     statement: str
     buffers: int
+    rows: int
+    """Rows that its nodes passed on or filtered away; a materialised row costs no buffer."""
 
 
 class Explained:
@@ -44,6 +46,9 @@ class Explained:
     def transaction(self) -> Any:
         return self._conn.transaction()
 
+    def is_in_transaction(self) -> bool:
+        return self._conn.is_in_transaction()
+
     async def _explain(self, sql: str, params: Sequence[object]) -> None:
         mode = "force_generic_plan" if self.generic else "force_custom_plan"
         given = f"({', '.join(map(literal, params))})" if params else ""
@@ -58,7 +63,8 @@ class Explained:
             )
             await undone.rollback()
         await self._conn.execute("DEALLOCATE explained; RESET plan_cache_mode")
-        self.costs.append(Cost(statement_name(sql), buffers(whole["Plan"])))
+        plan = whole["Plan"]
+        self.costs.append(Cost(statement_name(sql), buffers(plan), rows(plan)))
 
 
 async def whole_reads(conn: Connection) -> dict[str, int]:
@@ -78,6 +84,15 @@ def buffers(plan: dict[str, Any]) -> int:
         and node["Subplan Name"] not in read
     ]
     return sum(node["Shared Hit Blocks"] + node["Shared Read Blocks"] for node in [plan, *after])
+
+
+def rows(plan: dict[str, Any]) -> int:
+    """Rows that the nodes of the statement passed on or filtered away, in all their loops."""
+    counted = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter")
+    return sum(
+        round(node["Actual Loops"] * sum(node.get(each, 0) for each in counted))
+        for node in _nodes(plan)
+    )
 
 
 def literal(value: object) -> str:

@@ -59,7 +59,7 @@ async def claimed(db: Connection, *, ttl: float = 30, **fields: Any) -> Lease:
 async def row(db: Connection, execution_id: ExecutionId) -> dict[str, Any]:
     """The execution's stored row."""
     record = await db.fetchrow(
-        "SELECT * FROM ff.exec_core WHERE (partition_key, execution_id) = ($1, $2)",
+        "SELECT * FROM ff.execution WHERE (partition_key, execution_id) = ($1, $2)",
         execution_id.partition_key,
         execution_id.uuid,
     )
@@ -142,6 +142,8 @@ async def lease_history(db: Connection, execution_id: ExecutionId) -> list[dict[
 
 WRITTEN = (
     "exec_core",
+    "ready",
+    "lease",
     "exec_body",
     "exec_tag",
     "exec_idempotency",
@@ -162,6 +164,16 @@ WRITTEN = (
     "pending_cancel_groups",
     "cancel_backlog",
     "cancel_backlog_member",
+    "journal",
+    "suspension_current",
+    "waitpoint_pending",
+    "suspend_dedup",
+    "signal_dedup",
+    "signal_inbox",
+    "signal_event",
+    "stream_frame",
+    "stream_meta",
+    "stream_summary",
 )
 EVERYTHING = " UNION ALL ".join(
     f"SELECT '{table}' AS place, t::text AS line FROM ff.{table} t" for table in WRITTEN

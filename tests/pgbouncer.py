@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 from flowfabric.db import pool
-from flowfabric.testing import TestServer
+from tests.warm_server import WarmServer
 
 _PORT: Final = 5432
 """Of the Unix socket: with the usual number a DSN needs no port. Nothing listens on TCP."""
@@ -98,7 +98,7 @@ class PgBouncer:
             time.sleep(0.02)
 
 
-class PooledServer(TestServer):
+class PooledServer(WarmServer):
     """A test server whose databases are reached through a PgBouncer of this process."""
 
     pooled = True

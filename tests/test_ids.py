@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -228,6 +229,64 @@ def test_a_child_is_named_by_its_place_and_lives_beside_its_parent(
     assert name not in others
 
 
+def test_the_ids_of_plain_calls_are_fixed_for_ever() -> None:
+    """Parents that wait for their children must find them, whatever the version of the code."""
+    parent = ExecutionId(7, UUID("018f0000-0000-7000-8000-0000000000aa"))
+
+    assert {
+        str(ids.child_id(parent, 0, 0, kind="job")),
+        str(ids.child_id(parent, 3, 2, kind="näh.kind")),
+        str(ids.children_group_id(parent, 0)),
+        str(ids.children_group_id(parent, 3, 2)),
+        str(ids.parent_flow_id(parent)),
+    } == {
+        "{fp:7}:08dee30d-0820-5c82-8c2f-866024de5036",
+        "{fp:7}:2ceaf474-71dc-5491-9a17-d772e1027e58",
+        "{fp:7}:5b934ec7-e0eb-5bf4-b142-4cfd5a18bb74",
+        "{fp:7}:a5bf74b3-0aaa-5aee-9914-f8cabe6f1472",
+        "44bbd4f1-256f-5441-a262-8a23d372fd29",
+    }
+
+
+def test_the_ids_of_other_generations_and_of_named_calls_are_their_own() -> None:
+    parent = ExecutionId(7, UUID("018f0000-0000-7000-8000-0000000000aa"))
+    calls: list[dict[str, Any]] = [
+        {},
+        {"generation": 1},
+        {"generation": 2},
+        {"name": "a"},
+        {"name": "a", "generation": 1},
+        {"name": "b"},
+        {"name": "ab"},
+    ]
+
+    children = {
+        ids.child_id(parent, position, 0, kind="job", **call)
+        for call in calls
+        for position in (0, 1)
+    }
+    joins = {
+        ids.children_group_id(parent, position, index, **call)
+        for call in calls
+        for position in (0, 1)
+        for index in (None, 0)
+    }
+
+    assert (len(children), len(joins)) == (2 * len(calls), 4 * len(calls))
+    assert {each.partition_key for each in (*children, *joins)} == {7}
+    assert ids.child_id(parent, 0, 0, kind="job", generation=0, name=None) in children
+
+
+def test_a_compensation_is_named_by_its_execution_and_how_often_that_was_replayed() -> None:
+    one, other = (ExecutionId(7, UUID(int=number)) for number in (1, 2))
+
+    found = {ids.compensation_id(each, count) for each in (one, other) for count in (0, 1)}
+
+    assert len(found) == 4
+    assert {each.partition_key for each in found} == {7}
+    assert ids.compensation_id(one, 0) == ids.compensation_id(one, 0)
+
+
 @pytest.mark.parametrize("partitions", [1, 32, 256, 1024])
 def test_the_flow_of_a_family_lives_beside_the_parent(partitions: int) -> None:
     for partition_key in {0, 1, partitions // 2, partitions - 1} & set(range(partitions)):
@@ -349,6 +408,6 @@ async def test_a_separator_in_a_name_never_leads_work_into_another_namespace(
         assert len(found) <= 1
         assert all((each.lane_id, each.execution_kind) == (lane_id, kind) for each in found)
     assert (
-        await db.fetchval("SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase <> 'active'")
+        await db.fetchval("SELECT count(*) FROM ff.execution WHERE lifecycle_phase <> 'active'")
         == 0
     )

@@ -29,8 +29,7 @@ INSERT INTO vectors (partition_key, attempt_index, execution_id, route_id, creat
                      tags, lifecycle_phase, eligibility_state, terminal_outcome, resume_pending)
 SELECT 0, 0, gen_random_uuid(), 0, 0, 0, 0, 0, 0, 0, 0, 0, false, 'none', 'none', '{}', v.*
   FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[]) AS v
-RETURNING lifecycle_phase, eligibility_state, terminal_outcome, resume_pending, ownership_state,
-          public_state
+RETURNING lifecycle_phase, eligibility_state, terminal_outcome, resume_pending, public_state
 """
 
 # Inserts each vector with the columns that go with its phase; answers those that were allowed.
@@ -40,19 +39,28 @@ RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO ff.exec_core (partition_key, execution_id, route_id, created_at_ms,
         last_mutation_at_ms, blocking_reason, lifecycle_phase, eligibility_state, terminal_outcome,
-        attempt_state, delay_until_ms, terminal_at_ms, lease_id, lease_expires_at_ms, worker_id,
-        worker_instance_id)
+        attempt_state, delay_until_ms, terminal_at_ms)
     SELECT 0, gen_random_uuid(), 0, 0, 0, 'none', phase, eligibility, outcome, attempt,
            CASE WHEN eligibility = 'not_eligible_until_time' THEN 1 END,
-           CASE WHEN phase = 'terminal' THEN 1 END,
-           CASE WHEN phase = 'active' THEN gen_random_uuid() END,
-           CASE WHEN phase = 'active' THEN 1 END, CASE WHEN phase = 'active' THEN 'w' END,
-           CASE WHEN phase = 'active' THEN 'w-1' END;
+           CASE WHEN phase = 'terminal' THEN 1 END;
     RETURN true;
 EXCEPTION WHEN check_violation THEN
     RETURN false;
 END
 $$
+"""
+
+LEASE_ALL = """
+INSERT INTO ff.lease (
+       partition_key, execution_id, attempt_index, lease_id, lease_epoch, lease_expires_at_ms,
+       last_mutation_at_ms, attempt_started_at_ms, lease_reclaim_count, attempt_recorded,
+       attempt_type, worker_id, worker_instance_id)
+SELECT partition_key, execution_id, attempt_index, gen_random_uuid(), lease_epoch + 1, 1, 1, 1, 0,
+       false, 'initial', 'w', 'w-1' FROM ff.exec_core
+"""
+AS_SEEN = """
+SELECT lifecycle_phase, eligibility_state, terminal_outcome, attempt_state, public_state,
+       ownership_state FROM ff.execution
 """
 
 Vector = tuple[LifecyclePhase, EligibilityState, TerminalOutcome, AttemptState]
@@ -80,17 +88,39 @@ async def test_the_database_generates_what_python_derives(db: Connection) -> Non
     vectors = [
         vector
         for vector in product(LifecyclePhase, EligibilityState, TerminalOutcome, (False, True))
-        if vector[0] is not LifecyclePhase.TERMINAL or vector[2] is not TerminalOutcome.NONE
+        if vector[0] is not LifecyclePhase.ACTIVE
+        and (vector[0] is not LifecyclePhase.TERMINAL or vector[2] is not TerminalOutcome.NONE)
     ]
 
     rows = await db.fetch(STORE_VECTORS, *zip(*vectors, strict=True))
 
-    assert len(rows) == len(vectors) == (4 * 9 * 6 - 9) * 2
+    assert len(rows) == len(vectors) == (3 * 9 * 6 - 9) * 2
     for row, (phase, eligibility, outcome, resume_pending) in zip(rows, vectors, strict=True):
         derived = derive_public_state(phase, eligibility, outcome, resume_pending=resume_pending)
         assert row["public_state"] == derived, row
-        owned = OwnershipState.LEASED if phase == "active" else OwnershipState.UNOWNED
-        assert row["ownership_state"] == owned, row
+
+
+async def test_an_execution_is_active_exactly_while_it_has_a_lease(db: Connection) -> None:
+    await db.execute(TRY_VECTORS)
+    for attempt in AttemptState:
+        await db.fetchval(
+            "SELECT pg_temp.storable('runnable', 'eligible_now', 'none', $1)", attempt
+        )
+    attempts = set(AttemptState) - {AttemptState.RUNNING_ATTEMPT}
+    unowned = ("runnable", "eligible_now", "none")
+    assert {tuple(row) for row in await db.fetch(AS_SEEN)} == {
+        (*unowned, attempt, PublicState.WAITING, OwnershipState.UNOWNED) for attempt in attempts
+    }
+
+    await db.execute(LEASE_ALL)
+
+    phase, eligibility = LifecyclePhase.ACTIVE, EligibilityState.NOT_APPLICABLE
+    outcome, attempt = TerminalOutcome.NONE, AttemptState.RUNNING_ATTEMPT
+    public = derive_public_state(phase, eligibility, outcome, resume_pending=False)
+    assert legal((phase, eligibility, outcome, attempt))
+    assert {tuple(row) for row in await db.fetch(AS_SEEN)} == {
+        (phase, eligibility, outcome, attempt, public, OwnershipState.LEASED)
+    }
 
 
 @pytest.mark.parametrize("eligibility", EligibilityState)
@@ -114,8 +144,11 @@ async def test_exactly_the_legal_vectors_can_be_stored(db: Connection) -> None:
     )
 
     stored = {tuple(row)[:4] for row in rows if row["storable"]}
-    assert stored == {vector for vector in vectors if legal(vector)}
-    assert len(stored) == 1 + 6 + 5 * 6 + 8 * 6
+    # An active execution is stored as a lease beside its row.
+    assert stored == {
+        vector for vector in vectors if vector[0] is not LifecyclePhase.ACTIVE and legal(vector)
+    }
+    assert len(stored) == 6 + 5 * 6 + 8 * 6
 
 
 async def test_a_word_outside_the_alphabet_cannot_be_stored(db: Connection) -> None:

@@ -13,64 +13,26 @@ import os
 import sys
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from metering import SHORT, Figures, Meter, Payload, milliseconds, percentile, rate
 from worker_process import WorkerProcess
 
-PADDING: Final = "x" * 60
+NOT_SUPPORTED: Final = 3
 POLL_INTERVAL: Final = 0.1
 WIDTH: Final = 10
 LENGTH: Final = 10
+SHAPES: Final = ("fan", "chain", "row", "gathered", "signal", "long")
 
-Figures = dict[str, float]
 Submit = Callable[[int, float], Awaitable[object]]
 
 
 class StalledError(Exception):
     """The system did not finish within the time that the scenario allows."""
-
-
-def arguments(i: int, at: float = 0.0) -> dict[str, Any]:
-    """The handler's arguments: about 100 bytes of JSON, with the moment of the submit call."""
-    return {"i": i, "at": at, "pad": PADDING}
-
-
-def encoded(i: int, at: float = 0.0) -> bytes:
-    """The same arguments as JSON text, for systems that take bytes."""
-    return json.dumps(arguments(i, at)).encode()
-
-
-class Meter:
-    """Counts the handler calls of one worker process."""
-
-    def __init__(self, stop_after: int) -> None:
-        self.first = 0.0
-        self.calls = 0
-        self.errors = 0
-        self.delays: list[float] = []
-        self._stop_after = stop_after
-
-    def seen(self, at: float) -> None:
-        """Count one handler call; `at` is the moment of its submit call, or 0."""
-        if not self.calls:
-            self.first = time.time()
-        self.calls += 1
-        if at:
-            self.delays.append(time.monotonic() - at)
-        if self.calls == self._stop_after:
-            print("reached", flush=True)
-
-    def figures(self) -> dict[str, Any]:
-        """The counts as the parent process reads them."""
-        return {
-            "first": self.first,
-            "calls": self.calls,
-            "errors": self.errors,
-            "delays": self.delays,
-        }
 
 
 class Adapter(ABC):
@@ -79,6 +41,10 @@ class Adapter(ABC):
     def add_options(self, parse: argparse.ArgumentParser) -> None:
         """Add options that only this system understands; none by default."""
         _ = parse
+
+    def scenario(self, name: str) -> Callable[[argparse.Namespace], Awaitable[Figures]]:
+        """What measures the scenario: the method `run_<name>` by default."""
+        return getattr(self, "run_" + name.replace("-", "_"))
 
     @abstractmethod
     async def setup(self, dsn: str) -> None:
@@ -102,7 +68,17 @@ class Adapter(ABC):
         """Open a client, call `run` with a function that starts one flow of `shape`, close it.
 
         A `fan` is one member, `WIDTH` that wait for it and one that waits for them all; a `chain`
-        is `LENGTH` members, each after the one before it.
+        is `LENGTH` members, each after the one before it. A `row` is one execution of `LENGTH`
+        steps, a `gathered` one of one step, `WIDTH` beside each other and one more.
+        """
+        raise NotImplementedError
+
+    async def signals(
+        self, options: argparse.Namespace, run: Callable[[Submit], Awaitable[float]]
+    ) -> None:
+        """Start `n` handlers that wait for a signal; once all wait, call `run`.
+
+        It is given a function that sends the signal to the handler of a number.
         """
         raise NotImplementedError
 
@@ -144,13 +120,30 @@ class Adapter(ABC):
 
         return rate(options.n, await self.submit(options.dsn, run))
 
+    async def run_submit_paced(self, options: argparse.Namespace) -> Figures:
+        """S12: one submit every `every` seconds, no worker: call to acknowledgement."""
+        took: list[float] = []
+
+        async def run(submit: Submit) -> float:
+            async def timed(i: int, at: float) -> object:
+                done = await submit(i, at)
+                took.append(time.monotonic() - at)
+                return done
+
+            for i in range(20):
+                await submit(i, 0.0)
+            return await paced(timed, options.seconds, options.every)
+
+        await self.submit(options.dsn, run)
+        return milliseconds(took)
+
     async def run_bulk(self, options: argparse.Namespace) -> Figures:
         """S1: the bulk call."""
         return rate(options.n, await self.bulk(options.dsn, options.n))
 
     async def run_drain(self, options: argparse.Namespace) -> Figures:
         """S2: `n` are queued; one or more worker processes complete them."""
-        workers = [await WorkerProcess.start(options) for _ in range(options.workers)]
+        workers = await WorkerProcess.start_many(options)
         for worker in workers:
             worker.go()
         try:
@@ -190,13 +183,7 @@ class Adapter(ABC):
         async with self.idle_worker(options) as worker:
             await self.submit(options.dsn, run)
             await self.until_finished(options)
-        delays = sorted(1000 * delay for delay in (await worker.stop())["delays"])
-        return {
-            "p50": percentile(delays, 50),
-            "p95": percentile(delays, 95),
-            "p99": percentile(delays, 99),
-            "samples": float(len(delays)),
-        }
+        return milliseconds((await worker.stop())["delays"])
 
     async def run_flows(self, options: argparse.Namespace) -> Figures:
         """S5: start `n` flows while one worker runs, from the first call to the last completion.
@@ -227,6 +214,33 @@ class Adapter(ABC):
             "p50_alone": percentile(alone, 50),
         }
 
+    async def run_steps(self, options: argparse.Namespace) -> Figures:
+        """D1, D2: `n` executions of steps are queued; one worker process runs them."""
+
+        async def run(start: Submit) -> float:
+            return await gathered(start, options.n, options.in_flight)
+
+        await self.start_flows(options.dsn, options.shape, run)
+        figures = await self.run_drain(options)
+        steps = LENGTH if options.shape == "row" else WIDTH + 2
+        return figures | {"rate": figures["rate"] * steps}
+
+    async def run_signals(self, options: argparse.Namespace) -> Figures:
+        """D6: `n` handlers wait; one signal each, from the first call to the last completion."""
+        began = 0.0
+
+        async def run(send: Submit) -> float:
+            nonlocal began
+            began = time.time()
+            return await gathered(send, options.n, options.in_flight)
+
+        options.shape = "signal"
+        async with self.idle_worker(options) as worker:
+            await self.signals(options, run)
+            await self.until_finished(options, self.flows_unfinished)
+        await worker.stop()
+        return await self.recorded(options, began)
+
     async def run_depth(self, options: argparse.Namespace) -> Figures:
         """S7: complete `n` while many more stay queued behind them."""
         worker = await WorkerProcess.start(options, "--stop-after", str(options.n))
@@ -241,7 +255,8 @@ class Adapter(ABC):
 
     async def run_work(self, options: argparse.Namespace) -> Figures:
         """The body of a worker process: ready, wait for `go`, work until `stop`."""
-        meter = Meter(options.stop_after)
+        handler = (options.handler_ms or 0) / 1000
+        meter = Meter(options.stop_after, handler=handler, window=options.window or 0.0)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         print("ready", flush=True)
@@ -315,16 +330,6 @@ async def paced(submit: Submit, seconds: float, every: float) -> float:
     return time.monotonic() - began
 
 
-def rate(n: int, seconds: float) -> Figures:
-    """`n` per second."""
-    return {"rate": n / seconds, "n": float(n), "seconds": seconds}
-
-
-def percentile(ordered: list[float], percent: int) -> float:
-    """The value below which `percent` of the ordered values lie (nearest rank)."""
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
-
-
 def parser() -> argparse.ArgumentParser:
     """The command line that every adapter understands."""
     parse = argparse.ArgumentParser(description="Measure one scenario; print one line of JSON.")
@@ -340,7 +345,11 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument("--stop-after", type=int, default=0, help="handler calls (worker process)")
     parse.add_argument("--batch", type=int, help="the system's batch size instead of its best")
     parse.add_argument("--concurrency", type=int, help="concurrency instead of the best")
-    parse.add_argument("--shape", choices=("fan", "chain"), help="what a flow looks like")
+    parse.add_argument("--shape", choices=SHAPES, help="what a flow or a handler looks like")
+    parse.add_argument("--payload", type=int, default=SHORT, help="bytes that pad a payload")
+    parse.add_argument("--handler-ms", type=float, help="milliseconds that a handler takes")
+    parse.add_argument("--window", type=float, help="seconds by which delays are grouped")
+    parse.add_argument("--repeats", type=int, default=20, help="how often a call is measured")
     parse.add_argument("--alone", type=int, default=20, help="flows that run one at a time")
     return parse
 
@@ -350,10 +359,21 @@ def main(adapter: Adapter, run: Callable[[Any], Any] = asyncio.run) -> None:
     parse = parser()
     adapter.add_options(parse)
     options = parse.parse_args()
-    scenario = getattr(adapter, "run_" + options.scenario.replace("-", "_"))
+    Payload.padding = "x" * options.payload
+    status = 0
     try:
-        figures = run(scenario(options))
+        print(json.dumps(run(adapter.scenario(options.scenario)(options))), flush=True)
     except StalledError:
-        figures = {"stalled": options.timeout}
-    print(json.dumps(figures), flush=True)
-    os._exit(0)  # threads of the system must not keep the process alive
+        print(json.dumps({"stalled": options.timeout}), flush=True)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
+        status = NOT_SUPPORTED if is_missing(error) else 1
+    sys.stderr.flush()
+    os._exit(status)  # threads of the system must not keep the process alive
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether the system lacks a name: of Python, or of a table, column or function in SQL."""
+    kinds = (ImportError, AttributeError, TypeError, NotImplementedError)
+    return isinstance(error, kinds) or type(error).__name__.startswith("Undefined")

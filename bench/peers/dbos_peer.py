@@ -12,11 +12,13 @@ import argparse
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable
 
 import psycopg
-from common import LENGTH, WIDTH, Adapter, Meter, Submit, arguments, main
+from common import LENGTH, WIDTH, Adapter, StalledError, Submit, gathered, main
 from dbos import DBOS, DBOSClient
+from metering import Meter, arguments
 from psycopg import sql
 from psycopg_fetch import fetchval
 
@@ -28,10 +30,14 @@ WORKER_THREADS = 16
 WORKER_CONCURRENCY = 200
 POLLING_INTERVAL = 0.1
 FLOW_CONCURRENCY = 8  # the other half of the threads is for the children that a fan waits for
+CONCURRENCY = {"fan": FLOW_CONCURRENCY, "chain": FLOW_CONCURRENCY, "signal": 1_000}
+SETTLE = 2.0  # seconds after which workflows that were started wait for their message
 
 UNFINISHED = """
 SELECT EXISTS (SELECT FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING'))
 """
+
+STARTED = "SELECT count(*) FROM dbos.workflow_status WHERE status = 'PENDING'"
 
 COMPLETED_AT = """
 SELECT completed_at / 1000.0::float8 FROM dbos.workflow_status
@@ -95,8 +101,32 @@ class DbosAdapter(Adapter):
         finally:
             await asyncio.to_thread(client.destroy)
 
+    async def signals(
+        self, options: argparse.Namespace, run: Callable[[Submit], Awaitable[float]]
+    ) -> None:
+        client = DBOSClient(system_database_url=options.dsn, system_database_pool_size=CLIENT_POOL)
+
+        async def start(i: int, at: float) -> object:
+            enqueued = {"queue_name": QUEUE, "workflow_name": "waiter", "workflow_id": f"w-{i}"}
+            return await client.enqueue_async(enqueued)
+
+        async def send(i: int, at: float) -> object:
+            return await client.send_async(f"w-{i}", 1.0, topic="ping")
+
+        try:
+            await gathered(start, options.n, options.in_flight)
+            deadline = time.monotonic() + options.timeout
+            while await fetchval(options.dsn, STARTED) < options.n:
+                if time.monotonic() > deadline:
+                    raise StalledError
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(SETTLE)
+            await run(send)
+        finally:
+            await asyncio.to_thread(client.destroy)
+
     async def work(self, options: argparse.Namespace, meter: Meter, stop: asyncio.Event) -> None:
-        best = FLOW_CONCURRENCY if options.shape else WORKER_CONCURRENCY
+        best = CONCURRENCY.get(options.shape, WORKER_CONCURRENCY)
         await launch(options.dsn, meter, options.concurrency or best)
         await stop.wait()
         await asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=10)
@@ -141,6 +171,31 @@ async def launch(dsn: str, meter: Meter, concurrency: int) -> None:
     def chain(i: int, at: float, pad: str) -> None:
         for n in range(LENGTH):
             noop(**arguments(n))
+
+    @DBOS.step(name="step")
+    def step() -> int:
+        return 1
+
+    @DBOS.step(name="step_async")
+    async def step_async() -> int:
+        return 1
+
+    @DBOS.workflow(name="row")
+    def row(i: int, at: float, pad: str) -> None:
+        meter.seen(at)
+        for _ in range(LENGTH):
+            step()
+
+    @DBOS.workflow(name="gathered")
+    async def gathered_steps(i: int, at: float, pad: str) -> None:
+        meter.seen(at)
+        await step_async()
+        await asyncio.gather(*[step_async() for _ in range(WIDTH)])
+        await step_async()
+
+    @DBOS.workflow(name="waiter")
+    async def waiter() -> None:
+        await DBOS.recv_async("ping", timeout_seconds=600)
 
     await asyncio.to_thread(DBOS.launch)
     await DBOS.register_queue_async(

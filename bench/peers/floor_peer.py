@@ -15,7 +15,8 @@ from typing import Any, Final
 import asyncpg
 import uvloop
 from asyncpg_fetch import fetchval
-from common import Adapter, Meter, Submit, encoded, main
+from common import Adapter, Submit, main
+from metering import Meter, encoded
 
 BATCH: Final = 200
 BULK: Final = 1_000

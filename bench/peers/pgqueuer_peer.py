@@ -16,7 +16,8 @@ from datetime import timedelta
 import asyncpg
 import uvloop
 from asyncpg_fetch import fetchval
-from common import Adapter, Meter, Submit, encoded, main
+from common import Adapter, Submit, main
+from metering import Meter, encoded
 from pgqueuer import PgQueuer
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
@@ -69,13 +70,20 @@ class PgQueuerAdapter(Adapter):
         @pgq.entrypoint(ENTRYPOINT)
         async def noop(job: Job) -> None:
             meter.seen(json.loads(job.payload or b"{}")["at"])
+            await meter.rest()
 
         async def forward() -> None:
             await stop.wait()
             pgq.shutdown.set()
 
         task = asyncio.create_task(forward())
-        await pgq.run(batch_size=options.batch or BATCH, dequeue_timeout=timedelta(seconds=30))
+        # At most `concurrency` jobs at once; PGQueuer wants batches of half of that or less.
+        batch = options.concurrency // 2 if options.concurrency else options.batch or BATCH
+        await pgq.run(
+            batch_size=batch,
+            dequeue_timeout=timedelta(seconds=30),
+            max_concurrent_tasks=options.concurrency,
+        )
         await task
         await conn.close()
 

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import procrastinate
 import psycopg
-from common import Adapter, Meter, Submit, arguments, main
+from common import Adapter, Submit, main
+from metering import Meter, arguments
 from psycopg_fetch import fetchval
 
 CONCURRENCY = 10

@@ -9,28 +9,44 @@ from typing import Any
 
 
 class WorkerProcess:
-    """A child process that runs this script's `work` command between `go` and `stop`."""
+    """A child process that runs a command of this script, `work`, between `go` and `stop`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
     @classmethod
-    async def start(cls, options: argparse.Namespace, *extra: str) -> "WorkerProcess":
+    async def start(
+        cls, options: argparse.Namespace, *extra: str, command: str = "work"
+    ) -> "WorkerProcess":
         """Start the process and wait until it is connected."""
+        process = await cls._spawn(options, command, *extra)
+        await process.expect("ready")
+        return process
+
+    @classmethod
+    async def start_many(cls, options: argparse.Namespace, *extra: str) -> "list[WorkerProcess]":
+        """Start as many processes as there are `workers`; the slow imports run side by side."""
+        processes = [await cls._spawn(options, "work", *extra) for _ in range(options.workers)]
+        for process in processes:
+            await process.expect("ready")
+        return processes
+
+    @classmethod
+    async def _spawn(
+        cls, options: argparse.Namespace, scenario: str, *extra: str
+    ) -> "WorkerProcess":
         script = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
-        command = [sys.executable, *script, "work", "--dsn", options.dsn, *extra]
-        for name in ("batch", "concurrency", "shape"):
+        command = [sys.executable, *script, scenario, "--dsn", options.dsn, *extra]
+        for name in ("batch", "concurrency", "shape", "handler_ms", "window"):
             if (value := getattr(options, name)) is not None:
-                command += [f"--{name}", str(value)]
+                command += [f"--{name.replace('_', '-')}", str(value)]
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=1 << 24,
         )
-        worker = cls(process)
-        await worker.expect("ready")
-        return worker
+        return cls(process)
 
     async def expect(self, word: str) -> None:
         """Wait for the child to print `word`."""

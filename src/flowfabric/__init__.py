@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from flowfabric.conditions import Signal
 from flowfabric.errors import (
     ChildFailed,
     ConfigError,
     Conflict,
     Contention,
     EngineError,
+    EntryDecodeError,
     ExecutionCancelled,
     ExecutionExpired,
     ExecutionFailed,
@@ -17,8 +19,10 @@ from flowfabric.errors import (
     FlowFabricError,
     FlowFailed,
     IdempotencyConflict,
+    JournalFull,
     LeaseExpired,
     LeaseLost,
+    NestedDurableCall,
     NonDeterministicReplay,
     NotFound,
     OutcomeError,
@@ -26,16 +30,23 @@ from flowfabric.errors import (
     ResultDecodeError,
     ResultTimeout,
     RetryLater,
+    SignalPayloadInvalid,
+    SignalTimeout,
     StaleLease,
     StateError,
+    StepFailed,
+    StepNeedsKey,
+    TransactionOpen,
     TransportError,
     Unavailable,
     ValidationError,
+    WrongThread,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
+from flowfabric.tokens import WaitpointToken, verify_token
 from flowfabric.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -45,6 +56,7 @@ if TYPE_CHECKING:
         Client,
         Codec,
         Ctx,
+        DeclaredStep,
         Depends,
         Engine,
         Flow,
@@ -54,6 +66,7 @@ if TYPE_CHECKING:
         LogContext,
         Member,
         MsgpackCodec,
+        Selected,
         Task,
         Worker,
     )
@@ -70,9 +83,11 @@ __all__ = [
     "Conflict",
     "Contention",
     "Ctx",
+    "DeclaredStep",
     "Depends",
     "Engine",
     "EngineError",
+    "EntryDecodeError",
     "ExecutionCancelled",
     "ExecutionExpired",
     "ExecutionFailed",
@@ -86,12 +101,14 @@ __all__ = [
     "FlowHandle",
     "Handle",
     "IdempotencyConflict",
+    "JournalFull",
     "JsonCodec",
     "LeaseExpired",
     "LeaseLost",
     "LogContext",
     "Member",
     "MsgpackCodec",
+    "NestedDurableCall",
     "NonDeterministicReplay",
     "NotFound",
     "OutcomeError",
@@ -102,13 +119,23 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "Selected",
+    "Signal",
+    "SignalPayloadInvalid",
+    "SignalTimeout",
     "StaleLease",
     "StateError",
+    "StepFailed",
+    "StepNeedsKey",
     "Task",
+    "TransactionOpen",
     "TransportError",
     "Unavailable",
     "ValidationError",
+    "WaitpointToken",
     "Worker",
+    "WrongThread",
+    "verify_token",
 ]
 
 

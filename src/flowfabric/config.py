@@ -16,6 +16,7 @@ from flowfabric.ids import NUM_FLOW_PARTITIONS
 DATABASE_URL: Final = "FF_DATABASE_URL"
 DIRECT_URL: Final = "FF_DIRECT_URL"
 DATABASE_POOLER: Final = "FF_DATABASE_POOLER"
+MAX_STREAM_OPS: Final = "FF_MAX_CONCURRENT_STREAM_OPS"
 SCHEMES: Final = ("postgresql", "postgres")
 
 _TIMEOUTS: Final = (
@@ -24,6 +25,7 @@ _TIMEOUTS: Final = (
     "lock_timeout",
     "idle_transaction_timeout",
 )
+_MAX_COUNT: Final = 2**31 - 1
 _LONGEST: Final = 2_000_000
 """Postgres counts the milliseconds of a timeout in 31 bits."""
 _YES: Final = ("1", "true", "yes", "on")
@@ -42,6 +44,14 @@ def behind_pooler(given: bool | None = None) -> bool:
     if said in _NO:
         return False
     raise ConfigError("database", DATABASE_POOLER, f"{said!r} is neither 1 nor 0")
+
+
+def max_stream_ops() -> int:
+    """How many streams are read at once, as `FF_MAX_CONCURRENT_STREAM_OPS` says, else 64."""
+    said = os.environ.get(MAX_STREAM_OPS, "").strip() or "64"
+    if not (said.isascii() and said.isdigit() and 1 <= int(said) <= _MAX_COUNT):
+        raise ConfigError("database", MAX_STREAM_OPS, f"{said!r} is not a whole number from 1")
+    return int(said)
 
 
 def _check_flag(field: str, given: object) -> bool:
@@ -78,15 +88,19 @@ class DatabaseConfig(msgspec.Struct, frozen=True, kw_only=True):
     lock_timeout: float = 10.0
     idle_transaction_timeout: float = 10.0
     """Postgres ends a transaction that is idle for longer, and so releases its locks."""
+    max_stream_ops: int = msgspec.field(default_factory=max_stream_ops)
+    """How many `read_stream` and `tail_stream` run at once in a process."""
     partitions: PartitionConfig = PartitionConfig()
 
     def __post_init__(self) -> None:
         check_dsn(self.dsn, variable="dsn")
         if self.direct_dsn is not None:
             check_dsn(self.direct_dsn, variable="direct_dsn")
-        if type(self.pool_size) is not int or self.pool_size < 1:
-            why = f"{self.pool_size!r} must be a whole number of at least 1"
-            raise ConfigError("database", "pool_size", why)
+        for field in ("pool_size", "max_stream_ops"):
+            count: object = getattr(self, field)
+            if type(count) is not int or count < 1:
+                why = f"{count!r} must be a whole number of at least 1"
+                raise ConfigError("database", field, why)
         _check_flag("pooler", self.pooler)
         _check_flag("listen", self.listen)
         for field in _TIMEOUTS:

@@ -6,10 +6,11 @@ import binascii
 import hashlib
 import os
 import re
+import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 import msgspec
 
@@ -29,8 +30,11 @@ _MEMBER_GROUP: Final = 0x6D656D62_6572_0000_0067_726F75702069
 _last_tick = 0
 
 
-class ExecutionId(msgspec.Struct, frozen=True, order=True):
-    """The id of an execution, `{fp:N}:<uuid>`; its partition N is read, never recomputed."""
+class ExecutionId(msgspec.Struct, frozen=True, order=True, gc=False):
+    """The id of an execution, `{fp:N}:<uuid>`; its partition N is read, never recomputed.
+
+    `gc=False`: it refers to a UUID only, and a process holds many.
+    """
 
     partition_key: int
     uuid: UUID
@@ -87,11 +91,25 @@ def new_uuid() -> UUID:
 
     The ids of one process ascend in the order of their creation, so they share index pages.
     """
+    [fresh] = new_uuids(1)
+    return fresh
+
+
+def new_uuids(count: int) -> list[UUID]:
+    """As many UUIDs as `new_uuid` would make one by one."""
     global _last_tick
-    _last_tick = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
-    stamp, count = _last_tick >> 12, _last_tick & 0xFFF
-    noise = int.from_bytes(os.urandom(8), "big") & 0x3FFFFFFFFFFFFFFF
-    return UUID(int=stamp << 80 | 0x7 << 76 | count << 64 | 0b10 << 62 | noise)
+    first = max(_last_tick + 1, time.time_ns() // 1_000_000 << 12)
+    _last_tick = first + count - 1
+    fresh: list[UUID] = []
+    make, put, unknown = UUID.__new__, object.__setattr__, SafeUUID.unknown
+    for tick, noise in enumerate(struct.unpack(f">{count}Q", os.urandom(8 * count)), first):
+        stamp = tick >> 12 << 80 | 0x7 << 76 | (tick & 0xFFF) << 64
+        # What the constructor does, without its checks: a bulk submit makes ids by the thousand.
+        uuid = make(UUID)
+        put(uuid, "int", stamp | 0b10 << 62 | noise & 0x3FFFFFFFFFFFFFFF)
+        put(uuid, "is_safe", unknown)
+        fresh.append(uuid)
+    return fresh
 
 
 def parse_uuid(text: str, *, field: str, given: str | None = None) -> UUID:
@@ -104,6 +122,13 @@ def parse_uuid(text: str, *, field: str, given: str | None = None) -> UUID:
     if str(parsed) != text.lower():
         raise invalid_input(field, given or text, "must have a uuid with hyphens")
     return parsed
+
+
+def as_uuid(given: UUID | str, *, field: str) -> UUID:
+    """The id, parsed if it is text; raises `ValidationError(invalid_input)`."""
+    if isinstance(given, str):
+        return parse_uuid(given, field=field)
+    return check_type(given, UUID, field=field)
 
 
 def crc16(data: bytes) -> int:
@@ -144,14 +169,24 @@ def attempt_id(execution_id: ExecutionId, attempt_index: int) -> UUID:
     return UUID(bytes=digest[:16], version=5)
 
 
-def child_id(parent: ExecutionId, position: int, index: int, *, kind: str) -> ExecutionId:
+def child_id(
+    parent: ExecutionId,
+    position: int,
+    index: int,
+    *,
+    kind: str,
+    generation: int = 0,
+    name: str | None = None,
+) -> ExecutionId:
     """The id of the `index`-th child that the call at `position` of a handler starts.
 
-    It is computed from the parent and the position, so a handler that runs again finds its
-    children. The child is in the partition of its parent.
+    It is computed from the parent, the generation of its journal and the position, so a handler
+    that runs again finds its children. The position of a call with a name is its number among the
+    calls of that name. The child is in the partition of its parent.
     """
     place = position.to_bytes(4, "big") + index.to_bytes(4, "big") + kind.encode()
-    return ExecutionId(parent.partition_key, _derived(parent, b"child", place))
+    purpose = _call_purpose(b"child", generation, name)
+    return ExecutionId(parent.partition_key, _derived(parent, purpose, place))
 
 
 def member_group_id(execution_id: ExecutionId) -> GroupId:
@@ -162,12 +197,29 @@ def member_group_id(execution_id: ExecutionId) -> GroupId:
     return GroupId(execution_id.partition_key, UUID(int=execution_id.uuid.int ^ _MEMBER_GROUP))
 
 
-def children_group_id(parent: ExecutionId, position: int, index: int | None = None) -> GroupId:
-    """The id of the join for the children of one call, or for its `index`-th child alone."""
+def children_group_id(
+    parent: ExecutionId,
+    position: int,
+    index: int | None = None,
+    *,
+    generation: int = 0,
+    name: str | None = None,
+) -> GroupId:
+    """The id of the join for the children of one call, or for its `index`-th child alone.
+
+    Position, generation and name are those of `child_id`.
+    """
     place = position.to_bytes(4, "big")
     if index is not None:
         place += index.to_bytes(4, "big")
-    return GroupId(parent.partition_key, _derived(parent, b"children", place))
+    purpose = _call_purpose(b"children", generation, name)
+    return GroupId(parent.partition_key, _derived(parent, purpose, place))
+
+
+def compensation_id(execution_id: ExecutionId, replay_count: int) -> ExecutionId:
+    """The id of the execution that compensates for one that was replayed so often."""
+    place = replay_count.to_bytes(4, "big")
+    return ExecutionId(execution_id.partition_key, _derived(execution_id, b"compensation", place))
 
 
 def parent_flow_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -> UUID:
@@ -181,6 +233,16 @@ def parent_flow_id(parent: ExecutionId, partitions: int = NUM_FLOW_PARTITIONS) -
         if uuid_partition(found, partitions) == parent.partition_key:
             return found
         count += 1
+
+
+def _call_purpose(purpose: bytes, generation: int, name: str | None) -> bytes:
+    """What tells the calls of one generation or name from others; nothing for the plain ones."""
+    if generation == 0 and name is None:
+        return purpose
+    encoded = b"" if name is None else name.encode()
+    return b"".join(
+        (purpose, b" of ", generation.to_bytes(4, "big"), len(encoded).to_bytes(2, "big"), encoded)
+    )
 
 
 def _derived(parent: ExecutionId, purpose: bytes, place: bytes) -> UUID:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Final, overload
 
@@ -48,3 +51,24 @@ def _is_datetime(value: object) -> bool:
 def epoch_ms(moment: datetime) -> int:
     """The milliseconds from the Unix epoch to an aware datetime."""
     return round(moment.timestamp() * 1000)
+
+
+class _Counted:
+    """Does the time of this process count?"""
+
+    is_stopped = False
+
+
+def seconds_since(moment: float) -> float:
+    """The seconds that have passed since a moment of `time.monotonic()`."""
+    return 0.0 if _Counted.is_stopped else time.monotonic() - moment
+
+
+@contextlib.contextmanager
+def time_stopped() -> Generator[None]:
+    """While the block runs no time passes for `seconds_since`: for tests that stop their clock."""
+    _Counted.is_stopped = True
+    try:
+        yield
+    finally:
+        _Counted.is_stopped = False

@@ -11,6 +11,8 @@ from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.handle import Handle
 from flowfabric.engine.engine import Engine
 from flowfabric.worker.context import Ctx
+from flowfabric.worker.durable.select import Selected
+from flowfabric.worker.durable.step import DeclaredStep
 from flowfabric.worker.log_context import LogContext
 from flowfabric.worker.loop import Worker
 
@@ -20,6 +22,7 @@ __all__ = [
     "Client",
     "Codec",
     "Ctx",
+    "DeclaredStep",
     "Depends",
     "Engine",
     "Flow",
@@ -29,6 +32,7 @@ __all__ = [
     "LogContext",
     "Member",
     "MsgpackCodec",
+    "Selected",
     "Task",
     "Worker",
 ]

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
@@ -18,9 +25,12 @@ from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
 from flowfabric.client.options import Options, each_option, options_of
+from flowfabric.client.schedules import Schedules as AsyncSchedules
 from flowfabric.engine.lifecycle.create_execution import OnConflict
+from flowfabric.engine.streams.frame import Frame
 from flowfabric.ids import ExecutionId
 from flowfabric.loop_thread import LoopThread
+from flowfabric.states import FrameVisibility, PublicState
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -74,14 +84,55 @@ class Handle(_Blocking[AsyncHandle[R]]):
         """The result, once the execution has ended; raises as `flowfabric.Handle.result`."""
         return self._wait(self._wrapped.result(timeout))
 
-    state = _blocking(AsyncHandle[Any].state)
+    @overload
+    def state(self) -> PublicState: ...
+    @overload
+    def state(self, *, type: type[T]) -> T | None: ...
+    def state(self, *, type: Any = None) -> Any:  # noqa: A002  as in `flowfabric.Handle.state`
+        """The state of the execution; with `type` the state that its handler keeps."""
+        return self._wait(self._wrapped.state(type=type))
+
+    def stream(
+        self,
+        *,
+        attempt: int | None = None,
+        after: str | None = None,
+        visibility: FrameVisibility = FrameVisibility.ALL,
+        follow: bool = True,
+    ) -> Generator[Frame]:
+        """The frames that the handler emits, until the execution has ended; see `Handle.stream`."""
+        frames = self._wrapped.stream(
+            attempt=attempt, after=after, visibility=visibility, follow=follow
+        )
+        try:
+            while (frame := self._wait(_next_of(frames))) is not None:
+                yield frame
+        finally:
+            self._wait(_closed(frames))
+
     describe = _blocking(AsyncHandle[Any].describe)
     attempts = _blocking(AsyncHandle[Any].attempts)
     cancel = _blocking(AsyncHandle[Any].cancel)
     replay = _blocking(AsyncHandle[Any].replay)
+    signal = _blocking(AsyncHandle[Any].signal)
+    steps = _blocking(AsyncHandle[Any].steps)
     explain = _blocking(AsyncHandle[Any].explain)
     history = _blocking(AsyncHandle[Any].history)
     set_tag = _blocking(AsyncHandle[Any].set_tag)
+
+    def compensation(self) -> Handle[Any] | None:
+        """The execution that undoes what this one did before it ended without success."""
+        found = self._wait(self._wrapped.compensation())
+        return None if found is None else Handle(self._loop, found)
+
+
+async def _next_of(frames: AsyncGenerator[Frame]) -> Frame | None:
+    return await anext(frames, None)
+
+
+async def _closed(frames: AsyncGenerator[Frame]) -> None:
+
+    await frames.aclose()
 
 
 class FlowHandle(_Blocking[AsyncFlowHandle]):
@@ -125,6 +176,12 @@ class Admin(_Blocking[AsyncAdmin]):
     fail = _blocking(AsyncAdmin.fail)
     delay = _blocking(AsyncAdmin.delay)
     set_priority = _blocking(AsyncAdmin.set_priority)
+    resume = _blocking(AsyncAdmin.resume)
+    wake = _blocking(AsyncAdmin.wake)
+    waitpoints = _blocking(AsyncAdmin.waitpoints)
+    waitpoint_token = _blocking(AsyncAdmin.waitpoint_token)
+    approve = _blocking(AsyncAdmin.approve)
+    deny = _blocking(AsyncAdmin.deny)
     lanes = _blocking(AsyncAdmin.lanes)
     pause_lane = _blocking(AsyncAdmin.pause_lane)
     resume_lane = _blocking(AsyncAdmin.resume_lane)
@@ -137,12 +194,32 @@ class Admin(_Blocking[AsyncAdmin]):
     rotate_secret = _blocking(AsyncAdmin.rotate_secret)
 
 
+class Schedules(_Blocking[AsyncSchedules]):
+    """The schedules of one client's namespace; each change is recorded with the client's actor."""
+
+    create = _blocking(AsyncSchedules.create)
+    update = _blocking(AsyncSchedules.update)
+    pause = _blocking(AsyncSchedules.pause)
+    resume = _blocking(AsyncSchedules.resume)
+    trigger = _blocking(AsyncSchedules.trigger)
+    backfill = _blocking(AsyncSchedules.backfill)
+    delete = _blocking(AsyncSchedules.delete)
+    get = _blocking(AsyncSchedules.get)
+    list = _blocking(AsyncSchedules.list)
+    history = _blocking(AsyncSchedules.history)
+    preview = _blocking(AsyncSchedules.preview)
+    explain = _blocking(AsyncSchedules.explain)
+    diff = _blocking(AsyncSchedules.diff)
+    sync = _blocking(AsyncSchedules.sync)
+
+
 class Client(_Blocking[AsyncClient]):
     """The blocking form of `flowfabric.Client`. Threads may share a client."""
 
     def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
         super().__init__(loop, client)
         self.admin = Admin(loop, client.admin)
+        self.schedules = Schedules(loop, client.schedules)
 
     @classmethod
     def connect(cls, dsn: str | None = None, **options: Any) -> Self:
@@ -243,6 +320,8 @@ class Client(_Blocking[AsyncClient]):
     explain = _blocking(AsyncClient.explain)
     replay = _blocking(AsyncClient.replay)
     replay_flow = _blocking(AsyncClient.replay_flow)
+    signal = _blocking(AsyncClient.signal)
+    signal_key = _blocking(AsyncClient.signal_key)
     search = _blocking(AsyncClient.search)
 
     def _submit(
@@ -252,9 +331,7 @@ class Client(_Blocking[AsyncClient]):
         if conn is None:
             handles = self._wait(client.submit_with_options(calls, options))
         else:
-            executions = [
-                client.execution_of(call, each) for call, each in zip(calls, options, strict=True)
-            ]
+            executions = client.executions_of(calls, options)
             answers = enqueue_blocking(conn, executions, partitions=client.engine.partitions)
             self._loop.call(client.unserved.note, executions)
             handles = client.handles(calls, executions, answers, committed=False)

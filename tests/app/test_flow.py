@@ -188,7 +188,7 @@ async def test_a_member_has_settings_of_its_own_and_otherwise_those_of_its_task(
         " (b.policy #>> '{timeout_policy,attempt_timeout_ms}')::int AS timeout_ms,"
         " b.policy ->> 'max_reclaim_count' AS reclaims, e.not_before_ms - e.created_at_ms AS delay,"
         " e.deadline_at_ms - e.created_at_ms AS deadline"
-        " FROM ff.exec_body b JOIN ff.exec_core e USING (partition_key, execution_id) ORDER BY 1"
+        " FROM ff.exec_body b JOIN ff.execution e USING (partition_key, execution_id) ORDER BY 1"
     )
     assert [tuple(row) for row in rows] == [
         ("own", 9, 5000, "2", 60_000, 3_600_000),

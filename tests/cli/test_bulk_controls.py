@@ -140,10 +140,11 @@ async def test_every_option_of_a_search_narrows_it(
         delay=60,
     )
     other = await given.created(db)
-    await db.execute(
-        "UPDATE ff.exec_body SET created_at_ms = created_at_ms - 7200000 WHERE execution_id = $1",
-        other.uuid,
-    )
+    for table in ("ff.exec_core", "ff.ready"):
+        await db.execute(
+            f"UPDATE {table} SET created_at_ms = created_at_ms - 7200000 WHERE execution_id = $1",
+            other.uuid,
+        )
 
     answer = await ff("executions", "cancel", *search, "--yes")
 

@@ -26,7 +26,7 @@ async def test_ten_thousand_are_cancelled_within_seconds(
     request.node.user_properties.append(("seconds", round(took, 2)))
     assert (answer.code, answer.out) == (0, f"cancelled {SIZE} executions\n")
     assert answer.err.splitlines()[-1] == f"  {SIZE} of {SIZE}"
-    left = await db.fetchval("SELECT count(*) FROM ff.exec_core WHERE public_state <> 'cancelled'")
+    left = await db.fetchval("SELECT count(*) FROM ff.execution WHERE public_state <> 'cancelled'")
     assert left == 0
     assert await db.fetchval("SELECT count(*) FROM ff.operator_event") == SIZE
     assert took < 20

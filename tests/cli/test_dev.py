@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ async def test_the_example_runs_to_its_end_where_it_is_told_to(shell: Shell) -> 
     assert answer.code == 0, answer.err
     states = [one["public_state"] for one in answer.json]
     ends = [states.count(end) for end in ("completed", "failed", "cancelled")]
-    assert (ends, len(states)) == ([12, 1, 1], 14)
+    assert (ends, len(states)) == ([13, 1, 1], 15)
     assert not (shell.directory / ".flowfabric").exists()
 
 
@@ -86,6 +87,7 @@ async def test_with_a_database_url_only_the_worker_is_started_and_stopped(shell:
     assert "Using the database of FF_DATABASE_URL; no Postgres is started." in said
     assert said.index("one order is declined") < said.index("charge_order")
     assert "Ctrl-C stops the worker;" in said
+    assert re.search(r"signals send '{fp:\d+}:[^']+' approved '{\"by\":\"ann\"}'", said)
 
 
 async def test_without_embedded_postgres_nothing_is_left_in_the_directory(bare: Shell) -> None:

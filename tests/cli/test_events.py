@@ -15,6 +15,7 @@ from flowfabric.ids import ExecutionId
 from tests import given
 from tests.cli.conftest import Answer, Inside, Shell, one_line, usage_error
 from tests.engine.controls import execution
+from tests.engine.suspensions.given_suspended import accepted, leased, pending
 from tests.worker.facts import eventually
 
 READERS = """
@@ -130,6 +131,33 @@ async def test_operators_are_told_with_what_they_did(ff: Inside, db: Connection)
     assert heading.split()[:4] == ["at", "(UTC)", "event_type", "subject"]
     assert "lane_state_changed  lane default is paused" in lines[0]
     assert waiting in lines[1]
+
+
+async def test_signals_are_told_with_their_name_and_their_source(
+    ff: Inside, db: Connection
+) -> None:
+    waitpoint = await pending(db, await leased(db))
+    signal_id = (await accepted(db, waitpoint, "[b]go", source_identity="ann")).signal_id
+    tail = ("events", "tail", "signal", "--cursor", "start", "--limit", "1")
+
+    [line] = (await ff(*tail)).out.splitlines()
+    [event] = told(await ff(*tail, "--json"))
+
+    target = str(waitpoint.execution_id)
+    assert f"buffered_for_pending_waitpoint {target} [b]go from external ann" in line
+    assert (event["signal_id"], event["execution_id"]) == (str(signal_id), target)
+    assert (event["effect"], event["source_identity"]) == ("buffered_for_pending_waitpoint", "ann")
+    [line] = (await ff("events", "list", "signal")).out.splitlines()[1:]
+    assert line.split()[2:] == [
+        "[b]go",
+        target,
+        "buffered_for_pending_waitpoint",
+        "external",
+        "ann",
+    ]
+    story = (await ff("executions", "history", target)).out
+    assert "buffered_for_pending_waitpoint" in story
+    assert "signal_name=[b]go" in story
 
 
 async def test_only_of_a_namespace_or_with_a_tag(ff: Inside, db: Connection) -> None:

@@ -25,6 +25,9 @@ CONTROLS = {
     "history": (),
     "show": (),
     "explain": (),
+    "resume": (),
+    "wake": (),
+    "steps": (),
 }
 
 
@@ -39,7 +42,12 @@ async def test_ids_that_are_malformed_or_unknown_are_one_line(ff: Inside) -> Non
 
 
 async def test_a_control_without_an_id_shows_how_it_is_used(ff_alone: Inside) -> None:
-    for command in CONTROLS.keys() - {"cancel", "replay"}:  # those may have a search
+    for command in CONTROLS.keys() - {
+        "cancel",
+        "replay",
+        "resume",
+        "wake",
+    }:  # those may have a search
         assert "Missing argument 'ID'" in usage_error(await ff_alone("executions", command))
 
 

@@ -67,13 +67,15 @@ async def test_flows_are_listed_with_where_they_stand(ff: Inside, ff_engine: Eng
     }
 
     first = (await ff("flows", "list", "--state", "failed", "--limit", "1", "--json")).json
-    none = (await ff("flows", "list", "--state", "failed", "--cursor", str(lost.flow_id))).out
+    before = f"0/{lost.flow_id}"
+    none = (await ff("flows", "list", "--state", "failed", "--cursor", before)).out
     assert [each["flow_id"] for each in first["flows"]] == [str(lost.flow_id)]
     assert (first["next_cursor"], none) == (None, "No flows.\n")
 
 
 async def test_the_list_goes_on_where_the_last_page_ended(ff: Inside, ff_engine: Engine) -> None:
     made = [(await submitted(ff_engine, "a")).flow_id for _ in range(5)]
+    cursors: list[str] = []
     found: list[str] = []
     cursor: list[str] = []
 
@@ -82,11 +84,12 @@ async def test_the_list_goes_on_where_the_last_page_ended(ff: Inside, ff_engine:
         found += [flow["flow_id"] for flow in page["flows"]]
         if page["next_cursor"] is None:
             break
-        cursor = ["--cursor", page["next_cursor"]]
+        cursors.append(page["next_cursor"])
+        cursor = ["--cursor", cursors[-1]]
 
     assert sorted(found) == sorted(map(str, made))
     first = (await ff("flows", "list", "--limit", "2")).out.splitlines()
-    assert first[-1] == f"More: --cursor {found[1]}"
+    assert first[-1] == f"More: --cursor {cursors[0]}"
     whole = (await ff("flows", "list", "--limit", "5")).out
     assert "More" not in whole
 
@@ -103,7 +106,7 @@ async def test_only_of_a_namespace(ff: Inside, ff_engine: Engine) -> None:
 
 
 async def test_what_cannot_be_listed_is_named(ff: Inside, ff_alone: Inside) -> None:
-    assert "--cursor: 'x'" in one_line(await ff("flows", "list", "--cursor", "x"), 2)
+    assert "cursor: 'x'" in one_line(await ff("flows", "list", "--cursor", "x"), 2)
     for limit in ("0", "1001", "x"):
         assert "--limit" in usage_error(await ff_alone("flows", "list", "--limit", limit))
 

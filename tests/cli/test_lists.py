@@ -12,9 +12,11 @@ from flowfabric.cli.main import app
 from flowfabric.cli.output import cut, listing
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.suspensions.send_signal import NewSignal
 from tests import given
 from tests.cli.conftest import Inside
 from tests.engine.flows.graphs import submitted
+from tests.engine.schedules.stored import define
 
 NOUNS = [group.name or "" for group in app.registered_groups]
 
@@ -33,9 +35,13 @@ async def test_every_noun_has_a_list_with_the_same_words_in_the_table_and_in_jso
     await submitted(ff_engine, "a")
     await ff_engine.cancel_execution(await given.created(db), reason="a reason")
     await ff("keys", "seed")
+    await ff_engine.create_waitpoint(lease, "approve", expires_in=60)
+    await ff_engine.send_signal(NewSignal(execution_id=lease.execution_id, signal_name="x"))
     await ff_engine.register_worker(
         worker_id="pool", worker_instance_id="w-1", lanes=["default"], liveness_ttl=60
     )
+
+    await ff_engine.create_schedule(define())
 
     for noun in NOUNS:
         heading, *lines = (await ff(noun, "list")).out.splitlines()

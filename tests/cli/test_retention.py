@@ -85,13 +85,11 @@ async def test_only_of_a_namespace_or_with_a_tag(ff: Inside, db: Connection) -> 
 
 async def test_more_than_one_batch_is_forgotten(ff: Inside, db: Connection) -> None:
     await execution(db, "cancelled")
-    await db.execute(
-        "CREATE TEMP TABLE one AS SELECT * FROM ff.exec_core;"
-        "ALTER TABLE one DROP COLUMN ownership_state, DROP COLUMN public_state"
-    )
+    await db.execute("CREATE TEMP TABLE one AS SELECT * FROM ff.exec_core")
     columns = await db.fetchval(
-        "SELECT string_agg(attname, ', ') FROM pg_attribute WHERE attrelid = 'one'::regclass"
-        " AND attnum > 0 AND NOT attisdropped AND attname <> 'execution_id'"
+        "SELECT string_agg(attname, ', ') FROM pg_attribute"
+        " WHERE attrelid = 'ff.exec_core'::regclass AND attnum > 0 AND NOT attisdropped"
+        " AND attgenerated = '' AND attname <> 'execution_id'"
     )
     await db.execute(
         f"INSERT INTO ff.exec_core (execution_id, {columns})"

@@ -20,6 +20,14 @@ async def until(fact: Callable[[], Awaitable[object]]) -> None:
             pass
 
 
+async def server_is_settled(db: Connection) -> None:
+    """Wait until workers count as dead again: for some seconds after its start none does."""
+    async with asyncio.timeout(10):
+        await db.execute(
+            "SELECT pg_sleep_until(pg_postmaster_start_time() + interval '5.01 seconds')"
+        )
+
+
 async def waiting(db: Connection, pid: int) -> bool:
     """Does this backend wait for a lock that another one holds?"""
     return bool(await db.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))

@@ -16,6 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+import flowfabric
 from flowfabric import Client
 from tests.docs.pages import Block, block, blocks
 
@@ -55,7 +56,9 @@ class Reader:
 
     def environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        plain = {"COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": str(self.place)}
+        ours = Path(flowfabric.__file__).parents[1]  # also where another tree is installed
+        modules = f"{self.place}{os.pathsep}{ours}"
+        plain = {"COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": modules}
         return {**os.environ, **plain, "PATH": path, "FF_DATABASE_URL": self.dsn}
 
     async def sql(self, name: str) -> list[asyncpg.Record]:

@@ -397,7 +397,7 @@ async def test_a_restored_database_goes_on_where_it_was(
         assert await handle.result(timeout=10) == "first"
         assert str(handle.execution_id) in said
         yesterday = await asyncpg.connect(restored)
-        await yesterday.execute("UPDATE ff.exec_core SET lease_expires_at_ms = ff.now_ms() - 1")
+        await yesterday.execute("UPDATE ff.lease SET lease_expires_at_ms = ff.now_ms() - 1")
         await yesterday.close()
         async with await Client.connect(restored) as again, app.worker(dsn=restored):
             await again.admin.resume_lane("payments", reason="looked at it")

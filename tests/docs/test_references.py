@@ -25,11 +25,13 @@ from flowfabric import (
 )
 from flowfabric.cli.main import app as ff
 from flowfabric.client.admin import Admin
+from flowfabric.client.schedules import Schedules
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.outbox import Event
+from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.reconcile.sweeps import SWEEPS
 from tests.docs.pages import prose, quoted, rows, sections
 
@@ -117,10 +119,13 @@ def listed_errors() -> dict[str, list[str]]:
     return {quoted(cells[0])[0]: cells for cells in listed if len(cells) == 5}
 
 
-ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge", "join")
+ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge", "join", "schedule")
 CODES_OF_INSTANCES = {
     "NotFound",
     "ValidationError",
+    "InvalidToken",
+    "MissingToken",
+    "TokenExpired",
     "InvalidGrant",
     "Unavailable",
     "PermissionDenied",
@@ -146,6 +151,8 @@ def test_codes_that_belong_to_an_instance_are_listed() -> None:
     assert quoted(written["NotFound"][1]) == [
         errors.NotFound(entity, "").code for entity in ENTITIES
     ]
+    for refused in (errors.InvalidToken, errors.MissingToken, errors.TokenExpired):
+        assert quoted(written[refused.__name__][1]) == [refused().code]
     assert quoted(written["Unavailable"][1]) == [errors.Unavailable("", "").code]
     assert quoted(written["PermissionDenied"][1]) == [errors.PermissionDenied("", "").code]
 
@@ -194,6 +201,12 @@ def test_every_retry_class_is_named() -> None:
 # Python.
 
 
+def members(kind: type) -> dict[str, Any]:
+    """What a class has, its own and that of the parts it is made of in this package."""
+    parts = [part for part in kind.__mro__ if part.__module__.startswith("flowfabric.")]
+    return {name: value for part in reversed(parts) for name, value in vars(part).items()}
+
+
 def test_every_public_name_is_on_the_page() -> None:
     headings = {*sections(PYTHON, 3)}
     listed = headings | set(quoted(sections(PYTHON, 2)["Errors"]))
@@ -214,6 +227,7 @@ def test_every_public_name_is_on_the_page() -> None:
         ("Client.subscribe_completions", Client.subscribe_completions),
         ("Client.subscribe_completions", Client.subscribe_lease_history),
         ("Client.subscribe_completions", Client.subscribe_operator_events),
+        ("Client.subscribe_completions", Client.subscribe_signal_delivery),
         ("Retry", Retry),
         ("RetryLater", RetryLater.__init__),
         ("Fail", Fail.__init__),
@@ -241,6 +255,7 @@ def test_a_call_has_the_parameters_that_are_written(title: str, function: Any) -
         ("App", App),
         ("Client", Client),
         ("Client.admin", Admin),
+        ("Client.schedules", Schedules),
         ("Handle", Handle),
         ("Flow", Flow),
         ("FlowHandle", FlowHandle),
@@ -250,10 +265,10 @@ def test_a_call_has_the_parameters_that_are_written(title: str, function: Any) -
 def test_every_member_is_on_the_page(title: str, kind: type) -> None:
     text = sections(PYTHON, 3)[title]
     named = {word.split("(")[0].removeprefix("await ") for word in quoted(text)}
-    public = {name for name, value in vars(kind).items() if not name.startswith("_") and value}
+    public = {name for name, value in members(kind).items() if not name.startswith("_") and value}
 
     assert (
-        public - {"submit_with_options", "execution_of", "flow_of", "flow_handle", "handles"}
+        public - {"submit_with_options", "executions_of", "flow_of", "flow_handle", "handles"}
         <= named
     )
 
@@ -267,7 +282,7 @@ def test_every_operation_of_the_engine_is_named() -> None:
     assert operations - {"connect", "close", "partitions"} == named
 
 
-@pytest.mark.parametrize("event", [CompletionEvent, LeaseEvent, OperatorEvent])
+@pytest.mark.parametrize("event", [CompletionEvent, LeaseEvent, OperatorEvent, SignalEvent])
 def test_every_field_of_an_event_is_listed(event: type[Event]) -> None:
     tables = rows(sections(PYTHON, 3)["Client.subscribe_completions"])
     listed = {cells[0]: quoted(cells[1]) for cells in tables if len(cells) == 2}
@@ -279,15 +294,16 @@ def test_every_field_of_an_event_is_listed(event: type[Event]) -> None:
 
 def test_the_blocking_client_has_the_same_methods() -> None:
     def methods(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
+        return {name for name in members(kind) if not name.startswith("_")}
 
-    inner = {"submit_with_options", "execution_of", "flow_of", "flow_handle", "handles", "parse"}
+    inner = {"submit_with_options", "executions_of", "flow_of", "flow_handle", "handles", "parse"}
     subscriptions = {name for name in methods(Client) if name.startswith("subscribe_")}
     assert methods(Client) - methods(sync.Client) == inner | subscriptions
     for ours, theirs in (
         (sync.Handle, Handle),
         (sync.FlowHandle, FlowHandle),
         (sync.Admin, Admin),
+        (sync.Schedules, Schedules),
     ):
         assert methods(ours) - {"actor"} == methods(theirs)
 

@@ -17,7 +17,7 @@ SELECT parameter_name AS name, p.data_type || coalesce(e.suffix, '') AS type,
   FROM information_schema.parameters p
   JOIN information_schema.routines r USING (specific_schema, specific_name)
   LEFT JOIN (VALUES ('ARRAY', '')) AS e (data_type, suffix) ON e.data_type = p.data_type
- WHERE r.routine_schema = 'ff' AND r.routine_name = 'submit' AND p.parameter_mode = 'IN'
+ WHERE r.routine_schema = 'ff' AND r.routine_name = $1 AND p.parameter_mode = 'IN'
  ORDER BY p.ordinal_position
 """
 
@@ -47,11 +47,12 @@ async def test_the_statements_for_looking_answer(page: Reader) -> None:
     assert await page.sql("failures") == []
 
 
-async def test_the_arguments_are_those_of_the_function(db: Connection) -> None:
-    stored = await db.fetch(SIGNATURE)
+@pytest.mark.parametrize("function", ["submit", "record_entry"])
+async def test_the_arguments_are_those_of_the_function(db: Connection, function: str) -> None:
+    stored = await db.fetch(SIGNATURE, function)
     written = [
         (quoted(name)[0], quoted(kind)[0], quoted(default))
-        for name, kind, default, _ in rows(sections(SQL, 2)["ff.submit"])
+        for name, kind, default, _ in rows(sections(SQL, 2)[f"ff.{function}"])
     ]
 
     assert [name for name, _, _ in written] == [row["name"] for row in stored]

@@ -15,6 +15,7 @@ from tests.docs.pages import ROOT, Block, blocks, name_of
 PAGES = ["README.md", *sorted(name_of(page) for page in (ROOT / "docs/guides").glob("*.md"))]
 
 GIVEN = {
+    "changing-code-that-runs": ["handle: Handle[str]"],
     "debugging": ["execution_id: ExecutionId"],
     "events": ["nap: Task[[float], str]", "last: Handle[str]"],
     "flows": [

@@ -18,6 +18,8 @@ from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.suspensions.suspend import suspend
+from flowfabric.engine.suspensions.suspension import SuspendRequest
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.states import TerminalOutcome
@@ -59,7 +61,7 @@ TERMINAL = ("completed", "failed", "cancelled", "expired", "skipped")
 
 
 async def execution(db: Connection, state: str, **fields: Any) -> ExecutionId:
-    """One execution that is waiting, delayed, active, released, retrying, blocked or has ended."""
+    """One execution in that state: waiting, delayed, active, suspended … or ended."""
     match state:
         case "waiting":
             return await given.created(db, **fields)
@@ -88,6 +90,9 @@ async def execution(db: Connection, state: str, **fields: Any) -> ExecutionId:
     match state:
         case "active":
             pass
+        case "suspended":
+            async with db.transaction():
+                await suspend(db, [SuspendRequest(lease=lease, keeps_waitpoints=True)])
         case "released":
             await release(db, [lease])
         case "completed":

@@ -8,12 +8,19 @@ from tests.proofs.blocked_loop import BLOCKED_LOOP
 from tests.proofs.cascade_crash import CASCADE_CRASH
 from tests.proofs.chaos.proofs import CHAOS_CRASH
 from tests.proofs.drain import DRAIN
+from tests.proofs.durable.chaos_steps import CHAOS_STEPS
+from tests.proofs.durable.suspend_wake import SUSPEND_WAKE
+from tests.proofs.durable.tokens import TOKENS
+from tests.proofs.grant_keys.proof import GRANT_KEYS
 from tests.proofs.history.proofs import HISTORY
 from tests.proofs.interleave.proof import INTERLEAVE
 from tests.proofs.isolation import ISOLATION
+from tests.proofs.liveness import LIVENESS
 from tests.proofs.lost_ack.cuts import LOST_ACK
+from tests.proofs.lost_claim import LOST_CLAIM
 from tests.proofs.model.proof import MODEL_STATEFUL
 from tests.proofs.notify import NOTIFY
+from tests.proofs.outbox_gap.proof import OUTBOX_GAP
 from tests.proofs.plans import PLANS
 from tests.proofs.poison import POISON
 from tests.proofs.pooler import POOLER
@@ -22,9 +29,11 @@ from tests.proofs.proof import Proof
 from tests.proofs.renewal import RENEWAL
 from tests.proofs.restart import RESTART
 from tests.proofs.retention import RETAINED
+from tests.proofs.schedules import SCHEDULES
 from tests.proofs.skew import SKEW
 from tests.proofs.storm.pool import POOLED
 from tests.proofs.storm.proof import STORM
+from tests.proofs.streams import STREAMS
 from tests.proofs.zombie import ZOMBIE
 
 PROOFS: Final[tuple[Proof, ...]] = (
@@ -35,10 +44,16 @@ PROOFS: Final[tuple[Proof, ...]] = (
     PLANS,
     CASCADE_CRASH,
     RETAINED,
+    OUTBOX_GAP,
+    STREAMS,
     NOTIFY,
     POOLER,
     CHAOS_CRASH,
+    CHAOS_STEPS,
+    SUSPEND_WAKE,
+    SCHEDULES,
     RESTART,
+    LOST_CLAIM,
     HISTORY,
     ZOMBIE,
     RENEWAL,
@@ -47,6 +62,9 @@ PROOFS: Final[tuple[Proof, ...]] = (
     SKEW,
     BLOCKED_LOOP,
     DRAIN,
+    GRANT_KEYS,
+    TOKENS,
+    LIVENESS,
     ISOLATION,
     PRIVILEGES,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.db.rows import Connection
+from tests.worker.facts import eventually
 
 FLOW: Final = 10
 """Members of a flow."""
@@ -53,38 +54,48 @@ INSERT INTO ff.exec_core (
        partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, flow_id,
        lifecycle_phase, eligibility_state, blocking_reason, terminal_outcome, attempt_state,
        delay_until_ms, terminal_at_ms, deadline_at_ms, total_attempt_count, lease_epoch, lease_id,
-       lease_expires_at_ms, worker_id, worker_instance_id, attempt_type, attempt_started_at_ms,
-       attempt_timeout_at_ms, flow_cancelled)
+       attempt_type, attempt_started_at_ms, flow_cancelled)
 SELECT {_home("n")}, {_execution("n")}, ff.route_id('default', 'default', 'job', '{{}}'),
        ff.now_ms() - 1000000 + n, ff.now_ms(),
        CASE WHEN {_in_flow("n")} OR $3 IN ('held', 'parked') THEN {_flow("n")} END,
-       CASE $3 WHEN 'ended' THEN 'terminal' WHEN 'running' THEN 'active' ELSE 'runnable' END,
-       CASE $3 WHEN 'ended' THEN 'not_applicable' WHEN 'running' THEN 'not_applicable'
+       CASE $3 WHEN 'ended' THEN 'terminal' ELSE 'runnable' END,
+       CASE $3 WHEN 'ended' THEN 'not_applicable'
                WHEN 'delayed' THEN 'not_eligible_until_time' WHEN 'held' THEN
                'blocked_by_dependencies' WHEN 'parked' THEN 'blocked_by_operator'
                ELSE 'eligible_now' END,
-       CASE $3 WHEN 'ended' THEN 'none' WHEN 'running' THEN 'none'
+       CASE $3 WHEN 'ended' THEN 'none'
                WHEN 'delayed' THEN 'waiting_for_delay' WHEN 'held' THEN 'waiting_for_children'
                WHEN 'parked' THEN 'paused_by_flow_cancel' ELSE 'waiting_for_worker' END,
        CASE $3 WHEN 'ended' THEN 'success' ELSE 'none' END,
-       CASE $3 WHEN 'ended' THEN 'attempt_terminal' WHEN 'running' THEN 'running_attempt'
-               ELSE 'pending_first_attempt' END,
+       CASE $3 WHEN 'ended' THEN 'attempt_terminal' ELSE 'pending_first_attempt' END,
        CASE $3 WHEN 'delayed' THEN ff.now_ms() + 86400000 + n END,
        CASE $3 WHEN 'ended' THEN ff.now_ms() - 1000000 + n END,
        CASE WHEN $3 <> 'ended' THEN ff.now_ms() + 86400000 + n END,
-       CASE WHEN $3 IN ('ended', 'running') THEN 1 ELSE 0 END,
-       CASE WHEN $3 IN ('ended', 'running') THEN 1 ELSE 0 END,
-       CASE WHEN $3 IN ('ended', 'running') THEN {_UUID % ("a000", "n")} END,
-       CASE WHEN $3 = 'running' THEN ff.now_ms() + 86400000 END,
-       CASE WHEN $3 = 'running' THEN 'w' END, CASE WHEN $3 = 'running' THEN 'w-1' END,
-       CASE WHEN $3 IN ('ended', 'running') THEN 'initial' END,
-       CASE WHEN $3 IN ('ended', 'running') THEN ff.now_ms() - 1000 END,
-       CASE WHEN $3 = 'running' THEN ff.now_ms() + 86400000 END, $3 = 'parked'
+       ($3 = 'ended')::integer, ($3 = 'ended')::integer,
+       CASE $3 WHEN 'ended' THEN {_UUID % ("a000", "n")} END,
+       CASE $3 WHEN 'ended' THEN 'initial' END,
+       CASE $3 WHEN 'ended' THEN ff.now_ms() - 1000 END, $3 = 'parked'
+  FROM generate_series($1::bigint, $2::bigint) AS n
+"""
+_QUEUED: Final = f"""
+INSERT INTO ff.ready (
+       route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+SELECT e.route_id, e.created_at_ms, e.priority, e.partition_key, e.execution_id, e.deadline_at_ms
+  FROM generate_series($1::bigint, $2::bigint) AS n
+  JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = ({_home("n")}, {_execution("n")})
+"""
+_LEASED: Final = f"""
+INSERT INTO ff.lease (
+       partition_key, attempt_index, execution_id, lease_id, lease_epoch, lease_expires_at_ms,
+       last_mutation_at_ms, attempt_started_at_ms, attempt_timeout_at_ms, lease_reclaim_count,
+       attempt_recorded, attempt_type, worker_id, worker_instance_id)
+SELECT {_home("n")}, 0, {_execution("n")}, {_UUID % ("a000", "n")}, 1, ff.now_ms() + 86400000,
+       ff.now_ms(), ff.now_ms() - 1000, ff.now_ms() + 86400000, 0, false, 'initial', 'w', 'w-1'
   FROM generate_series($1::bigint, $2::bigint) AS n
 """
 _TOLD: Final = """
 WITH ended AS (
-    SELECT *, row_number() OVER () AS n FROM ff.exec_core WHERE lifecycle_phase = 'terminal'
+    SELECT *, row_number() OVER () AS n FROM ff.execution WHERE lifecycle_phase = 'terminal'
 ), attempted AS (
     INSERT INTO ff.attempt (
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
@@ -118,7 +129,7 @@ WITH flows AS (
     SELECT partition_key, flow_id, count(*)::integer AS members,
            count(*) FILTER (WHERE lifecycle_phase = 'terminal')::integer AS ended,
            bool_or(flow_cancelled) AS cancelled
-      FROM ff.exec_core WHERE flow_id IS NOT NULL GROUP BY partition_key, flow_id
+      FROM ff.execution WHERE flow_id IS NOT NULL GROUP BY partition_key, flow_id
 ), cores AS (
     INSERT INTO ff.flow_core (
            partition_key, flow_id, flow_kind, namespace, public_flow_state, graph_revision,
@@ -137,11 +148,11 @@ WITH flows AS (
            'cancel_all' FROM flows WHERE cancelled
 ), members AS (
     INSERT INTO ff.cancel_backlog_member (partition_key, flow_id, execution_id)
-    SELECT partition_key, flow_id, execution_id FROM ff.exec_core WHERE flow_cancelled
+    SELECT partition_key, flow_id, execution_id FROM ff.execution WHERE flow_cancelled
 ), links AS (
     SELECT e.*, lag(e.execution_id) OVER (PARTITION BY e.partition_key, e.flow_id
                                               ORDER BY e.execution_id) AS before
-      FROM ff.exec_core e WHERE e.flow_id IS NOT NULL
+      FROM ff.execution e WHERE e.flow_id IS NOT NULL
 ), edges AS (
     INSERT INTO ff.edge (
            partition_key, flow_id, edge_id, upstream_eid, group_id, created_at_ms,
@@ -203,6 +214,10 @@ async def crowded(db: Connection, *, ended: int, live: int) -> None:
         last = first + count - 1
         await db.execute(_BODIES, first, last)
         await db.execute(_CORES, first, last, state)
+        if state == "waiting":
+            await db.execute(_QUEUED, first, last)
+        if state == "running":
+            await db.execute(_LEASED, first, last)
         if state == "delayed":
             await db.execute(_PROMISED, first, first + live // 10)
         first = last + 1
@@ -218,23 +233,30 @@ async def analyzed(db: Connection) -> None:
 _DUE: Final = f"""
 UPDATE ff.exec_core SET delay_until_ms = 1
  WHERE (partition_key, execution_id) IN (
-           SELECT partition_key, execution_id FROM ff.exec_core
+           SELECT partition_key, execution_id FROM ff.execution
             WHERE delay_until_ms IS NOT NULL LIMIT {FLOW});
 WITH running AS (
-    SELECT partition_key, execution_id, row_number() OVER () AS n FROM ff.exec_core
-     WHERE lifecycle_phase = 'active' LIMIT {2 * FLOW}
+    SELECT partition_key, execution_id, row_number() OVER () AS n FROM ff.execution
+     WHERE lifecycle_phase = 'active' LIMIT {3 * FLOW}
 )
-UPDATE ff.exec_core e
+UPDATE ff.lease e
    SET lease_expires_at_ms = CASE WHEN n <= {FLOW} THEN 1 ELSE lease_expires_at_ms END,
-       attempt_timeout_at_ms = CASE WHEN n > {FLOW} THEN 1 ELSE attempt_timeout_at_ms END
+       attempt_timeout_at_ms = CASE WHEN n BETWEEN {FLOW} + 1 AND {2 * FLOW} THEN 1
+                                    ELSE attempt_timeout_at_ms END,
+       worker_instance_id = CASE WHEN n > {2 * FLOW} THEN 'dead' ELSE worker_instance_id END
   FROM running r WHERE (e.partition_key, e.execution_id) = (r.partition_key, r.execution_id);
-UPDATE ff.exec_core SET deadline_at_ms = 1
+WITH late AS (
+    UPDATE ff.exec_core SET deadline_at_ms = 1
+     WHERE (partition_key, execution_id) IN (
+               SELECT partition_key, execution_id FROM ff.execution
+                WHERE eligibility_state = 'eligible_now' AND flow_id IS NULL LIMIT {FLOW})
+ RETURNING partition_key, execution_id
+)
+UPDATE ff.ready r SET deadline_at_ms = 1
+  FROM late WHERE (r.partition_key, r.execution_id) = (late.partition_key, late.execution_id);
+UPDATE ff.exec_core SET created_at_ms = 1, terminal_at_ms = 1
  WHERE (partition_key, execution_id) IN (
-           SELECT partition_key, execution_id FROM ff.exec_core
-            WHERE eligibility_state = 'eligible_now' AND flow_id IS NULL LIMIT {FLOW});
-UPDATE ff.exec_core SET terminal_at_ms = 1
- WHERE (partition_key, execution_id) IN (
-           SELECT partition_key, execution_id FROM ff.exec_core
+           SELECT partition_key, execution_id FROM ff.execution
             WHERE lifecycle_phase = 'terminal' AND flow_id IS NULL LIMIT {FLOW});
 UPDATE ff.completion_event SET dispatched_at_ms = NULL
  WHERE event_id IN (SELECT event_id FROM ff.completion_event
@@ -257,7 +279,7 @@ UPDATE ff.edge_group g
   FROM (SELECT * FROM ff.pending_cancel_groups LIMIT {FLOW // 2}) AS p
  WHERE (g.partition_key, g.group_id) = (p.partition_key, p.group_id);
 WITH first AS (
-    SELECT partition_key, execution_id FROM ff.exec_core e
+    SELECT partition_key, execution_id FROM ff.execution e
      WHERE eligibility_state = 'blocked_by_dependencies'
        AND NOT EXISTS (SELECT FROM ff.edge d WHERE (d.partition_key, d.group_id)
                                                  = (e.partition_key, e.execution_id))
@@ -278,16 +300,27 @@ VALUES (0, '00000000-0000-7000-b000-000000000000', 'empty', 'default', 1, 1);
 UPDATE ff.cancel_backlog SET grace_until_ms = 1;
 DELETE FROM ff.cancel_backlog_member
  WHERE execution_id = (SELECT execution_id FROM ff.cancel_backlog_member LIMIT 1);
-UPDATE ff.exec_core SET eligibility_state = 'blocked_by_route',
-                        blocking_reason = 'waiting_for_capable_worker'
- WHERE (partition_key, execution_id) IN (
-           SELECT partition_key, execution_id FROM ff.exec_core
-            WHERE eligibility_state = 'eligible_now' AND deadline_at_ms > 1 LIMIT {FLOW});
+WITH blocked AS (
+    UPDATE ff.exec_core SET eligibility_state = 'blocked_by_route',
+                            blocking_reason = 'waiting_for_capable_worker'
+     WHERE (partition_key, execution_id) IN (
+               SELECT partition_key, execution_id FROM ff.execution
+                WHERE eligibility_state = 'eligible_now' AND deadline_at_ms > 1 LIMIT {FLOW})
+ RETURNING partition_key, execution_id
+)
+DELETE FROM ff.ready r USING blocked
+ WHERE (r.partition_key, r.execution_id) = (blocked.partition_key, blocked.execution_id);
 INSERT INTO ff.worker_registry (
        partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities, kinds,
        concurrency, last_heartbeat_ms, liveness_ttl_ms, registered_at_ms)
 SELECT 0, 'default', 'w-' || seen_ms, 'w', '{{default}}', '{{}}', '{{job}}', 1, seen_ms, 86400000, 1
   FROM unnest(ARRAY[1, ff.now_ms()]) AS seen_ms;
+INSERT INTO ff.worker_registry (
+       partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities, kinds,
+       concurrency, last_heartbeat_ms, liveness_ttl_ms, registered_at_ms, liveness_lock,
+       lock_missed_at_ms)
+VALUES (0, 'default', 'dead', 'w', '{{default}}', '{{}}', '{{job}}', 1, ff.now_ms(), 86400000, 1, 1,
+        1);
 INSERT INTO ff.waiter (topic, waiter_id, waiting_until_ms) VALUES ('lane:default', 'gone', 1);
 UPDATE ff.flow_summary SET last_summary_update_at_ms = 1
  WHERE (partition_key, flow_id) IN (SELECT partition_key, flow_id FROM ff.flow_summary
@@ -301,6 +334,11 @@ UPDATE ff.worker_registry_event SET event_at_ms = 1
 """
 
 
+_SEEN_AS_DEAD: Final = "SELECT bool_and(NOT connected) FROM ff.worker_liveness"
+
+
 async def a_few_due(db: Connection) -> None:
     """There is a little to do for every sweep."""
     await db.execute(_DUE)
+    # A server that has just started takes every worker for alive.
+    await eventually(lambda: db.fetchval(_SEEN_AS_DEAD), within=10)

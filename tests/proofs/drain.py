@@ -32,7 +32,7 @@ DRAINS: Final = (0.0, PATIENT, 0.1)
 """By turns: hand back at once, wait for what runs, wait too short a time."""
 
 HELD = """
-SELECT execution_id FROM ff.exec_core
+SELECT execution_id FROM ff.execution
  WHERE worker_instance_id = $1 AND lifecycle_phase = 'active'
 """
 HANDED_BACK = """

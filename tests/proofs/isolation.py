@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 
@@ -50,12 +50,15 @@ FILTERED_BY_THE_READER: Final = frozenset(
         "subscribe_completions",
         "subscribe_lease_history",
         "subscribe_operator_events",
+        "subscribe_signal_delivery",
     }
 )
 """Events of all namespaces are read; the filter then takes those that were asked for."""
 
-COUNTS: Final = ("count_trimmable", "count_expiring_leases")
-"""Reads that show nothing but a number."""
+COUNTS: Final = {"count_trimmable": 1, "count_claimable": 4, "count_expiring_leases": 1}
+"""Reads that show nothing but a number, and the number of one namespace."""
+INSTANTS: Final = ("preview_schedule",)
+"""Their answers are instants, which tell nothing of a namespace."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -70,8 +73,10 @@ def job(ctx: Ctx) -> None:
 def marks(place: Place) -> set[str]:
     """Texts that only this namespace has."""
     ids = [place.waiting, place.blocked, place.ended, place.lease.execution_id]
-    ids += [place.upstream, place.downstream, place.stranger]
+    ids += [place.upstream, place.downstream, place.stranger, place.suspended.execution_id]
+    ids.append(place.scheduled)
     uuids = [each.uuid for each in ids] + [place.flow_id, place.edge_id, place.lease.lease_id]
+    uuids += [place.suspended.suspension_id, place.waitpoint.waitpoint_id]
     return {str(each) for each in uuids} | {place.instance, place.namespace}
 
 
@@ -104,8 +109,9 @@ async def leaks(engine: Engine, mine: Place, foreign: Place) -> dict[str, list[s
             found[name].append("nothing of its own")
     counted = await engine.count_trimmable(mine.trim, now=later())
     leased = (await engine.count_expiring_leases(mine.claimant, within=LATER)).leases
-    for name, number in zip(COUNTS, (counted, leased), strict=True):
-        found[name] = [] if number == 1 else [f"{number} counted, of which one is its"]
+    claimable = await engine.count_claimable(mine.claimant)
+    for (name, own), number in zip(COUNTS.items(), (counted, claimable, leased), strict=True):
+        found[name] = [] if number == own else [f"{number} counted, of which {own} are its"]
     return found
 
 
@@ -119,13 +125,13 @@ def looks(engine: Engine, mine: Place, foreign: Place) -> dict[str, Look]:
     reads = {
         name: on_tour(stop)
         for name, stop in TOUR.items()
-        if (stop.access, stop.bound) == ("read", "namespace") and name not in COUNTS
+        if (stop.access, stop.bound) == ("read", "namespace") and name not in (*COUNTS, *INSTANTS)
     }
     return reads | {
         "explain_execution": lambda: engine.explain_execution(mine.waiting),
         "search from a foreign cursor": lambda: _search_from(engine, mine, foreign),
         "list_flows from a foreign flow": lambda: engine.list_flows(
-            namespace=space, cursor=UUID(int=foreign.flow_id.int - 1)
+            namespace=space, cursor=f"{2**63 - 1}/{foreign.flow_id}"
         ),
         "list_workers from a foreign worker": lambda: engine.list_workers(
             space, after=foreign.instance[:-1]
@@ -139,6 +145,7 @@ def looks(engine: Engine, mine: Place, foreign: Place) -> dict[str, Look]:
         "client.search": client.search,
         "client.admin.list_workers": client.admin.list_workers,
         "client.admin.expired_leases": client.admin.expired_leases,
+        "client.admin.waitpoints": client.admin.waitpoints,
         "client.subscribe_completions": lambda: first_events(
             client.subscribe_completions(FROM_START)
         ),
@@ -147,6 +154,9 @@ def looks(engine: Engine, mine: Place, foreign: Place) -> dict[str, Look]:
         ),
         "client.subscribe_operator_events": lambda: first_events(
             client.subscribe_operator_events(FROM_START)
+        ),
+        "client.subscribe_signal_delivery": lambda: first_events(
+            client.subscribe_signal_delivery(FROM_START)
         ),
     }
 
@@ -232,6 +242,11 @@ async def differences(engine: Engine, mine: Place, foreign: Place) -> dict[str, 
             foreign.instance,
             "unknown-instance-x",
         ),
+        "locate_execution_by_key": (
+            lambda each: engine.locate_execution_by_key(space, each),
+            key,
+            "a key of nobody",
+        ),
         "idempotency key": (keyed, key, "a key that nobody used"),
         "client.submit with a key": (_submitted(engine, space), key, "another new key"),
         "client.start with a key": (_started(engine, foreign, space), key, "yet another"),
@@ -305,15 +320,27 @@ async def damage(engine: Engine, db: Connection, mine: Place, foreign: Place) ->
 
 
 _ROWS: Final = """
-SELECT 'execution ' || e::text FROM ff.exec_core e JOIN ff.route r USING (route_id)
+SELECT 'execution ' || e::text FROM ff.execution e JOIN ff.route r USING (route_id)
  WHERE r.namespace = $1
 UNION ALL SELECT 'body ' || b::text FROM ff.exec_body b
-  JOIN ff.exec_core e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
+  JOIN ff.execution e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
  WHERE r.namespace = $1
 UNION ALL SELECT 'flow ' || f::text FROM ff.flow_core f WHERE f.namespace = $1
 UNION ALL SELECT 'worker ' || w::text FROM ff.worker_registry w WHERE w.namespace = $1
 UNION ALL SELECT 'grant ' || g::text FROM ff.claim_grant g
-  JOIN ff.exec_core e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
+  JOIN ff.execution e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
+ WHERE r.namespace = $1
+UNION ALL SELECT 'suspension ' || s::text FROM ff.suspension_current s
+  JOIN ff.execution e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
+ WHERE r.namespace = $1
+UNION ALL SELECT 'waitpoint ' || w::text FROM ff.waitpoint_pending w
+  JOIN ff.execution e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
+ WHERE r.namespace = $1
+UNION ALL SELECT 'signal ' || i::text FROM ff.signal_inbox i
+  JOIN ff.execution e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
+ WHERE r.namespace = $1
+UNION ALL SELECT 'frame ' || f::text FROM ff.stream_frame f
+  JOIN ff.execution e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
  WHERE r.namespace = $1
 """
 

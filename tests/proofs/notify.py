@@ -20,11 +20,13 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.embedded import EmbeddedPostgres
 from flowfabric.db.listen import CHANNEL
 from flowfabric.db.migrate import migrate
+from flowfabric.db.notifier import PAUSE
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.db.waiter import deregister, register
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import claim
-from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.create_execution import create_execution
 from flowfabric.engine.lifecycle.lease import Lease
 from tests import given
@@ -191,7 +193,8 @@ def _cost(*, rounds: int, each: int) -> Figure:
 async def _measured(config: DatabaseConfig, rounds: int, each: int) -> dict[bool, list[float]]:
     """Rounds with and without a waiter, in turns, so that both meet the same moods of the disk."""
     db = await connect(config, role="tests")
-    writers = [await connect(config, role="tests") for _ in range(WRITERS)]
+    pool_size = WRITERS + 1  # one process with a connection for each writer, and for its notifier
+    engine = await Engine.connect(msgspec.structs.replace(config, pool_size=pool_size))
     rates: dict[bool, list[float]] = {True: [], False: []}
     notifications = 0
 
@@ -206,14 +209,15 @@ async def _measured(config: DatabaseConfig, rounds: int, each: int) -> dict[bool
             leases = await _claimed(db, each)
             await (register(db, "proof", ["completion"]) if heard else deregister(db, "proof"))
             before = notifications
-            rate = await _rate(writers, leases)
+            rate = await _rate(engine, leases)
+            await asyncio.sleep(2 * PAUSE)  # until the last notification is sent
             await db.execute("SELECT 1")
             assert (notifications > before) == heard, "who listens hears, and nobody else"
             if number >= 0:
                 rates[heard].append(rate)
     finally:
-        for conn in (db, *writers):
-            await conn.close()
+        await engine.close()
+        await db.close()
     return rates
 
 
@@ -227,17 +231,15 @@ async def _claimed(db: Connection, count: int) -> list[Lease]:
     return [task.lease for task in tasks]
 
 
-async def _rate(writers: Sequence[Connection], leases: Sequence[Lease]) -> float:
-    """Completions a second, one a call."""
+async def _rate(engine: Engine, leases: Sequence[Lease]) -> float:
+    """Completions a second, one a call, by many calls at a time."""
 
-    async def write(conn: Connection, mine: Sequence[Lease]) -> None:
+    async def write(mine: Sequence[Lease]) -> None:
         for lease in mine:
-            await complete(conn, [Completion(lease)])
+            await engine.complete([Completion(lease)])
 
     begun = time.monotonic()
-    await asyncio.gather(
-        *(write(conn, leases[number::WRITERS]) for number, conn in enumerate(writers))
-    )
+    await asyncio.gather(*(write(leases[number::WRITERS]) for number in range(WRITERS)))
     return len(leases) / (time.monotonic() - begun)
 
 

@@ -30,13 +30,13 @@ NAP: Final = 0.08
 
 P99 = """
 SELECT percentile_disc(0.99) WITHIN GROUP (ORDER BY terminal_at_ms - created_at_ms) / 1000.0
-  FROM ff.exec_core WHERE public_state = 'completed'
+  FROM ff.execution WHERE public_state = 'completed'
 """
 CLAIMED = """
 SELECT count(*) FROM ff.lease_event
  WHERE execution_id = $1 AND event_type IN ('acquired', 'reclaimed')
 """
-HOW_IT_ENDED = "SELECT public_state, failure_reason FROM ff.exec_core WHERE execution_id = $1"
+HOW_IT_ENDED = "SELECT public_state, failure_reason FROM ff.execution WHERE execution_id = $1"
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ async def _run(dsn: str, *, neighbours: int, ttl: float, poisoned: bool) -> Run:
                         name = f"worker-{1 + deaths}"
                         running[number] = await WorkerProcess.start(dsn, name, **settings)
                 return deaths > ENOUGH or not await db.fetchval(
-                    "SELECT EXISTS (SELECT FROM ff.exec_core WHERE lifecycle_phase <> 'terminal')"
+                    "SELECT EXISTS (SELECT FROM ff.execution WHERE lifecycle_phase <> 'terminal')"
                 )
 
             await eventually(tended, within=120)

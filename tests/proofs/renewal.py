@@ -36,10 +36,10 @@ STATEMENTS: Final = {"claim": "lifecycle.claim", "renewal": "lifecycle.renew"}
 
 LEFT: Final = """
 SELECT lease_expires_at_ms / 1000.0 - $2 AS seconds
-  FROM ff.exec_core WHERE execution_id = $1
+  FROM ff.execution WHERE execution_id = $1
 """
 HELD: Final = """
-SELECT count(*) FROM ff.exec_core e JOIN ff.route r USING (route_id)
+SELECT count(*) FROM ff.execution e JOIN ff.route r USING (route_id)
  WHERE r.lane_id = $1 AND e.lifecycle_phase = 'active'
 """
 

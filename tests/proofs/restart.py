@@ -38,7 +38,7 @@ SELECT count(*) FILTER (WHERE lifecycle_phase <> 'terminal') AS going,
        count(*) FILTER (WHERE terminal_outcome NOT IN ('none', 'success')) AS failed,
        string_agg(DISTINCT failure_reason, '; ') FILTER (WHERE public_state = 'failed') AS reasons,
        coalesce(max(infra_release_count), 0) AS releases
-  FROM ff.exec_core
+  FROM ff.execution
 """
 _TWICE: Final = """
 SELECT count(*) FROM (SELECT FROM ff.completion_event GROUP BY execution_id HAVING count(*) > 1)
@@ -229,7 +229,7 @@ async def _figures(
     [(rows, distinct)] = await db.fetch("SELECT count(*), count(DISTINCT execution_id) FROM side")
     writers = 2 * size.rounds * size.pieces
     done = await db.fetchval(
-        "SELECT count(*) FROM ff.exec_core e JOIN ff.route r USING (route_id)"
+        "SELECT count(*) FROM ff.execution e JOIN ff.route r USING (route_id)"
         " WHERE r.execution_kind = 'sums' AND e.public_state = 'completed'"
     )
     met = ", ".join(f"{calls.met[kind]} {kind}" for kind in KINDS)

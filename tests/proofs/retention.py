@@ -53,7 +53,7 @@ OF_FLOWS: Final = ("flow_core", "flow_summary", "cancel_backlog", "pending_cance
 
 CORES: Final = """
 SELECT e.partition_key, e.execution_id, e.flow_id, e.lifecycle_phase, e.terminal_at_ms, e.tags,
-       r.lane_id, r.namespace FROM ff.exec_core e JOIN ff.route r USING (route_id)
+       r.lane_id, r.namespace FROM ff.execution e JOIN ff.route r USING (route_id)
 """
 WAITERS: Final = "SELECT group_id, waiter_eid FROM ff.edge_group"
 

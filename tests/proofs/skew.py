@@ -29,21 +29,21 @@ PROMOTED_EVERY, LEASES_EVERY, DEADLINES_EVERY = 0.75, 1.0, 5.0
 ORPHANS: Final = 4
 
 LEFT = """
-SELECT count(*) FROM ff.exec_core
+SELECT count(*) FROM ff.execution
  WHERE tags ->> 'proof.kind' = $1 AND lifecycle_phase <> 'terminal'
 """
 STARTED = """
 SELECT min(l.occurred_at_ms) - e.created_at_ms AS ms
-  FROM ff.exec_core e JOIN ff.lease_event l USING (execution_id)
+  FROM ff.execution e JOIN ff.lease_event l USING (execution_id)
  WHERE e.tags ->> 'proof.kind' = 'delayed' AND l.event_type = 'acquired'
  GROUP BY e.execution_id, e.created_at_ms
 """
 OVERDUE = """
-SELECT terminal_at_ms - deadline_at_ms AS ms FROM ff.exec_core
+SELECT terminal_at_ms - deadline_at_ms AS ms FROM ff.execution
  WHERE tags ->> 'proof.kind' IN ('overdue', 'unserved') AND public_state = 'expired'
 """
 NOT_EXPIRED = """
-SELECT count(*) FROM ff.exec_core
+SELECT count(*) FROM ff.execution
  WHERE tags ->> 'proof.kind' IN ('overdue', 'unserved') AND public_state <> 'expired'
 """
 RECLAIMED = """
@@ -55,11 +55,11 @@ SELECT lost.occurred_at_ms - max(kept.occurred_at_ms) AS ms
  GROUP BY lost.event_id, lost.occurred_at_ms
 """
 LEASES = """
-SELECT (lease_expires_at_ms - ff.now_ms()) / 1000.0 AS left_s FROM ff.exec_core
+SELECT (lease_expires_at_ms - ff.now_ms()) / 1000.0 AS left_s FROM ff.execution
  WHERE lifecycle_phase = 'active'
 """
 HELD = """
-SELECT execution_id FROM ff.exec_core
+SELECT execution_id FROM ff.execution
  WHERE worker_instance_id = $1 AND tags ->> 'proof.kind' = 'orphan'
 """
 

@@ -7,6 +7,7 @@ and namespaces (`isolation`).
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
@@ -14,12 +15,14 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from flowfabric.conditions import Single
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.engine.flows.new_flow import NewFlow
+from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
@@ -29,10 +32,24 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.engine.retention.trim import Trim
-from flowfabric.ids import ExecutionId, PartitionKey, child_id, children_group_id
+from flowfabric.engine.schedules.definition import ScheduleDefinition
+from flowfabric.engine.streams.append_frame import Append
+from flowfabric.engine.suspensions.send_signal import NewSignal
+from flowfabric.engine.suspensions.suspension import (
+    Fresh,
+    Suspended,
+    Suspension,
+    WaitpointDetails,
+    require_suspended,
+)
+from flowfabric.ids import ExecutionId, PartitionKey, attempt_id, child_id, children_group_id
 from flowfabric.joins import AllOf
+from flowfabric.schedules.spec import spec_of
 from tests import given
 from tests.engine.flows.graphs import member
+from tests.engine.journal.journals import COMPENSATION, entry, refund
+from tests.engine.streams.streams import frame, patch
+from tests.engine.suspensions.parked import ask
 
 LANE: Final = "default"
 FROM_START: Final = encode_cursor(0)
@@ -44,10 +61,13 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     waiting: ExecutionId
+    """With a signal in its inbox, and `key`."""
     blocked: ExecutionId
     ended: ExecutionId
     lease: Lease
-    """Of an execution that runs."""
+    """Of an execution that runs, with frames in its stream, as `ended` has."""
+    suspended: Suspended
+    """An execution that waits for a signal on one waitpoint."""
     flow_id: UUID
     lacking: UUID
     """Another flow, whose member was cancelled."""
@@ -59,6 +79,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """In the partition of the flow, and not a member of it."""
     instance: str
     """A worker process."""
+    scheduled: ExecutionId
+    """An execution of the schedule `hourly`."""
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of `waiting`."""
+        return f"key in {self.namespace}"
+
+    @property
+    def waitpoint(self) -> WaitpointDetails:
+        return self.suspended.waitpoints[0]
 
     @property
     def claimant(self) -> Claimant:
@@ -75,7 +106,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def settle(engine: Engine, namespace: str) -> Place:
-    """Fill a namespace with one of everything."""
+    """Fill a namespace with one of everything; there is a key that signs tokens."""
     instance = f"{namespace}-{uuid4().hex[:8]}"
     await engine.register_worker(
         worker_id="w",
@@ -84,13 +115,19 @@ async def settle(engine: Engine, namespace: str) -> Place:
         liveness_ttl=3600,
         namespace=namespace,
     )
-    leases = await _claimed(engine, namespace, instance, 2)
+    leases = await _claimed(engine, namespace, instance, 3)
+    frames = [frame(f"secret of {namespace}"), patch({"secret": namespace})]
+    await engine.append_frames([Append(lease=lease, frames=frames) for lease in leases[:2]])
     await engine.complete([Completion(leases[0], b"secret of " + namespace.encode())])
+    suspended = require_suspended(await engine.try_suspend(ask(leases[2])))
     flow_id = uuid4()
-    new = [given.new(namespace=namespace) for _ in range(2)]
+    new = [
+        given.new(namespace=namespace, idempotency_key=key) for key in (f"key in {namespace}", None)
+    ]
     members = [member(flow_id, namespace=namespace) for _ in range(3)]
     await engine.create_execution([*new, members[2]])
     await engine.block_execution_for_admission(new[1].execution_id, "paused_by_operator")
+    await engine.send_signal(NewSignal(execution_id=new[0].execution_id, signal_name="go"))
     await engine.submit_flow(
         NewFlow(flow_id=flow_id, flow_kind="pair", members=members[:2], namespace=namespace)
     )
@@ -104,12 +141,16 @@ async def settle(engine: Engine, namespace: str) -> Place:
         NewFlow(flow_id=lacking, flow_kind="one", members=[cancelled], namespace=namespace)
     )
     await engine.cancel_execution(cancelled.execution_id, reason="no")
+    await engine.create_schedule(_scheduled(namespace))
+    scheduled = (await engine.trigger_schedule("hourly", namespace=namespace)).execution_id
+    assert scheduled is not None
     return Place(
         namespace=namespace,
         waiting=new[0].execution_id,
         blocked=new[1].execution_id,
         ended=leases[0].execution_id,
         lease=leases[1],
+        suspended=suspended,
         flow_id=flow_id,
         lacking=lacking,
         upstream=upstream,
@@ -117,6 +158,20 @@ async def settle(engine: Engine, namespace: str) -> Place:
         edge_id=edge_id,
         stranger=stranger,
         instance=instance,
+        scheduled=scheduled,
+    )
+
+
+def _scheduled(namespace: str, name: str = "hourly", **fields: Any) -> ScheduleDefinition:
+    """A schedule, whose payload is a secret of the namespace."""
+    return ScheduleDefinition(
+        name=name,
+        namespace=namespace,
+        spec=spec_of(cron="0 * * * *"),
+        execution_kind="job",
+        lane_id="schedules",
+        input_payload=b"secret of " + namespace.encode(),
+        **fields,
     )
 
 
@@ -172,6 +227,29 @@ def _spawned(place: Place) -> dict[str, Any]:
     return {"children": [child], "group": children_group_id(parent, 0)}
 
 
+def _arming(place: Place) -> EntryWrite:
+    return entry(place.lease, 2, "undo", kind=COMPENSATION)
+
+
+def _triple(place: Place) -> dict[str, Any]:
+    lease = place.lease
+    return {
+        "suspension": Suspension(bindings=(Fresh(waitpoint_key="a"),), condition=Single("a")),
+        "lease_id": lease.lease_id,
+        "lease_epoch": lease.lease_epoch,
+        "attempt_id": attempt_id(lease.execution_id, lease.attempt_index),
+    }
+
+
+def _opened(place: Place) -> tuple[ExecutionId, UUID]:
+    """Where an outsider finds the waitpoint."""
+    return place.suspended.execution_id, place.waitpoint.waitpoint_id
+
+
+def _signal(place: Place) -> NewSignal:
+    return NewSignal(execution_id=place.suspended.execution_id, signal_name="go")
+
+
 def _scheduler(place: Place) -> dict[str, Any]:
     return {"lane_id": LANE, "worker_id": "w", "worker_instance_id": place.instance}
 
@@ -184,6 +262,11 @@ async def _verify(engine: Engine, place: Place) -> Any:
     return await engine.verify_grant(
         await engine.issue_claim_grant(place.waiting, **_scheduler(place))
     )
+
+
+async def _followed(engine: Engine, place: Place) -> Any:
+    frames = await engine.follow_stream(place.lease.execution_id, follow=False)
+    return [each async for each in frames]
 
 
 def _search(place: Place) -> Search:
@@ -250,6 +333,8 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     "unblock_executions": writes("id", lambda e, p: e.unblock_executions([p.blocked])),
     "unblock_execution": writes("id", lambda e, p: e.unblock_execution(p.blocked)),
+    "wake_executions": writes("id", lambda e, p: e.wake_executions([p.waiting])),
+    "wake_execution": writes("id", lambda e, p: e.wake_execution(p.waiting)),
     "set_execution_tag": writes("id", lambda e, p: e.set_execution_tag(p.waiting, "a.b", "c")),
     "cancel_flow": writes("id", lambda e, p: e.cancel_flow(p.flow_id)),
     "replay_flow": writes("id", lambda e, p: e.replay_flow(p.lacking)),
@@ -325,6 +410,69 @@ TOUR: Final[Mapping[str, Stop]] = {
             p.lease, {_spawned(p)["group"]: _spawned(p)["children"][0].execution_id}
         ),
     ),
+    # The journal.
+    "record_entries": writes("id", lambda e, p: e.record_entries([entry(p.lease, 1)])),
+    "read_journal": reads("id", lambda e, p: e.read_journal([p.ended])),
+    "wait_for_entries": writes("id", lambda e, p: e.wait_for_entries(p.lease)),
+    "restart_execution": writes("id", lambda e, p: e.restart_execution(p.lease, payload=b"{}")),
+    "arm_compensation": writes("id", lambda e, p: e.arm_compensation(_arming(p), refund())),
+    "disarm_compensations": writes("id", lambda e, p: e.disarm_compensations(_arming(p))),
+    "read_compensation": reads("id", lambda e, p: e.read_compensation(p.ended)),
+    "list_steps": reads("id", lambda e, p: e.list_steps(p.ended)),
+    # Streams.
+    "append_frames": writes(
+        "id", lambda e, p: e.append_frames([Append(lease=p.lease, frames=[frame()])])
+    ),
+    "append_frame": writes("id", lambda e, p: e.append_frame(p.lease, frame())),
+    "read_stream": reads("id", lambda e, p: e.read_stream(p.lease.execution_id, 0)),
+    "tail_stream": reads("id", lambda e, p: e.tail_stream(p.lease.execution_id, 0)),
+    "follow_stream": reads("id", _followed),
+    "read_summary": reads("id", lambda e, p: e.read_summary(p.lease.execution_id, 0)),
+    "read_state": reads("id", lambda e, p: e.read_state(p.lease.execution_id)),
+    # Suspensions, and signals by name.
+    "suspend": writes("id", lambda e, p: e.suspend([ask(p.lease)])),
+    "try_suspend": writes("id", lambda e, p: e.try_suspend(ask(p.lease))),
+    "suspend_by_triple": writes(
+        "id", lambda e, p: e.suspend_by_triple(p.lease.execution_id, **_triple(p))
+    ),
+    "expire_suspension": writes("id", lambda e, p: e.expire_suspension(p.suspended.execution_id)),
+    "resume_executions": writes("id", lambda e, p: e.resume_executions([p.suspended.execution_id])),
+    "resume_execution": writes("id", lambda e, p: e.resume_execution(p.suspended.execution_id)),
+    "list_suspended": reads(
+        "all",
+        lambda e, p: e.list_suspended(PartitionKey("fp", p.suspended.execution_id.partition_key)),
+    ),
+    "observe_signals": reads("id", lambda e, p: e.observe_signals(p.lease)),
+    "send_signals": writes("id", lambda e, p: e.send_signals([_signal(p)])),
+    "send_signal": writes("id", lambda e, p: e.send_signal(_signal(p))),
+    "read_inbox": reads("id", lambda e, p: e.read_inbox([p.waiting])),
+    # Waitpoints, and the signals that outsiders deliver to them.
+    "create_waitpoint": writes("id", lambda e, p: e.create_waitpoint(p.lease, "a", expires_in=60)),
+    "close_waitpoints": writes(
+        "id",
+        lambda e, p: e.close_waitpoints(p.suspended.execution_id, [p.waitpoint.waitpoint_id]),
+    ),
+    "close_waitpoint": writes("id", lambda e, p: e.close_waitpoint(*_opened(p))),
+    "deliver_signal": writes(
+        "id", lambda e, p: e.deliver_signal(*_opened(p), p.waitpoint.token, "go")
+    ),
+    "deliver_approval_signal": writes(
+        "id",
+        lambda e, p: e.deliver_approval_signal(
+            *_opened(p), "approved", lane_id=LANE, idempotency_suffix="x"
+        ),
+    ),
+    "read_waitpoints": reads(
+        "id",
+        lambda e, p: e.read_waitpoints(p.suspended.execution_id, [p.waitpoint.waitpoint_id]),
+    ),
+    "read_waitpoint_token": reads("id", lambda e, p: e.read_waitpoint_token(*_opened(p))),
+    "list_pending_waitpoints": reads(
+        "id", lambda e, p: e.list_pending_waitpoints(p.suspended.execution_id)
+    ),
+    "list_open_waitpoints": reads(
+        "namespace", lambda e, p: e.list_open_waitpoints(namespace=p.namespace)
+    ),
     # Reads of executions.
     "describe_execution": reads("id", lambda e, p: e.describe_execution(p.ended)),
     "read_execution_state": reads("id", lambda e, p: e.read_execution_state(p.ended)),
@@ -332,6 +480,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "read_execution_context": reads("id", lambda e, p: e.read_execution_context(p.ended)),
     "get_execution_result": reads("id", lambda e, p: e.get_execution_result(p.ended)),
     "read_outcomes": reads("id", lambda e, p: e.read_outcomes([p.ended])),
+    "look_at_waits": reads("id", lambda e, p: e.look_at_waits([p.suspended.execution_id])),
     "list_attempts": reads("id", lambda e, p: e.list_attempts(p.ended)),
     "list_executions": reads(
         "all", lambda e, p: e.list_executions(PartitionKey("fp", p.ended.partition_key))
@@ -340,6 +489,9 @@ TOUR: Final[Mapping[str, Stop]] = {
     "locate_executions": reads(
         "namespace",
         lambda e, p: e.locate_executions([p.ended.uuid], namespace=p.namespace),
+    ),
+    "locate_execution_by_key": reads(
+        "namespace", lambda e, p: e.locate_execution_by_key(p.namespace, p.key)
     ),
     "explain_execution": reads("id", lambda e, p: e.explain_execution(p.waiting)),
     "read_current_attempt_index": reads("id", lambda e, p: e.read_current_attempt_index(p.ended)),
@@ -356,6 +508,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "list_expired_leases": reads(
         "namespace", lambda e, p: e.list_expired_leases(as_of=later(), namespace=p.namespace)
     ),
+    "count_claimable": reads("namespace", lambda e, p: e.count_claimable(p.claimant)),
     "count_expiring_leases": reads(
         "namespace", lambda e, p: e.count_expiring_leases(p.claimant, within=LATER)
     ),
@@ -372,6 +525,12 @@ TOUR: Final[Mapping[str, Stop]] = {
         "namespace",
         lambda e, p: first_events(
             e.subscribe_operator_events(FROM_START, EventFilter(p.namespace))
+        ),
+    ),
+    "subscribe_signal_delivery": reads(
+        "namespace",
+        lambda e, p: first_events(
+            e.subscribe_signal_delivery(FROM_START, EventFilter(p.namespace))
         ),
     ),
     "list_events": reads(
@@ -414,6 +573,58 @@ TOUR: Final[Mapping[str, Stop]] = {
         "all", lambda e, _: e.rotate_waitpoint_hmac_secret_all("k2", "cd" * 32, 3600)
     ),
     "list_waitpoint_hmac_kids": reads("all", lambda e, _: e.list_waitpoint_hmac_kids()),
+    "create_schedules": writes(
+        "namespace", lambda e, p: e.create_schedules([_scheduled(p.namespace, "other")])
+    ),
+    "create_schedule": writes(
+        "namespace", lambda e, p: e.create_schedule(_scheduled(p.namespace, "another"))
+    ),
+    "update_schedule": writes(
+        "namespace", lambda e, p: e.update_schedule(_scheduled(p.namespace, catch_up=2))
+    ),
+    "pause_schedule": writes(
+        "namespace", lambda e, p: e.pause_schedule("hourly", namespace=p.namespace)
+    ),
+    "resume_schedule": writes(
+        "namespace", lambda e, p: e.resume_schedule("hourly", namespace=p.namespace)
+    ),
+    "trigger_schedule": writes(
+        "namespace", lambda e, p: e.trigger_schedule("hourly", namespace=p.namespace)
+    ),
+    "backfill_schedule": writes(
+        "namespace",
+        lambda e, p: e.backfill_schedule(
+            "hourly", later() - LATER - timedelta(hours=2), later() - LATER, namespace=p.namespace
+        ),
+    ),
+    "sync_schedules": writes(
+        "namespace",
+        lambda e, p: e.sync_schedules(
+            [_scheduled(p.namespace, "synced")], namespace=p.namespace, prune=True
+        ),
+    ),
+    "diff_schedules": reads(
+        "namespace",
+        lambda e, p: e.diff_schedules(
+            [_scheduled(p.namespace, f"missing in {p.namespace}")], namespace=p.namespace
+        ),
+    ),
+    "get_schedule": reads(
+        "namespace", lambda e, p: e.get_schedule("hourly", namespace=p.namespace)
+    ),
+    "list_schedules": reads("namespace", lambda e, p: e.list_schedules(namespace=p.namespace)),
+    "list_schedule_fires": reads(
+        "namespace", lambda e, p: e.list_schedule_fires("hourly", namespace=p.namespace)
+    ),
+    "preview_schedule": reads(
+        "namespace", lambda e, p: e.preview_schedule("hourly", namespace=p.namespace)
+    ),
+    "explain_schedule": reads(
+        "namespace", lambda e, p: e.explain_schedule("hourly", namespace=p.namespace)
+    ),
+    "delete_schedule": writes(
+        "namespace", lambda e, p: e.delete_schedule("hourly", namespace=p.namespace)
+    ),
 }
 
 
@@ -428,7 +639,7 @@ def unclassified() -> set[str]:
     """The operations of `Engine` that are not on the tour, and stops that are none of them."""
     operations = {
         name
-        for name, method in vars(Engine).items()
+        for name, method in inspect.getmembers_static(Engine)
         if hasattr(method, "__wrapped__") and not isinstance(method, classmethod)
     }
     return operations ^ TOUR.keys()

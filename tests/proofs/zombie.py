@@ -8,6 +8,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -17,6 +18,9 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.engine.joins.spawn_children import spawn_children
+from flowfabric.engine.journal.entry import EntryWrite
+from flowfabric.engine.journal.record_entries import record_entries
+from flowfabric.engine.journal.restart_execution import restart_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -25,6 +29,9 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
 from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.suspensions.create_waitpoint import create_waitpoint
+from flowfabric.engine.suspensions.suspend import suspend
+from flowfabric.engine.suspensions.suspension import SuspendRequest
 from flowfabric.errors import (
     ExecutionNotActive,
     FlowFabricError,
@@ -33,6 +40,7 @@ from flowfabric.errors import (
     StaleLease,
 )
 from flowfabric.ids import child_id, children_group_id
+from flowfabric.states import JournalKind, JournalState
 from tests import given
 from tests.engine.lifecycle.fenced import OPERATIONS, Operation
 from tests.proofs.arena import Arena
@@ -41,6 +49,7 @@ from tests.proofs.fingerprint import changed, fingerprint
 from tests.proofs.proof import Proof
 from tests.worker.facts import eventually
 
+THEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 ONE_CLAIM: Final = 20
 """Executions that share a lease id, as those of one claim call do."""
 
@@ -99,8 +108,48 @@ async def _cancel_execution(db: Connection, leases: Sequence[Lease]) -> list[Any
     return answers
 
 
+async def _record_entries(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    """An entry each."""
+    writes = [
+        EntryWrite(
+            lease=lease,
+            seq=1,
+            kind=JournalKind.STEP,
+            state=JournalState.DONE,
+            name="pay",
+            started_at=THEN,
+        )
+        for lease in leases
+    ]
+    refused = await record_entries(db, writes)
+    return [refused.get(lease) for lease in leases]
+
+
+def _waiting(lease: Lease) -> SuspendRequest:
+    return SuspendRequest(lease=lease, keeps_waitpoints=True, awaits_signals=("go",))
+
+
+async def _suspend(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    async with db.transaction():
+        return await suspend(db, [_waiting(lease) for lease in leases])
+
+
+async def _create_waitpoint(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    return [
+        await _refusal(db, create_waitpoint(db, lease, "door", expires_in=60)) for lease in leases
+    ]
+
+
+async def _restart(db: Connection, leases: Sequence[Lease]) -> list[Any]:
+    return [await _refusal(db, restart_execution(db, lease, payload=b"1")) for lease in leases]
+
+
 CALLS: Final[dict[str, Operation]] = {
     **OPERATIONS,
+    "record_entries": _record_entries,
+    "suspend": _suspend,
+    "create_waitpoint": _create_waitpoint,
+    "restart_execution": _restart,
     "wait_children": _wait_children,
     "spawn_children": _spawn_waited,
     "spawn_children, detached": _spawn_detached,
@@ -224,7 +273,7 @@ async def _fall_asleep(db: Connection, leases: Sequence[Lease]) -> None:
 
     async def lapsed() -> bool:
         return not await db.fetchval(
-            "SELECT count(*) FROM ff.exec_core WHERE lease_expires_at_ms > ff.now_ms()"
+            "SELECT count(*) FROM ff.execution WHERE lease_expires_at_ms > ff.now_ms()"
         )
 
     await eventually(lapsed)

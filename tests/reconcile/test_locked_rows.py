@@ -1,4 +1,4 @@
-"""One row that another transaction has locked never stalls the other rows of a sweep."""
+"""A look finds what each sweep moves, and a row that is locked stalls no other row of a sweep."""
 
 from __future__ import annotations
 
@@ -12,19 +12,30 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.streams.frame import NewFrame
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
 from flowfabric.joins import AnyOf
 from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
+from flowfabric.reconcile.find_due import find_due
 from flowfabric.reconcile.loop import sweep_all
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
+from flowfabric.states import FrameMode, TimeoutBehavior
 from flowfabric.testing import Clock
 from tests import given
+from tests.db.facts import server_is_settled
 from tests.engine.controls import Another
 from tests.engine.flows.graphs import fan_in, submitted
+from tests.engine.journal.journals import COMPENSATION, entry, refund
+from tests.engine.schedules.stored import define
+from tests.engine.suspensions import given_suspended
+from tests.engine.suspensions.parked import handler, suspended
 
 DAY = 86_400.0
 QUICK = 5.0
 """Seconds; a sweep that waits for a lock fails after 30."""
+RECORDING = "SELECT FROM ff.lease WHERE execution_id = $1 FOR KEY SHARE"
+"""As the holder of the lease locks it while it records entries."""
 
 
 class Unit(msgspec.Struct):
@@ -43,7 +54,7 @@ Build = Callable[[Engine, Connection], Awaitable[Unit]]
 
 
 def of_execution(moved: str, execution_id: ExecutionId) -> Unit:
-    sql = f"SELECT {moved} FROM ff.exec_core WHERE execution_id = $1"
+    sql = f"SELECT {moved} FROM ff.execution WHERE execution_id = $1"
     return Unit(sql, execution_id.uuid, [execution_id])
 
 
@@ -53,17 +64,54 @@ async def delayed(engine: Engine, db: Connection) -> Unit:
 
 async def leased(engine: Engine, db: Connection) -> Unit:
     lease = await given.claimed(db, ttl=1, policy=ExecutionPolicy(max_reclaim_count=0))
-    return of_execution("public_state = 'failed'", lease.execution_id)
+    unit = of_execution("public_state = 'failed'", lease.execution_id)
+    unit.own = RECORDING
+    return unit
+
+
+async def leased_by_the_dead(engine: Engine, db: Connection) -> Unit:
+    """Its lock was missed long ago."""
+    await server_is_settled(db)
+    unit = await leased(engine, db)
+    name = str(uuid4())
+    await engine.register_worker(
+        worker_id="w", worker_instance_id=name, lanes=("default",), liveness_ttl=600
+    )
+    await db.execute(
+        "UPDATE ff.worker_registry SET liveness_lock = 1, lock_missed_at_ms = 0"
+        " WHERE worker_instance_id = $1",
+        name,
+    )
+    await db.execute(
+        "UPDATE ff.lease SET worker_instance_id = $1,"
+        " lease_expires_at_ms = ff.now_ms() + 600000 WHERE execution_id = $2",
+        name,
+        unit.key,
+    )
+    unit.own = (
+        "SELECT FROM ff.worker_registry w JOIN ff.lease e USING (worker_instance_id)"
+        " WHERE e.execution_id = $1 FOR UPDATE OF w"
+    )
+    return unit
 
 
 async def overtime(engine: Engine, db: Connection) -> Unit:
     policy = ExecutionPolicy(timeout_policy=TimeoutPolicy(attempt_timeout=1))
     lease = await given.claimed(db, ttl=600, policy=policy)
-    return of_execution("public_state = 'expired'", lease.execution_id)
+    unit = of_execution("public_state = 'expired'", lease.execution_id)
+    unit.own = RECORDING
+    return unit
 
 
 async def late(engine: Engine, db: Connection) -> Unit:
     return of_execution("public_state = 'expired'", await given.created(db, deadline=1))
+
+
+async def uncompensated(engine: Engine, db: Connection) -> Unit:
+    lease = await given.claimed(db)
+    await engine.arm_compensation(entry(lease, 1, "undo", kind=COMPENSATION), refund())
+    await engine.cancel_execution(lease.execution_id, reason="no")
+    return of_execution("NOT compensates", lease.execution_id)
 
 
 async def without_worker(engine: Engine, db: Connection) -> Unit:
@@ -73,6 +121,31 @@ async def without_worker(engine: Engine, db: Connection) -> Unit:
         worker_id="w", worker_instance_id="w-1", lanes=("blocked",), liveness_ttl=600
     )
     return of_execution("eligibility_state = 'eligible_now'", execution_id)
+
+
+async def unused_waitpoint(engine: Engine, db: Connection) -> Unit:
+    lease = await given_suspended.leased(db, ttl=600)
+    waitpoint = await given_suspended.pending(db, lease, expires_in=1)
+    row = "FROM ff.waitpoint_pending WHERE waitpoint_id = $1"
+    return Unit(
+        f"SELECT state = 'closed' {row}",
+        waitpoint.waitpoint_id,
+        [lease.execution_id],
+        own=f"SELECT {row} FOR UPDATE",
+    )
+
+
+async def timed_out(engine: Engine, db: Connection) -> Unit:
+    held = await suspended(
+        db,
+        handler(
+            await given.claimed(db),
+            "go",
+            timeout_at=instant(await db.fetchval("SELECT ff.now_ms()") + 1000),
+            timeout_behavior=TimeoutBehavior.FAIL,
+        ),
+    )
+    return of_execution("public_state = 'failed'", held.id)
 
 
 async def ended_upstream(engine: Engine, db: Connection) -> Unit:
@@ -92,7 +165,7 @@ async def lost_completion(engine: Engine, db: Connection) -> Unit:
     await db.execute("UPDATE ff.completion_event SET dispatched_at_ms = 1")
     unit.moved = (
         "SELECT c.dispatched_at_ms IS NULL FROM ff.completion_event c"
-        " JOIN ff.exec_core e USING (flow_id) WHERE e.execution_id = $1"
+        " JOIN ff.execution e USING (flow_id) WHERE e.execution_id = $1"
     )
     return unit
 
@@ -149,6 +222,14 @@ async def unsettled(engine: Engine, db: Connection) -> Unit:
     return Unit(sql, flow.flow_id, [*flow.ids.values()], flow.flow_id, own)
 
 
+async def old_frame(engine: Engine, db: Connection) -> Unit:
+    lease = await given.claimed(db, ttl=600)
+    await engine.append_frame(lease, NewFrame(mode=FrameMode.BEST_EFFORT, ttl=0.5))
+    gone = "SELECT NOT EXISTS (SELECT FROM ff.stream_frame WHERE execution_id = $1)"
+    own = "SELECT FROM ff.stream_meta WHERE execution_id = $1 FOR UPDATE"
+    return Unit(gone, lease.execution_id.uuid, own=own)
+
+
 async def finished(engine: Engine, db: Connection) -> Unit:
     flow = await submitted(engine, "a>b")
     await flow.complete("a")
@@ -156,7 +237,7 @@ async def finished(engine: Engine, db: Connection) -> Unit:
     await flow.complete("b")
     await flow.carry()
     await engine.project_flow_summary(flow.flow_id)
-    gone = "SELECT NOT EXISTS (SELECT FROM ff.exec_core WHERE flow_id = $1)"
+    gone = "SELECT NOT EXISTS (SELECT FROM ff.execution WHERE flow_id = $1)"
     return Unit(gone, flow.flow_id, [flow["a"]], flow.flow_id)
 
 
@@ -165,6 +246,30 @@ async def empty_flow(engine: Engine, db: Connection) -> Unit:
     await engine.create_flow(flow_id, flow_kind="pipeline")
     gone = "SELECT NOT EXISTS (SELECT FROM ff.flow_core WHERE flow_id = $1)"
     return Unit(gone, flow_id, flow_id=flow_id)
+
+
+async def due_schedule(engine: Engine, db: Connection) -> Unit:
+    """It cancels an execution that runs."""
+    name = str(uuid4())
+    await engine.create_schedule(define(name, every=3600, overlap="cancel_running"))
+    running = await engine.trigger_schedule(name)
+    assert running.execution_id is not None
+    own = "SELECT FROM ff.schedule WHERE name = $1 FOR UPDATE"
+    fired = "SELECT fired >= 1 FROM ff.schedule WHERE name = $1"
+    return Unit(fired, name, [running.execution_id], own=own)
+
+
+async def queued_execution(engine: Engine, db: Connection) -> Unit:
+    """The execution before it has ended."""
+    name = str(uuid4())
+    await engine.create_schedule(define(name, cron="0 0 1 1 *", overlap="queue_one"))
+    first, second = [(await engine.trigger_schedule(name)).execution_id for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    await engine.cancel_execution(first, reason="over")
+    unit = of_execution("public_state = 'waiting'", second)
+    unit.own = "SELECT FROM ff.schedule WHERE $1 = ANY (latest_ids) FOR UPDATE"
+    return unit
 
 
 def of_table(table: str, key: str, columns: str, values: str) -> Build:
@@ -199,6 +304,12 @@ action = of_table(
     "occurred_at_ms, partition_key, event_type, details",
     "0, 0, 'key_rotated', '{}'",
 )
+instant_of_schedule = of_table(
+    "schedule_fire",
+    "name",
+    "partition_key, namespace, fire_at_ms, outcome, recorded_at_ms",
+    "0, 'default', 0, 'missed', 0",
+)
 grant = of_table(
     "claim_grant",
     "worker_id",
@@ -211,6 +322,7 @@ grant = of_table(
 DUE: dict[str, tuple[Build, float]] = {
     "promote_due": (delayed, 2),
     "expire_leases": (leased, 2),
+    "recover_dead_workers": (leased_by_the_dead, 0),
     "expire_attempts": (overtime, 2),
     "expire_executions": (late, 2),
     "redispatch_lost_completions": (lost_completion, 0),
@@ -219,15 +331,22 @@ DUE: dict[str, tuple[Build, float]] = {
     "reconcile_siblings": (idle_listing, 0),
     "reconcile_cancels": (cancelled_flow, 2),
     "end_parked_members": (parked, 0),
+    "start_compensations": (uncompensated, 0),
+    "fire_schedules": (due_schedule, 3600),
+    "release_queued": (queued_execution, 0),
     "project_unsettled": (unsettled, 20),
     "unblock_routes": (without_worker, 0),
+    "expire_pending_waitpoints": (unused_waitpoint, 2),
+    "expire_suspensions": (timed_out, 2),
     "expire_workers": (worker, 0),
     "expire_waiters": (waiter, 0),
     "expire_grants": (grant, 0),
+    "expire_frames": (old_frame, 2),
     "delete_finished": (finished, 400 * DAY),
     "delete_empty_flows": (empty_flow, 400 * DAY),
     "prune_worker_events": (worker_event, 0),
     "prune_actions": (action, 0),
+    "prune_schedule_fires": (instant_of_schedule, 0),
 }
 """What each sweep moves, and after how many seconds."""
 
@@ -248,12 +367,16 @@ async def locked(conn: Connection, unit: Unit, lock: str) -> None:
         await conn.fetch(unit.own, unit.key)
 
 
+MOVING = [sweep for sweep in SWEEPS if sweep.name != "vacuum_queue"]
+"""The sweeps that move rows."""
+
+
 def test_every_sweep_is_tried() -> None:
-    assert {sweep.name for sweep in SWEEPS} == set(DUE)
+    assert {sweep.name for sweep in MOVING} == set(DUE)
 
 
-@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
-async def test_the_neighbours_of_a_locked_row_move(
+@pytest.mark.parametrize("sweep", MOVING, ids=lambda sweep: sweep.name)
+async def test_what_is_due_is_found_and_the_neighbours_of_a_locked_row_move(
     ff_engine: Engine, db: Connection, clock: Clock, another: Another, sweep: Sweep
 ) -> None:
     build, seconds = DUE[sweep.name]
@@ -261,6 +384,7 @@ async def test_the_neighbours_of_a_locked_row_move(
     for lock in LOCKS:
         first, neighbour = await build(ff_engine, db), await build(ff_engine, db)
         await clock.advance(seconds)
+        assert (await find_due(db, "sweeper", [sweep.name])).due == [sweep.name]
         async with holder.transaction():
             await locked(holder, first, lock)
 

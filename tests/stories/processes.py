@@ -54,6 +54,10 @@ class WorkerProcess:
         """As the kernel does when memory runs out."""
         self._process.send_signal(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """As a debugger or a machine that is suspended does; its sockets stay open."""
+        self._process.send_signal(signal.SIGSTOP)
+
     def terminate(self) -> None:
         """As an orchestrator does before a new version."""
         self._process.send_signal(signal.SIGTERM)
@@ -98,7 +102,7 @@ async def worst_counts(db: Connection) -> tuple[int, int, int]:
     """The most attempts, retries and reclaims that any execution has."""
     row = await db.fetchrow(
         "SELECT max(total_attempt_count), max(retry_count), max(lease_reclaim_count)"
-        "  FROM ff.exec_core"
+        "  FROM ff.execution"
     )
     assert row is not None
     return tuple(row)

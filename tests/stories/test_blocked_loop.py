@@ -41,4 +41,4 @@ async def test_what_was_claimed_behind_a_blocking_handler_keeps_its_lease_too(
             await handle.result(timeout=20)
 
     assert await lease_expired_events(db) == 0
-    assert await db.fetchval("SELECT max(total_attempt_count) FROM ff.exec_core") == 1
+    assert await db.fetchval("SELECT max(total_attempt_count) FROM ff.execution") == 1

@@ -6,6 +6,7 @@ import pytest
 
 from flowfabric import Client
 from flowfabric.db.rows import Connection
+from tests.db.facts import server_is_settled
 from tests.stories.processes import WorkerProcess, all_completed, serving, workers
 from tests.stories.shop import nap
 from tests.worker.facts import count, eventually, told_twice
@@ -13,6 +14,12 @@ from tests.worker.facts import count, eventually, told_twice
 pytestmark = [pytest.mark.slow, pytest.mark.timing, pytest.mark.timeout(60)]
 
 EXECUTIONS, SECONDS, SLOTS, TTL = 1000, 0.05, 16, 2.0
+
+HAS_SWEPT = """
+SELECT EXISTS (SELECT FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name = $1
+                  AND query LIKE '%-- reconcile.find_due%')
+"""
 
 
 async def test_the_work_of_a_killed_worker_is_finished_by_the_other_in_time(
@@ -29,7 +36,7 @@ async def test_the_work_of_a_killed_worker_is_finished_by_the_other_in_time(
         await eventually(a_third_is_done)
         a_third_took = time.monotonic() - began
         held = await db.fetchval(
-            "SELECT count(*) FROM ff.exec_core WHERE worker_instance_id = $1", doomed.instance
+            "SELECT count(*) FROM ff.execution WHERE worker_instance_id = $1", doomed.instance
         )
         doomed.kill()
         killed = time.monotonic()
@@ -40,15 +47,16 @@ async def test_the_work_of_a_killed_worker_is_finished_by_the_other_in_time(
     assert took <= rest_alone + TTL + 3
     assert await told_twice(db) == 0
     assert await db.fetchval("SELECT count(*) FROM ff.completion_event") == EXECUTIONS
-    reclaimed = await db.fetchval("SELECT count(*) FROM ff.exec_core WHERE lease_reclaim_count > 0")
+    reclaimed = await db.fetchval("SELECT count(*) FROM ff.execution WHERE lease_reclaim_count > 0")
     assert 0 < reclaimed <= held + SLOTS
-    assert await db.fetchval("SELECT max(lease_reclaim_count) FROM ff.exec_core") == 1
+    assert await db.fetchval("SELECT max(lease_reclaim_count) FROM ff.execution") == 1
 
 
-async def test_every_orphan_is_claimed_again_within_the_recovery_bound(
+async def test_every_orphan_is_claimed_again_long_before_its_lease_expires(
     ff_dsn: str, client: Client, db: Connection
 ) -> None:
-    async with workers(ff_dsn, "first", concurrency=10, lease_ttl=TTL) as running:
+    await server_is_settled(db)
+    async with workers(ff_dsn, "first", concurrency=10, lease_ttl=30) as running:
         await serving(db, 1)
         await client.submit_many([nap.call(60) for _ in range(10)])
 
@@ -56,23 +64,30 @@ async def test_every_orphan_is_claimed_again_within_the_recovery_bound(
             return await count(db, "active") == 10
 
         await eventually(all_held)
-        running.append(await WorkerProcess.start(ff_dsn, "second", lease_ttl=TTL))
+        running.append(await WorkerProcess.start(ff_dsn, "second", lease_ttl=30))
         await serving(db, 2)
+        await eventually(lambda: db.fetchval(HAS_SWEPT, "flowfabric worker second"))
+        killed_at_ms = await db.fetchval("SELECT ff.now_ms()")
         running[0].kill()
-        await running[0].exit_code()
-        renewed_at_ms = await db.fetchval("SELECT max(lease_expires_at_ms) FROM ff.exec_core")
-        renewed_at_ms -= TTL * 1000
 
         async def all_taken_over() -> bool:
             return await count_of_claims(db, "second") == 10
 
-        await eventually(all_taken_over, within=TTL + 10)
+        await eventually(all_taken_over, within=15)
 
-    claimed_at_ms = await db.fetchval(
+    voided_at_ms = await last_lease_event(db, "expired", "first")
+    claimed_at_ms = await last_lease_event(db, "acquired", "second")
+    assert voided_at_ms - killed_at_ms <= 3000  # two looks of a sweep
+    assert claimed_at_ms - killed_at_ms <= 3000
+
+
+async def last_lease_event(db: Connection, event_type: str, instance: str) -> int:
+    return await db.fetchval(
         "SELECT max(occurred_at_ms) FROM ff.lease_event"
-        " WHERE event_type = 'acquired' AND worker_instance_id = 'second'"
+        " WHERE event_type = $1 AND worker_instance_id = $2",
+        event_type,
+        instance,
     )
-    assert claimed_at_ms - renewed_at_ms <= (TTL + 1 + 1) * 1000  # lease, scan, and one second
 
 
 async def count_of_claims(db: Connection, instance: str) -> int:

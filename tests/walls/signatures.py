@@ -11,9 +11,23 @@ import msgspec
 from flowfabric import App, Client, Flow, FlowHandle, Handle, Task, Worker
 from flowfabric.client.admin import Admin
 from flowfabric.engine import Engine
+from flowfabric.engine.schedule_operations import ScheduleOperations
 from flowfabric.worker.context import Ctx, SyncCtx
 
-CALLED = (Engine, Client, Handle, FlowHandle, Admin, App, Task, Flow, Worker, Ctx, SyncCtx)
+CALLED = (
+    Engine,
+    ScheduleOperations,
+    Client,
+    Handle,
+    FlowHandle,
+    Admin,
+    App,
+    Task,
+    Flow,
+    Worker,
+    Ctx,
+    SyncCtx,
+)
 # The connection is the driver's, and `Engine` fills it in.
 _UNRESOLVED = {"Connection": object}
 

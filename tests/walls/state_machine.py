@@ -1,6 +1,6 @@
 """The state machine as it is drawn in executions.md section 6: one entry per row of the drawing.
 
-The rows from 34 on are what flows add.
+The rows from 34 on are what flows add, and those from 38 on what suspensions add.
 
 A vector is phase / eligibility / blocking_reason / outcome / attempt_state. An entry says from
 where (what is not named may be anything) and to where (what is not named stays as it was).
@@ -150,6 +150,9 @@ ARROWS: Final = (
                 "waiting_for_approval",
                 "waiting_for_callback",
                 "waiting_for_tool_result",
+                "waiting_for_budget",
+                "paused_by_operator",
+                "paused_by_policy",
             )
         },
     ),
@@ -185,10 +188,23 @@ ARROWS: Final = (
         {"phase": "terminal", "outcome": "skipped"},
         CHILDREN | {"attempt": "pending_replay_attempt"},
     ),
-    Arrow(35, "join a flow", ALIVE, {}),
+    Arrow(35, "join a flow, or get a signal by name", ALIVE, {}),
     Arrow(36, "park for the cancel of its flow", {"phase": "runnable"}, PARKED),
     Arrow(37, "come back to a cancelled flow", ACTIVE, PARKED | INTERRUPTED),
     Arrow(37, "come back to a cancelled flow, to be retried", ACTIVE, PARKED | RETRY),
+    Arrow(37, "be resumed in a cancelled flow", {"phase": "suspended"}, PARKED | INTERRUPTED),
+    Arrow(
+        38,
+        "suspension timeout",
+        {"phase": "suspended"},
+        OVER | {"outcome": ("failed", "cancelled", "expired")} | TERMINAL,
+    ),
+    Arrow(
+        39,
+        "suspension timeout, escalated",
+        {"phase": "suspended"},
+        {"blocking": "paused_by_operator"},
+    ),
 )
 REMOVAL: Final = (33, "trim retention")
 

@@ -23,16 +23,19 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
+from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions
+from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.errors import EngineError, InternalError, NonDeterministicReplay
-from flowfabric.ids import ExecutionId, child_id, children_group_id
+from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
 from flowfabric.joins import AllOf, AnyOf, Quorum
 from flowfabric.policy import FixedBackoff
-from flowfabric.states import CancellationPolicy
+from flowfabric.states import CancellationPolicy, TimeoutBehavior
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.flows.graphs import Graph, empty, submitted
 from tests.engine.joins import parents
 from tests.engine.joins.invariants import broken_invariants
+from tests.engine.suspensions import parked
 from tests.walls.state_machine import drawn
 from tests.walls.test_state_machine import INSTALL, WALKED
 
@@ -60,6 +63,8 @@ class Walk:
             (1, self.delay),
             (2, self.release),
             (4, self.wait_for_children),
+            (3, self.suspend_for_children),
+            (2, self.signal),
             (8, self.dispatch),
             (4, self.link),
             (2, self.pause),
@@ -136,8 +141,28 @@ class Walk:
             await self.engine.release([self.some_lease()])
 
     async def wait_for_children(self) -> None:
-        if not self.leases:
-            return
+        if self.leases:
+            lease, wait = await self.spawn()
+            await self.engine.wait_children([ChildWait(lease=lease, groups=(wait,))])
+
+    async def suspend_for_children(self) -> None:
+        if self.leases:
+            lease, wait = await self.spawn()
+            asked = parked.handler(
+                lease,
+                "go",
+                awaits_joins=(wait.uuid,),
+                timeout_at=await parked.later(self.clock, self.chance.choice([5, 60])),
+                timeout_behavior=self.chance.choice(list(TimeoutBehavior)),
+            )
+            await self.engine.suspend([asked])
+
+    async def signal(self) -> None:
+        flow, name = self.some_member()
+        await self.engine.send_signal(NewSignal(execution_id=flow[name], signal_name="go"))
+
+    async def spawn(self) -> tuple[Lease, GroupId]:
+        """A holder has children, and the join that waits for them."""
         lease = self.some_lease()
         parent = lease.execution_id
         wait = children_group_id(parent, 0)
@@ -145,7 +170,7 @@ class Walk:
             given.new(execution_id=child_id(parent, 0, index, kind="job")) for index in range(2)
         ]
         await self.engine.spawn_children(lease, born, group=wait, policy=AnyOf())
-        await self.engine.wait_children([ChildWait(lease=lease, groups=(wait,))])
+        return lease, wait
 
     async def dispatch(self) -> None:
         await transact(self.engine.pool, "walk", dispatch_completions)
@@ -201,6 +226,7 @@ class Walk:
         await step(self.db, 100)
         await end_parked_members(self.db, 100)
         await transact(self.engine.pool, "walk", reconcile_cancels)
+        await transact(self.engine.pool, "walk", lambda conn: expire_suspensions(conn, 100))
 
 
 @pytest.fixture
@@ -223,6 +249,7 @@ async def test_random_flows_walk_only_along_arrows(
     await ff_engine.dispatch()
 
     assert await broken_invariants(watched) == {}
+    assert await parked.broken(watched) == []
     assert await watched.fetchval("SELECT count(*) FROM ff_walls.taken") > 300
 
 
@@ -345,3 +372,19 @@ async def test_a_parent_lets_go_and_is_woken(watched: Connection, ff_engine: Eng
     await family.settle()
 
     assert await walked(watched) == {4}
+
+
+async def test_a_suspended_member_of_a_cancelled_flow_is_parked_when_it_is_resumed(
+    watched: Connection, ff_engine: Engine
+) -> None:
+    flow = await submitted(ff_engine, "a")
+    [lease] = await flow.claim("a")
+    await parked.suspended(watched, parked.handler(lease, "go"))
+    assert 18 in await walked(watched)
+    await ff_engine.cancel_flow(flow.flow_id, policy=CancellationPolicy.CANCEL_PENDING)
+    await walked(watched)
+
+    await ff_engine.send_signal(NewSignal(execution_id=flow["a"], signal_name="go"))
+
+    assert 37 in await walked(watched)
+    assert await end_parked_members(watched, 10) == 1

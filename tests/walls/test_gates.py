@@ -29,8 +29,9 @@ MAY_IMPORT_BY_NAME = {"flowfabric.cli.loading", "flowfabric.worker.child_process
 
 # Whoever may read this machine's clock: to mint an id, to show an age, to compare clocks.
 MAY_READ_THE_CLOCK = {
-    "flowfabric.ids.new_uuid",
+    "flowfabric.ids.new_uuids",
     "flowfabric.cli.output.ago",
+    "flowfabric.cli.schedules.preview",
     "flowfabric.engine.lifecycle.attempt_log._until",
     "flowfabric.db.doctor.examine",
 }

@@ -171,7 +171,7 @@ class Walk:
     async def check(self) -> None:
         """I2, I3, I4, I8 of executions.md section 14, and what is true of grants."""
         rows = {
-            row["execution_id"]: row for row in await self.db.fetch("SELECT * FROM ff.exec_core")
+            row["execution_id"]: row for row in await self.db.fetch("SELECT * FROM ff.execution")
         }
         ended = await self.db.fetch("SELECT execution_id, outcome FROM ff.completion_event")
         assert sorted((event["execution_id"], event["outcome"]) for event in ended) == sorted(

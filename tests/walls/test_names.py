@@ -14,7 +14,7 @@ from flowfabric.reconcile.sweeps import SWEEPS
 
 OF_THE_ENGINE_ITSELF = {"close", "connect", "partitions"}
 OPERATIONS = sorted(
-    name for name in vars(Engine) if not name.startswith("_") and name not in OF_THE_ENGINE_ITSELF
+    name for name in dir(Engine) if not name.startswith("_") and name not in OF_THE_ENGINE_ITSELF
 )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 import pytest
 
+from flowfabric.config import DatabaseConfig
+from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
+from flowfabric.testing import TestServer
 from tests.walls.partitions import HOT, conjuncts, touched, unkeyed_in_text
 from tests.walls.sources import Constant, statements
 
@@ -20,14 +23,16 @@ GLOBAL = {
     "role_annotation",
     "partition_config",
     "route",
+    "sweeper",
     "waiter",
     "waitpoint_hmac",
 }
-"""Small tables without partitions: written rarely, or (waiters) worth nothing after a crash."""
+"""Small tables without partitions: rarely written, or (sweeper, waiter) of no use after a crash."""
 
 # Calls with many objects. Each is one statement, which a sharded deployment runs per partition.
 BATCHES = {
     "executions.locate_executions",
+    "executions.look_at_waits",
     "executions.read_outcomes",
     "joins.cancel_siblings: cancelled upstreams are not listed any more",
     "joins.find_unneeded",
@@ -50,6 +55,21 @@ BATCHES = {
     "joins.reset_joins: the edges",
     "joins.skipped_below",
     "joins.reset_joins: an upstream that was skipped again at once does not count for the others",
+    "journal.begin_entry",
+    "journal.kept_entries",
+    "journal.read_journal",
+    "journal.read_journal: the signals that no entry has consumed",
+    "journal.record_entries",
+    "journal.record_entries: in a transaction that sees one snapshot",
+    "journal.rewind_journal",
+    "journal.rewind_journal: calls that a compensation was started for are not armed any more",
+    "journal.rewind_journal: the next generation begins",
+    "journal.rewind_journal: those that have a journal",
+    "journal.skip_sleeps",
+    "journal.wait_for_entries",
+    "streams.append_frames",
+    "streams.read_frames",
+    "lifecycle.arm_compensations",
     "lifecycle.block",
     "lifecycle.cancel",
     "lifecycle.complete",
@@ -63,31 +83,55 @@ BATCHES = {
     "joins.pass_to_waiters: which results become one argument",
     "lifecycle.hold_dependents",
     "lifecycle.ensure_parent_flow",
+    "lifecycle.expire_executions: those that are still past it, under their locks",
     "lifecycle.lock_and_read",
     "lifecycle.lock_executions",
+    "lifecycle.lock_leases",
     "lifecycle.operator_events",
     "lifecycle.progress",
+    "lifecycle.read_seen",
+    "lifecycle.promote_delayed",
     "lifecycle.promote_dependents",
     "lifecycle.release",
     "lifecycle.release_after_trouble",
     "lifecycle.renew",
     "lifecycle.reprioritise",
     "lifecycle.restart",
+    "lifecycle.restart_attempt",
     "lifecycle.postpone",
     "lifecycle.revoke",
     "lifecycle.tag",
     "lifecycle.park_members",
     "lifecycle.terminalize",
-    "lifecycle.terminalize: passing over rows in use",
     "flows.reconcile_cancels: flows whose members are all in use",
     "lifecycle.unblock",
     "lifecycle.wait_children",
     "operators.override: what the same override has ended",
     "operators.replay_execution: the flows, not locked yet",
+    "lifecycle.escalate",
+    "lifecycle.move_to_suspended",
+    "lifecycle.number_signals",
+    "lifecycle.resume",
+    "lifecycle.resume_waiting: the parents whose open suspension waits for one of these joins",
+    "schedules.add_latest",
+    "schedules.record_fires",
+    "schedules.read_open_executions",
+    "schedules.read_schedules",
+    "schedules.release_queued",
+    "schedules.release_queued: those of which none waits",
+    "suspensions.read_inbox",
+    "suspensions.record_signal_events",
+    "suspensions.send_signals",
+    "suspensions.send_signals: the executions under their locks, and what the same keys have sent",
+    "suspensions.still_due: those that are past their timeout under their locks",
+    "suspensions.store_suspensions",
+    "suspensions.suspend: the executions under their locks",
+    "suspensions.suspend: the joins that handlers would wait for, locked",
+    "suspensions.suspend: the waitpoints that the requests name, or that were made for them before",
 }
 CLAIMS: Mapping[str, set[str]] = {
-    "lifecycle.claim": {"claim_grant", "exec_core"},
-    "grants.claim_for_worker": {"claim_grant", "exec_core"},
+    "lifecycle.claim": {"claim_grant", "ready"},
+    "grants.claim_for_worker": {"claim_grant", "claim_grant+exec_core+ready", "ready"},
 }
 SWEEPS: Mapping[str, set[str]] = {
     "events.prune_actions": {"operator_event"},
@@ -100,24 +144,70 @@ SWEEPS: Mapping[str, set[str]] = {
     "flows.delete_empty_flows": {"flow_core"},
     "joins.pending_siblings": {"pending_cancel_groups"},
     "flows.project_unsettled": {"flow_summary"},
-    "joins.redispatch_lost_completions": {"exec_core"},
+    "joins.redispatch_lost_completions": {"edge", "exec_core"},
     "flows.reconcile_cancels": {"cancel_backlog"},
     "joins.reconcile_siblings": {"edge_group+pending_cancel_groups"},
     "joins.undispatched": {"completion_event"},
+    "journal.compensations_due": {"exec_core"},
+    "journal.start_compensations": {"exec_core"},
+    "lifecycle.delays_due": {"exec_core"},
     "lifecycle.end_parked_members": {"cancel_backlog_member+exec_core"},
-    "lifecycle.expire_attempts": {"exec_core"},
-    "lifecycle.expire_executions": {"exec_core"},
+    "lifecycle.expire_attempts": {"exec_core+lease"},
+    "lifecycle.expire_executions: those past their deadline, the longest overdue first": {
+        "exec_core"
+    },
     "grants.expire_grants": {"claim_grant"},
-    "lifecycle.expire_leases": {"exec_core"},
+    "lifecycle.expire_leases": {"exec_core+lease"},
+    "lifecycle.expire_leases_of_dead": {"exec_core+lease", "worker_registry"},
     "retention.delete_finished": {"exec_core+flow_summary"},
+    "lifecycle.past_deadline": {"exec_core"},
     "lifecycle.promote_due": {"exec_core"},
     "retention.trim_retention": {"exec_core+flow_summary"},
+    "suspensions.expire_pending_waitpoints": {"waitpoint_pending"},
+    "suspensions.expire_suspensions: those past their timeout, the longest overdue first": {
+        "suspension_current"
+    },
+    "suspensions.suspensions_due": {"suspension_current"},
     "lifecycle.unblock_routes": {"exec_core", "worker_registry"},
+    "workers.dead_workers_due": {"worker_registry"},
+    "reconcile.find_due": {
+        "cancel_backlog",
+        "claim_grant",
+        "completion_event",
+        "exec_core",
+        "flow_core",
+        "flow_summary",
+        "lease",
+        "operator_event",
+        "pending_cancel_groups",
+        "schedule",
+        "schedule_fire",
+        "stream_meta",
+        "suspension_current",
+        "waitpoint_pending",
+        "worker_registry",
+        "worker_registry_event",
+    },
+    "schedules.fire_schedules: what is due": {"schedule"},
+    "schedules.prune_schedule_fires": {"schedule+schedule_fire", "schedule_fire"},
+    "schedules.release_queued: locks": {"schedule"},
+    "schedules.schedules_due": {"schedule"},
+    "schedules.turns_due": {"schedule"},
+    "streams.expire_frames": {"stream_meta"},
     "workers.expire_workers": {"worker_registry"},
     "workers.prune_worker_events": {"worker_registry_event"},
+    "workers.recover_dead_workers": {"exec_core+lease", "worker_registry"},
 }
 READS: Mapping[str, set[str]] = {
-    "db.doctor: rows that the sweeps should have moved": {"exec_core"},
+    "lifecycle.delays_due": {"exec_core"},
+    "db.doctor: rows that the sweeps should have moved": {"exec_core", "lease", "worker_registry"},
+    "db.doctor: executions that are claimable, queued and leased in a combination that cannot be": {
+        "exec_core",
+        "exec_core+lease",
+        "exec_core+ready",
+        "lease",
+        "ready",
+    },
     "db.doctor: unfinished executions with values that no entry point accepts": {
         "exec_body+exec_core"
     },
@@ -127,16 +217,39 @@ READS: Mapping[str, set[str]] = {
     "events.read_lease_history": {"lease_event"},
     "events.newest_operator_event": {"operator_event"},
     "events.read_operator_events": {"operator_event"},
-    "executions.count_expiring_leases": {"exec_core"},
-    "executions.explain_execution": {"exec_core", "worker_registry"},
-    "executions.list_expired_leases": {"exec_core"},
-    "executions.search_executions": {"exec_body+exec_core"},
-    "executions.search_executions: by an outcome other than success": {"exec_core"},
+    "events.newest_signal_event": {"signal_event"},
+    "events.read_signal_events": {"signal_event"},
+    "executions.count_claimable": {"ready"},
+    "executions.count_expiring_leases": {"exec_core+lease"},
+    "executions.explain_execution": {"exec_core+lease", "ready", "worker_registry"},
+    "executions.list_expired_leases": {"exec_core+lease"},
+    "executions.search_executions": {"exec_core"},
     "executions.search_executions: by tag": {"exec_core+exec_tag"},
+    "executions.search_executions: delayed, blocked, suspended, or ended without success": {
+        "exec_core"
+    },
+    "executions.search_executions: those in the queue, and those that are held back": {
+        "exec_core",
+        "exec_core+ready",
+        "ready",
+    },
+    "executions.search_executions: those that a worker holds": {"exec_core+lease"},
+    "executions.search_executions: those that may take the branch of before a patch": {
+        "exec_core+journal"
+    },
+    "executions.search_executions: those that succeeded": {"exec_core"},
+    "executions.search_executions: those whose handlers made other calls than before": {
+        "exec_core"
+    },
     "flows.list_flows": {"exec_core+flow_core+flow_summary"},
-    "lanes.count_by_lane": {"exec_core"},
-    "lifecycle.read_claimed": {"exec_body+exec_core"},
-    "retention.count_trimmable": {"exec_core+flow_summary"},
+    "lanes.count_by_lane": {"exec_core", "exec_core+lease", "ready"},
+    "lifecycle.read_claimed": {"exec_body+exec_core+lease"},
+    "retention.count_trimmable": {"exec_core"},
+    "flows.list_flows: of one namespace": {"exec_core+flow_core+flow_summary"},
+    "schedules.diff_schedules": {"schedule"},
+    "schedules.explain_schedule": {"worker_registry"},
+    "schedules.list_schedules": {"schedule"},
+    "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
     "workers.list_workers": {"worker_registry"},
@@ -144,7 +257,7 @@ READS: Mapping[str, set[str]] = {
 ACROSS = {**CLAIMS, **SWEEPS, **READS}
 """What starts without a key, and where."""
 
-ACROSS_IN_FUNCTIONS = {"claimable": {"claim_grant", "exec_core"}}
+ACROSS_IN_FUNCTIONS = {"claimable": {"claim_grant", "ready"}}
 
 # Keys that do not begin with the partition, and who looks across partitions through them.
 OTHER_KEYS = {
@@ -152,29 +265,48 @@ OTHER_KEYS = {
     "claim_grant_expiry": "grants.expire_grants",
     "completion_event_pkey": "readers of the outbox: one contiguous order of ids",
     "completion_event_undispatched": "joins.dispatch_completions",
-    "exec_body_created": "executions.search_executions",
-    "exec_core_attempt_timeout": "lifecycle.expire_attempts",
-    "exec_core_claim": "lifecycle.claim",
+    "exec_core_created": "executions.search_executions, retention.delete_finished",
     "exec_core_deadline": "lifecycle.expire_executions",
     "exec_core_delayed": "lifecycle.promote_due",
-    "exec_core_finished": "retention.delete_finished",
-    "exec_core_held_back": "lifecycle.unblock_routes, lanes.count_by_lane",
-    "exec_core_leased": "lifecycle.expire_leases, lifecycle.read_claimed, "
-    "executions.count_expiring_leases",
-    "exec_core_not_success": "executions.search_executions",
+    "exec_core_exceptional": "executions.search_executions, lifecycle.unblock_routes, "
+    "lanes.count_by_lane",
+    "exec_core_uncompensated": "journal.start_compensations",
     "exec_core_waits_for_others": "joins.redispatch_lost_completions",
     "exec_tag_search": "executions.search_executions",
     "flow_core_empty": "flows.delete_empty_flows",
     "flow_summary_unsettled": "flows.project_unsettled",
     "lease_event_pkey": "readers of the outbox",
+    "flow_core_created": "flows.list_flows",
+    "flow_core_namespace": "flows.list_flows",
     "operator_event_age": "events.prune_actions",
     "operator_event_pkey": "readers of the outbox",
     "pending_cancel_groups_age": "joins.cancel_siblings",
+    "ready_claim": "lifecycle.claim",
+    "schedule_busy": "schedules.prune_schedule_fires",
+    "schedule_due": "schedules.fire_schedules",
+    "schedule_fire_age": "schedules.prune_schedule_fires",
+    "schedule_list": "schedules.list_schedules",
+    "schedule_queued": "schedules.release_queued",
+    "signal_event_pkey": "readers of the outbox",
+    "stream_meta_expiry": "streams.expire_frames",
+    "suspension_current_timeout": "suspensions.expire_suspensions",
+    "waitpoint_pending_expiry": "suspensions.expire_pending_waitpoints",
+    "waitpoint_pending_open": "suspensions.list_open_waitpoints",
     "worker_registry_event_age": "workers.prune_worker_events",
 }
 # Nobody looks across partitions through these; an execution id says enough, and they stay narrow.
-NARROW_KEYS = {"completion_event_execution", "lease_event_execution", "operator_event_execution"}
-OUTBOXES = {"completion_event", "lease_event", "operator_event"}
+NARROW_KEYS = {
+    "completion_event_execution",
+    "edge_group_edges",
+    "edge_group_waiter",
+    "edge_pair",
+    "lease_event_execution",
+    "operator_event_execution",
+    "signal_dedup_execution",
+    "signal_event_execution",
+    "waitpoint_pending_execution",
+}
+OUTBOXES = {"completion_event", "lease_event", "operator_event", "signal_event"}
 
 INDEXES = """
 SELECT t.relname AS on_table, i.relname AS index, pg_get_indexdef(i.oid, 1, true) AS first,
@@ -190,6 +322,18 @@ SELECT proname, coalesce(nullif(prosrc, ''), pg_get_functiondef(oid)) AS body
 
 def name_of(constant: Constant) -> str:
     return constant.text.strip().split("\n", 1)[0].removeprefix("-- ")
+
+
+@pytest.fixture(scope="module")
+async def db(ff_server: TestServer) -> AsyncGenerator[Connection]:
+    """To a new database: what earlier tests left in the statistics of a table changes plans."""
+    dsn = await ff_server.create()
+    conn = await connect(DatabaseConfig(dsn=dsn), role="tests")
+    try:
+        yield conn
+    finally:
+        await conn.close()
+        await ff_server.drop(dsn)
 
 
 @pytest.fixture
@@ -249,6 +393,16 @@ def test_what_writes_across_partitions_is_the_claim_or_a_sweep() -> None:
         "flows.cancel_backlog_due",
         "joins.pending_siblings",
         "joins.undispatched",
+        "journal.compensations_due",
+        "workers.dead_workers_due",
+        "lifecycle.delays_due",
+        "lifecycle.expire_executions: those past their deadline, the longest overdue first",
+        "lifecycle.past_deadline",
+        "schedules.fire_schedules: what is due",
+        "schedules.schedules_due",
+        "schedules.turns_due",
+        "suspensions.expire_suspensions: those past their timeout, the longest overdue first",
+        "suspensions.suspensions_due",
     }
 
 
@@ -307,6 +461,8 @@ MANY = "unnest(%(p)s::smallint[], %(e)s::uuid[]) AS m (partition_key, execution_
 
 PLANNED: list[tuple[str, set[str], bool]] = [
     (f"SELECT * FROM {ONE}", set(), False),
+    (f"SELECT * FROM {ONE}".replace("exec_core", "execution"), set(), False),
+    ("SELECT * FROM ff.execution WHERE execution_id = %(e)s", {"exec_core"}, False),
     ("SELECT * FROM ff.exec_core WHERE execution_id = %(e)s", {"exec_core"}, False),
     (f"SELECT e.* FROM {MANY} JOIN ff.exec_core e USING (partition_key)", set(), True),
     (f"SELECT e.* FROM {MANY} JOIN ff.exec_core e USING (execution_id)", {"exec_core"}, True),

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import flowfabric
+import flowfabric.conditions
 import flowfabric.engine
 import flowfabric.errors
 import flowfabric.policy
@@ -20,43 +21,58 @@ import flowfabric.states
 import flowfabric.testing
 from flowfabric import Retry
 from flowfabric.engine import Engine
+from flowfabric.engine.connected import ConnectedEngine
+from flowfabric.engine.schedule_operations import ScheduleOperations
 from flowfabric.worker.settings import WorkerSettings
 from tests.walls.signatures import CALLED, methods, types_met
 from tests.walls.sources import modules
 
 PINNED = """
-AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx Depends Engine
-EngineError ExecutionCancelled ExecutionExpired ExecutionFailed ExecutionId ExecutionSkipped Fail
-Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle IdempotencyConflict JsonCodec
-LeaseExpired LeaseLost LogContext Member MsgpackCodec NonDeterministicReplay NotFound OutcomeError
-PublicState Quorum ResourceExhausted ResultDecodeError ResultTimeout Retry RetryLater StaleLease
-StateError Task TransportError
-Unavailable ValidationError Worker
+AllOf AnyOf App Call ChildFailed Client Codec ConfigError Conflict Contention Ctx DeclaredStep
+Depends Engine EngineError EntryDecodeError ExecutionCancelled ExecutionExpired ExecutionFailed
+ExecutionId ExecutionSkipped Fail Flow FlowCancelled FlowFabricError FlowFailed FlowHandle Handle
+IdempotencyConflict JournalFull JsonCodec LeaseExpired LeaseLost LogContext Member MsgpackCodec
+NestedDurableCall NonDeterministicReplay NotFound OutcomeError PublicState Quorum ResourceExhausted
+ResultDecodeError ResultTimeout Retry RetryLater Selected Signal SignalPayloadInvalid SignalTimeout
+StaleLease StateError StepFailed StepNeedsKey Task TransactionOpen TransportError Unavailable
+ValidationError WaitpointToken Worker WrongThread verify_token
 """
 PINNED_OF_THE_ENGINE = """
-AllOf AlreadyMember AnyOf Attempt Blocked Cancellation CancellationPolicy Cancelled ChildWait
-ChildWindow ClaimGrant Claimant Claimed ClaimedById Completed Completion CompletionEvent Created
-CurrentAttempt CurrentLease DatabaseConfig DelayRequest Delayed Duplicate EdgeAlreadyApplied
-EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EventFilter EventPage ExecutionBody
-ExecutionContext ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy
-ExecutionSnapshot
-ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases Explanation ExplanationReason
-ExponentialBackoff Failure FixedBackoff FlowAlreadyCancelled FlowCancelAccepted FlowCreated
-FlowEligibility FlowExists FlowMember FlowPage FlowSnapshot FlowStatus FlowSubmitted FlowSummary
-FoundExecution GrantArguments
-GrantNotFound GrantedClaim GroupId HistoryEntry Join JoinPolicy JoinPolicySet KeyAlreadySeeded
-KeyRotated KeySeeded KeyUnchanged KidList LaneChanged LaneCount LanePage Lease LeaseEvent
-LeaseHandle LeaseHandleKind LeaseMarkedExpired LeaseNotExpired LeaseNotRevoked LeaseRevoked
-MemberAdded MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow NotExpiredReason
-NotReclaimable NotRevokedReason NothingToWaitFor OperatorEvent PartitionConfig PartitionKey
-PartitionRotation PriorityChanged Quorum ReasonCode ReclaimCapExceeded ReclaimGrant Released
-ReleasedAfterTrouble ReplayMember Replayed ReplayedFlow RetryPolicy RetryScheduled Search
-SearchPage ServedElsewhere StateVector StillClaimed Subscription TerminalFailed TimeoutPolicy Trim
-Trouble Unblocked Unserved UpstreamResult VerifiedGrant VerifyingKid WaitingChildren WorkerEntry
-WorkerEvent WorkerMarkedDead WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
+AllOf AlreadyMember AnyOf Append Appended Attempt Backfilled Blocked Cancellation CancellationPolicy
+Cancelled ChangedSchedule ChildWait ChildWindow ClaimGrant Claimant Claimed ClaimedById
+ClosedWaitpoint CompensationCall Completed Completion CompletionEvent Created CurrentAttempt
+CurrentLease CurrentSuspension DatabaseConfig DelayRequest Delayed Duplicate EdgeAlreadyApplied
+EdgeApplied EdgeGroupSnapshot EdgeSnapshot EdgeStaged Engine EntryWrite EventFilter EventPage
+ExecutionBody ExecutionContext ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage
+ExecutionPolicy ExecutionSnapshot ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases
+Explanation ExplanationReason ExponentialBackoff Failure FieldChange FixedBackoff
+FlowAlreadyCancelled FlowCancelAccepted FlowCreated FlowEligibility FlowExists FlowMember FlowPage
+FlowSnapshot FlowStatus FlowSubmitted FlowSummary FoundExecution Frame FrameId Fresh GrantArguments
+GrantNotFound GrantedClaim GroupId HistoryEntry HistoryPage Inbox InboxSignal Join JoinPolicy
+JoinPolicySet Journal JournalEntry KeyAlreadySeeded KeyRotated KeySeeded KeyUnchanged KidList
+LaneChanged LaneCount LanePage Lease LeaseEvent LeaseHandle LeaseHandleKind LeaseMarkedExpired
+LeaseNotExpired LeaseNotRevoked LeaseRevoked MemberAdded MemberCounts MemberPage MemberPromoted
+NewEdge NewExecution NewFlow NewFrame NewSignal NotExpiredReason NotReclaimable NotRevokedReason
+NothingToSuspendFor NothingToWaitFor OpenWaitpoint OpenWaitpointPage OperatorEvent PartitionConfig
+PartitionKey PartitionRotation PendingWaitpoint PendingWaitpointPage PriorityChanged Quorum
+ReasonCode ReclaimCapExceeded ReclaimGrant RecordedStep Released ReleasedAfterTrouble ReplayMember
+Replayed ReplayedFlow RestartedExecution ResumePolicy Resumed RetryPolicy RetryScheduled
+SatisfiedAlready Schedule ScheduleDefinition ScheduleDiff ScheduleExplanation ScheduleFire
+SchedulePage ScheduleReason ScheduleSpec Search SearchPage ServedElsewhere SignalAccepted
+SignalDuplicate SignalEvent StateVector StepPage StillClaimed StoredSignal StreamPage StreamSummary
+Subscription SuspendRequest Suspended SuspendedExecution SuspendedPage Suspension SuspensionExpired
+SuspensionNotExpired TerminalFailed TimeoutPolicy Triggered Trim Trouble Unblocked Unserved
+UpcomingInstant UpstreamResult UsePending VerifiedGrant VerifyingKid WaitingChildren Waitpoint
+WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent WorkerMarkedDead
+WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
-PINNED_FOR_TESTS = "Clock TestServer"
-VOCABULARY = (flowfabric.errors, flowfabric.policy, flowfabric.states)
+PINNED_FOR_TESTS = "Clock Crashes History TestServer assert_replays crash_after record_history"
+VOCABULARY = (
+    flowfabric.conditions,
+    flowfabric.errors,
+    flowfabric.policy,
+    flowfabric.states,
+)
 """Modules that users import beside `flowfabric` and `flowfabric.engine`."""
 
 
@@ -88,16 +104,17 @@ def test_every_type_that_the_engine_takes_or_answers_can_be_imported() -> None:
         value for module in VOCABULARY for value in vars(module).values() if inspect.isclass(value)
     }
 
-    met = types_met(Engine)
+    met = types_met(Engine) | types_met(ScheduleOperations)
 
     assert len(met) > 100
     assert {kind.__qualname__: where for kind, where in met.items() if kind not in public} == {}
 
 
 def test_the_engine_exports_no_type_that_nobody_meets() -> None:
-    met = {kind.__name__ for kind in types_met(Engine)}
+    owners = (Engine, ConnectedEngine, ScheduleOperations)
+    met = {kind.__name__ for owner in owners for kind in types_met(owner)}
 
-    assert set(flowfabric.engine.__all__) - met == {"JoinPolicy"}
+    assert set(flowfabric.engine.__all__) - met == {"Engine", "JoinPolicy"}
 
 
 def test_durations_and_instants_of_the_python_api_are_never_milliseconds() -> None:
@@ -110,7 +127,7 @@ def test_durations_and_instants_of_the_python_api_are_never_milliseconds() -> No
     ]
     fields = [
         f"{kind.__name__}.{field}"
-        for kind in [*types_met(Engine), Retry, WorkerSettings]
+        for kind in [*types_met(Engine), *types_met(ScheduleOperations), Retry, WorkerSettings]
         if issubclass(kind, msgspec.Struct)
         for field in kind.__struct_fields__
         if field.endswith("_ms")

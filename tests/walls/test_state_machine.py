@@ -1,4 +1,4 @@
-"""Every move of an execution is an arrow of the drawn state machine; a trigger looks at each."""
+"""Every move of an execution is an arrow of the drawn state machine; triggers look at each."""
 
 from __future__ import annotations
 
@@ -25,44 +25,116 @@ from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble, release_after_trouble
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.resume_execution import resume_executions
+from flowfabric.engine.suspensions.deliver_signal import deliver_signal
+from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions
+from flowfabric.engine.suspensions.send_signal import NewSignal, send_signals
+from flowfabric.engine.suspensions.suspension import ResumePolicy
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy, TimeoutPolicy
-from flowfabric.states import AttemptState, EligibilityState, LifecyclePhase, TerminalOutcome
+from flowfabric.states import (
+    AttemptState,
+    EligibilityState,
+    LifecyclePhase,
+    SuspensionReason,
+    TerminalOutcome,
+    TimeoutBehavior,
+)
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.suspensions import parked
 from tests.test_states import legal
 from tests.walls.state_machine import ABSENT, ARROWS, CREATIONS, REMOVAL, drawn, vectors
 
+# The state of an execution is in two tables, and a trigger fires once a statement has written both:
+# `look` compares the state that ff.execution shows then with the one that was noted after the
+# statement before. The versions of the two rows tell whether the other trigger has looked already.
+# `look_at_queue` sees at COMMIT that an execution is queued, or leased under the next epoch,
+# exactly while exec_core says that it is claimable.
 INSTALL = """
 CREATE SCHEMA ff_walls;
 CREATE TABLE ff_walls.drawn (row_number integer, start text, finish text);
 CREATE TABLE ff_walls.taken (start text, finish text);
-CREATE FUNCTION ff_walls.vector(e ff.exec_core) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT concat_ws('/', e.lifecycle_phase, e.eligibility_state, e.blocking_reason,
-                     e.terminal_outcome, e.attempt_state)
+CREATE TABLE ff_walls.noted (
+    partition_key smallint, execution_id uuid, vector text, lease_epoch bigint,
+    started_at_ms bigint, versions text, PRIMARY KEY (partition_key, execution_id));
+CREATE FUNCTION ff_walls.current(home smallint, id uuid) RETURNS ff_walls.noted LANGUAGE sql AS $$
+    SELECT home, id,
+           concat_ws('/', e.lifecycle_phase, e.eligibility_state, e.blocking_reason,
+                     e.terminal_outcome, e.attempt_state),
+           e.lease_epoch, e.started_at_ms,
+           (SELECT concat_ws(' ', xmin, cmin) FROM ff.exec_core
+             WHERE (partition_key, execution_id) = (home, id)) || ' and ' || coalesce((
+            SELECT concat_ws(' ', xmin, cmin) FROM ff.lease
+             WHERE (partition_key, execution_id) = (home, id)), 'no lease')
+      FROM ff.execution e WHERE (partition_key, execution_id) = (home, id)
 $$;
 CREATE FUNCTION ff_walls.look() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    before text := CASE WHEN TG_OP = 'INSERT' THEN 'absent' ELSE ff_walls.vector(OLD) END;
-    after text := CASE WHEN TG_OP = 'DELETE' THEN 'absent' ELSE ff_walls.vector(NEW) END;
+    home smallint := CASE WHEN TG_OP = 'DELETE' THEN OLD.partition_key ELSE NEW.partition_key END;
+    id uuid := CASE WHEN TG_OP = 'DELETE' THEN OLD.execution_id ELSE NEW.execution_id END;
+    was ff_walls.noted;
+    found ff_walls.noted := ff_walls.current(home, id);
 BEGIN
-    IF NOT EXISTS (SELECT FROM ff_walls.drawn WHERE (start, finish) = (before, after)) THEN
-        RAISE EXCEPTION 'undrawn arrow: % -> %', before, after;
+    SELECT * INTO was FROM ff_walls.noted WHERE (partition_key, execution_id) = (home, id);
+    IF was.versions IS NOT DISTINCT FROM found.versions THEN
+        RETURN NULL;
     END IF;
-    IF TG_OP = 'UPDATE' AND NEW.lease_epoch < OLD.lease_epoch THEN
-        RAISE EXCEPTION 'the epoch went back: % -> %', OLD.lease_epoch, NEW.lease_epoch;
+    IF found.lease_epoch < was.lease_epoch THEN
+        RAISE EXCEPTION 'the epoch went back: % -> %', was.lease_epoch, found.lease_epoch;
     END IF;
-    IF TG_OP = 'UPDATE' AND OLD.started_at_ms IS NOT NULL
-       AND NEW.started_at_ms IS DISTINCT FROM OLD.started_at_ms THEN
-        RAISE EXCEPTION 'started_at_ms moved: % -> %', OLD.started_at_ms, NEW.started_at_ms;
+    IF found.versions IS NOT NULL AND found.started_at_ms IS DISTINCT FROM was.started_at_ms
+       AND was.started_at_ms IS NOT NULL THEN
+        RAISE EXCEPTION 'started_at_ms moved: % -> %', was.started_at_ms, found.started_at_ms;
     END IF;
-    INSERT INTO ff_walls.taken VALUES (before, after);
+    was.vector := coalesce(was.vector, 'absent');
+    found.vector := coalesce(found.vector, 'absent');
+    IF NOT EXISTS (SELECT FROM ff_walls.drawn
+                    WHERE (start, finish) = (was.vector, found.vector)) THEN
+        RAISE EXCEPTION 'undrawn arrow: % -> %', was.vector, found.vector;
+    END IF;
+    INSERT INTO ff_walls.taken VALUES (was.vector, found.vector);
+    DELETE FROM ff_walls.noted WHERE (partition_key, execution_id) = (home, id);
+    IF found.versions IS NOT NULL THEN
+        INSERT INTO ff_walls.noted SELECT found.*;
+    END IF;
     RETURN NULL;
 END
 $$;
 CREATE TRIGGER look AFTER INSERT OR UPDATE OR DELETE ON ff.exec_core
     FOR EACH ROW EXECUTE FUNCTION ff_walls.look();
+CREATE TRIGGER look AFTER INSERT OR UPDATE OR DELETE ON ff.lease
+    FOR EACH ROW EXECUTE FUNCTION ff_walls.look();
+
+CREATE FUNCTION ff_walls.look_at_queue() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    home smallint := CASE WHEN TG_OP = 'DELETE' THEN OLD.partition_key ELSE NEW.partition_key END;
+    id uuid := CASE WHEN TG_OP = 'DELETE' THEN OLD.execution_id ELSE NEW.execution_id END;
+    claimable text := (SELECT concat_ws(' ', route_id, priority, created_at_ms, deadline_at_ms)
+                         FROM ff.exec_core WHERE (partition_key, execution_id) = (home, id)
+                          AND eligibility_state = 'eligible_now');
+    queued text[] := ARRAY(SELECT concat_ws(' ', route_id, priority, created_at_ms, deadline_at_ms)
+                             FROM ff.ready WHERE (partition_key, execution_id) = (home, id));
+    leases bigint[] := ARRAY(SELECT l.lease_epoch - e.lease_epoch
+                               FROM ff.lease l LEFT JOIN ff.exec_core e
+                              USING (partition_key, execution_id)
+                              WHERE (partition_key, execution_id) = (home, id));
+BEGIN
+    IF (CASE WHEN claimable IS NULL THEN queued <> '{}' OR leases <> '{}'
+             ELSE (queued <> ARRAY[claimable] OR leases <> '{}')
+              AND (queued <> '{}' OR leases <> '{1}') END) THEN
+        RAISE EXCEPTION 'claimable as %, queued as %, leased %', claimable, queued, leases;
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE CONSTRAINT TRIGGER look_at_queue AFTER INSERT OR UPDATE OR DELETE ON ff.exec_core
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION ff_walls.look_at_queue();
+CREATE CONSTRAINT TRIGGER look_at_queue AFTER INSERT OR UPDATE OR DELETE ON ff.ready
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION ff_walls.look_at_queue();
+CREATE CONSTRAINT TRIGGER look_at_queue AFTER INSERT OR UPDATE OR DELETE ON ff.lease
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION ff_walls.look_at_queue();
 """
 
 WALKED = """
@@ -94,7 +166,7 @@ def test_every_drawn_vector_is_one_that_the_schema_allows() -> None:
 
 
 def test_every_row_of_the_drawing_can_be_walked() -> None:
-    rows = set(range(1, 38))
+    rows = set(range(1, 40))
     assert {number for number, _, _ in drawn()} == rows
     assert {arrow.number for arrow in (*CREATIONS, *ARROWS)} == rows - {REMOVAL[0]}
 
@@ -127,6 +199,10 @@ REOPENED = (
     "lifecycle_phase = 'runnable', eligibility_state = 'eligible_now', terminal_at_ms = NULL,"
     " blocking_reason = 'waiting_for_worker', terminal_outcome = 'none', attempt_state ="
 )
+QUEUE = """
+INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id)
+SELECT route_id, created_at_ms, priority, partition_key, execution_id FROM ff.exec_core
+"""
 ENDED = (
     "lifecycle_phase = 'terminal', eligibility_state = 'not_applicable', blocking_reason = 'none',"
     " terminal_at_ms = 1, terminal_outcome ="
@@ -148,8 +224,10 @@ async def test_a_waiting_execution_moves_only_along_an_arrow(watched: Connection
         with pytest.raises(asyncpg.RaiseError, match="undrawn arrow: runnable/"):
             await watched.execute(f"UPDATE ff.exec_core SET {change}")
 
-    await watched.execute("UPDATE ff.exec_core SET priority = 9")
-    await watched.execute(f"UPDATE ff.exec_core SET {ENDED} 'cancelled'")
+    await watched.execute("UPDATE ff.exec_core SET last_mutation_at_ms = 9")
+    await watched.execute(
+        f"WITH dequeued AS (DELETE FROM ff.ready) UPDATE ff.exec_core SET {ENDED} 'cancelled'"
+    )
 
 
 async def test_an_end_is_left_only_as_a_replay(watched: Connection) -> None:
@@ -163,7 +241,9 @@ async def test_an_end_is_left_only_as_a_replay(watched: Connection) -> None:
         with pytest.raises(asyncpg.RaiseError, match="undrawn arrow: terminal/"):
             await watched.execute(f"UPDATE ff.exec_core SET {change}")
 
-    await watched.execute(f"UPDATE ff.exec_core SET {REOPENED} 'pending_replay_attempt'")
+    async with watched.transaction():
+        await watched.execute(f"UPDATE ff.exec_core SET {REOPENED} 'pending_replay_attempt'")
+        await watched.execute(QUEUE)
 
 
 async def test_epoch_and_first_start_only_grow_and_what_lives_is_not_removed(
@@ -171,12 +251,36 @@ async def test_epoch_and_first_start_only_grow_and_what_lives_is_not_removed(
 ) -> None:
     await given.claimed(watched)
 
-    with pytest.raises(asyncpg.RaiseError, match="the epoch went back"):
-        await watched.execute("UPDATE ff.exec_core SET lease_epoch = 0")
+    for change in ("UPDATE ff.lease SET lease_epoch = 0", "DELETE FROM ff.lease"):
+        with pytest.raises(asyncpg.RaiseError, match="the epoch went back"):
+            await watched.execute(change)
     with pytest.raises(asyncpg.RaiseError, match="started_at_ms moved"):
         await watched.execute("UPDATE ff.exec_core SET started_at_ms = 1")
     with pytest.raises(asyncpg.RaiseError, match=f"undrawn arrow: active.* -> {ABSENT}"):
         await watched.execute("DELETE FROM ff.exec_core")
+
+
+async def test_a_claimable_execution_is_queued_or_leased_and_no_other_is(
+    watched: Connection,
+) -> None:
+    await given.created(watched)
+    for change in (
+        "DELETE FROM ff.ready",
+        "UPDATE ff.ready SET priority = 1",
+        "UPDATE ff.exec_core SET priority = 1",
+        "UPDATE ff.exec_core SET deadline_at_ms = 1",
+        f"UPDATE ff.exec_core SET {ENDED} 'cancelled'",
+    ):
+        with pytest.raises(asyncpg.RaiseError, match="claimable as"):
+            await watched.execute(change)
+
+    [held] = await claim(watched, given.WORKER, ttl=60)
+
+    with pytest.raises(asyncpg.RaiseError, match="claimable as"):
+        await watched.execute(QUEUE)
+    await complete(watched, [Completion(held.lease)])
+    with pytest.raises(asyncpg.RaiseError, match="claimable as <NULL>"):
+        await watched.execute(QUEUE)
 
 
 # Random walks.
@@ -203,6 +307,10 @@ class Walk:
             (1, self.progress),
             (4, self.pass_time),
             (4, self.sweep),
+            (6, self.suspend),
+            (4, self.signal),
+            (2, self.resume),
+            (4, self.sweep_suspensions),
         ]
 
     async def run(self, steps: int) -> None:
@@ -293,6 +401,46 @@ class Walk:
             except ValidationError as error:
                 assert "already terminal" in error.detail  # noqa: PT017
 
+    async def suspend(self) -> None:
+        timeout = self.chance.choice([None, 1, 5, 10])
+        until = None if timeout is None else await parked.later(self.clock, timeout)
+        asked = self.chance.choice(
+            [parked.ask, lambda lease, **more: parked.handler(lease, "go", **more)]
+        )
+        requests = [
+            asked(
+                lease,
+                timeout_at=until,
+                timeout_behavior=self.chance.choice(list(TimeoutBehavior)),
+                reason=self.chance.choice(list(SuspensionReason)),
+                resume_policy=ResumePolicy(resume_delay=self.chance.choice([None, 3])),
+            )
+            for lease in self.some_leases()
+        ]
+        await parked.suspend_all(self.db, requests)
+
+    async def signal(self) -> None:
+        signals = [
+            NewSignal(execution_id=self.chance.choice(self.executions[-12:]), signal_name=name)
+            for name in ("go", "go", "stop")
+            if self.executions
+        ]
+        async with self.db.transaction():
+            await send_signals(self.db, signals)
+        for row in await self.db.fetch(OPEN_WAITPOINTS, self.chance.random()):
+            execution_id = ExecutionId(row["partition_key"], row["execution_id"])
+            async with self.db.transaction():
+                await deliver_signal(self.db, execution_id, row["waitpoint_id"], row["token"], "go")
+
+    async def resume(self) -> None:
+        some = self.executions[-12:]
+        async with self.db.transaction():
+            await resume_executions(self.db, some, delay=self.chance.choice([0, 5]))
+
+    async def sweep_suspensions(self) -> None:
+        async with self.db.transaction():
+            await expire_suspensions(self.db, self.chance.choice([1, 100]))
+
     async def renew(self) -> None:
         await renew(self.db, self.some_leases(), ttl=30, record=self.chance.random() < 0.5)
 
@@ -308,15 +456,25 @@ class Walk:
         await step(self.db, self.chance.choice([1, 100]))
 
 
-IMPLEMENTED = {1, 2, 9, 10, 11, 12, 13, 14, 15, 16, 21, 22, 23, 25, 26, 27, 28, 29}
+OPEN_WAITPOINTS = """
+SELECT w.* FROM ff.waitpoint_pending w JOIN ff.exec_core e USING (partition_key, execution_id)
+ WHERE w.state = 'active' AND e.lifecycle_phase = 'suspended'
+   AND abs(hashtext(w.waitpoint_id::text)) % 100 < 30 * $1
+"""
+IMPLEMENTED = {
+    *(1, 2, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 25, 26, 27, 28, 29),
+    *(35, 38, 39),
+}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_random_operations_walk_only_along_arrows(
     watched: Connection, clock: Clock, seed: int
 ) -> None:
-    await Walk(watched, clock, seed).run(500)
+    await parked.keyed(watched)
+    await Walk(watched, clock, seed).run(600)
 
     walked = {row["row_number"] for row in await watched.fetch(WALKED)}
     assert walked >= IMPLEMENTED
     assert await watched.fetchval("SELECT count(*) FROM ff_walls.taken") > 400
+    assert await parked.broken(watched) == []

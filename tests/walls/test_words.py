@@ -1,4 +1,4 @@
-"""The words in CHECK constraints are the words of the enums."""
+"""The words in CHECK constraints and in the view of executions are the words of the enums."""
 
 from __future__ import annotations
 
@@ -11,16 +11,30 @@ from flowfabric.db.rows import Connection
 
 ENUM_OF = {
     "exec_core.lifecycle_phase": states.LifecyclePhase,
-    "exec_core.ownership_state": states.OwnershipState,
     "exec_core.eligibility_state": states.EligibilityState,
     "exec_core.blocking_reason": states.BlockingReason,
     "exec_core.terminal_outcome": states.TerminalOutcome,
     "exec_core.attempt_state": states.AttemptState,
     "exec_core.public_state": states.PublicState,
     "exec_core.attempt_type": states.AttemptType,
+    "execution.lifecycle_phase": states.LifecyclePhase,
+    "execution.ownership_state": states.OwnershipState,
+    "execution.eligibility_state": states.EligibilityState,
+    "execution.blocking_reason": states.BlockingReason,
+    "execution.attempt_state": states.AttemptState,
+    "execution.public_state": states.PublicState,
+    "lease.attempt_type": states.AttemptType,
     "attempt.attempt_type": states.AttemptType,
     "attempt.outcome": states.AttemptOutcome,
-    "completion_event.outcome": states.TerminalOutcome,
+    "completion_event.outcome": states.CompletionOutcome,
+    "signal_event.effect": states.SignalEffect,
+    "journal.kind": states.JournalKind,
+    "journal.state": states.JournalState,
+    "stream_frame.mode": states.FrameMode,
+    "suspension_current.timeout_behavior": states.TimeoutBehavior,
+    "suspension_current.reason_code": states.SuspensionReason,
+    "suspension_current.requested_by": states.SuspensionRequester,
+    "waitpoint_pending.state": states.WaitpointState,
     "lease_event.event_type": states.LeaseEventType,
     "lease_event.reason": states.LeaseEventReason,
     "lane_registry.lane_state": states.LaneState,
@@ -37,12 +51,28 @@ ENUM_OF = {
     "edge_group.group_state": states.GroupState,
     "edge_group.waits_as": states.WaitsAs,
     "edge_group.cancel_siblings_reason": states.SiblingCancelReason,
+    "schedule.spec_kind": states.ScheduleSpecKind,
+    "schedule.overlap": states.ScheduleOverlap,
+    "schedule.state": states.ScheduleState,
+    "schedule.source": states.ScheduleSource,
+    "schedule_fire.outcome": states.ScheduleOutcome,
     "role_annotation.access": states.RoleAccess,
     "worker_registry_event.event_kind": states.WorkerEventKind,
 }
-# Words that the enum has and the column never holds.
-NEVER_STORED = {"completion_event.outcome": {"none"}, "edge.resolved_outcome": {"none"}}
-NOT_STORED = {states.FailureClass}
+# Words that the enum has and the column never holds. An execution is active by its row in ff.lease.
+NEVER_STORED = {
+    "edge.resolved_outcome": {"none"},
+    "exec_core.lifecycle_phase": {"active"},
+    "exec_core.attempt_state": {"running_attempt"},
+    "exec_core.public_state": {"active"},
+}
+NOT_STORED = {
+    states.FailureClass,
+    states.FrameKind,
+    states.FrameVisibility,
+    states.PatchKind,
+    states.StreamClosedReason,
+}
 
 WORDS = re.compile(r"CHECK \(\((\w+) = ANY \(ARRAY\[(.*)\]\)\)\)")
 CHECKS = """
@@ -50,16 +80,24 @@ SELECT c.relname, n.conname, pg_get_constraintdef(n.oid) AS definition
   FROM pg_constraint n JOIN pg_class c ON c.oid = n.conrelid
  WHERE n.connamespace = 'ff'::regnamespace AND n.contype = 'c'
 """
+VIEW = "SELECT pg_get_viewdef('ff.execution'::regclass)"
+CHOICE = re.compile(r"\bCASE\b((?:(?!\bCASE\b).)*)\bEND AS (\w+)", re.DOTALL)
 
 
 async def words_in(db: Connection) -> dict[str, set[str]]:
-    """The words that each column may hold."""
+    """The words that each column may hold; in the view those that depend on the lease."""
     found: dict[str, set[str]] = {}
     for row in await db.fetch(CHECKS):
         listed = WORDS.fullmatch(row["definition"])
         if listed is not None:
             assert row["conname"] == f"{row['relname']}_{listed[1]}"
             found[f"{row['relname']}.{listed[1]}"] = set(re.findall(r"'(\w+)'::text", listed[2]))
+    for choice, column in CHOICE.findall(await db.fetchval(VIEW)):
+        words = set(re.findall(r"'(\w+)'::text", choice))
+        for stored in re.findall(r"\be\.(\w+)", choice):
+            words |= found.get(f"exec_core.{stored}", set())
+        if words:
+            found[f"execution.{column}"] = words
     return found
 
 

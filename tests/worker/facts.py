@@ -36,7 +36,7 @@ async def eventually(check: Callable[[], T | Awaitable[T]], *, within: float = 1
 async def count(db: Connection, state: str | None = None) -> int:
     """How many executions there are, or how many in one public state."""
     return await db.fetchval(
-        "SELECT count(*) FROM ff.exec_core WHERE $1::text IS NULL OR public_state = $1", state
+        "SELECT count(*) FROM ff.execution WHERE $1::text IS NULL OR public_state = $1", state
     )
 
 

@@ -46,7 +46,7 @@ class Site:
         async def square(ctx: Ctx, n: int) -> int:
             self.running += 1
             self.most = max(self.most, self.running)
-            await asyncio.sleep(0.01 * (5 - n % 5))
+            await asyncio.sleep(0.04 * (5 - n % 5))
             self.running -= 1
             self.ran.append(n)
             return n * n

@@ -77,7 +77,7 @@ async def test_every_call_is_repeated_until_the_database_answers_again(
         assert (await handle.result(timeout=20))["job"] == "done"
 
     assert starts == [0]
-    assert await db.fetchval("SELECT max(infra_release_count) FROM ff.exec_core") == 0
+    assert await db.fetchval("SELECT max(infra_release_count) FROM ff.execution") == 0
 
 
 @pytest.fixture

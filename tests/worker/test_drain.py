@@ -119,7 +119,7 @@ async def tallies(db: Connection) -> list[dict[str, int]]:
     """The different counts that executions have."""
     rows = await db.fetch(
         "SELECT DISTINCT total_attempt_count AS attempts, lease_reclaim_count AS reclaims,"
-        " retry_count AS retries FROM ff.exec_core"
+        " retry_count AS retries FROM ff.execution"
     )
     return [dict(row) for row in rows]
 
@@ -235,7 +235,7 @@ async def test_outcomes_that_are_on_their_way_are_recorded_before_the_worker_end
 async def tallies_of_waiting(db: Connection) -> set[int]:
     """The reclaim counts of whatever waits."""
     rows = await db.fetch(
-        "SELECT DISTINCT lease_reclaim_count FROM ff.exec_core WHERE public_state = 'waiting'"
+        "SELECT DISTINCT lease_reclaim_count FROM ff.execution WHERE public_state = 'waiting'"
     )
     return {row[0] for row in rows}
 

@@ -336,7 +336,7 @@ async def test_another_call_at_the_same_place_is_told(client: Client, ff_dsn: st
     app, runs = App(), []
     site = Site(app)
 
-    @app.task("parent")
+    @app.task("parent", on_divergence="fail")
     async def parent(ctx: Ctx) -> None:
         runs.append(1)
         calls = [site.square.call(1), site.square.call(2)]
@@ -344,11 +344,11 @@ async def test_another_call_at_the_same_place_is_told(client: Client, ff_dsn: st
             calls[0] = site.broken.call()
         with pytest.raises(NonDeterministicReplay) if len(runs) > 1 else contextlib.nullcontext():
             await ctx.gather(calls, concurrency=1)
-        raise Fail("told", retryable=False)
+        raise Fail("swallowed", retryable=False)
 
     handle = await client.submit(parent.call())
     async with app.worker(dsn=ff_dsn):
-        with pytest.raises(ExecutionFailed, match="told"):
+        with pytest.raises(ExecutionFailed, match="the handler made other calls than before"):
             await handle.result(timeout=20)
 
 

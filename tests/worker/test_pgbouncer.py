@@ -12,8 +12,10 @@ import pytest
 from flowfabric import App, Client, Ctx
 from flowfabric.config import DATABASE_POOLER, DatabaseConfig
 from flowfabric.db.migrate import migrate, needed_version
-from flowfabric.db.pool import connect
+from flowfabric.db.pool import PLANNER_SETTINGS, connect
 from flowfabric.db.rows import Connection
+from flowfabric.engine.workers.hold_worker_lock import hold_worker_lock
+from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import ConfigError
 from flowfabric.testing import TestServer
 from tests.pgbouncer import PgBouncer, installed
@@ -24,6 +26,8 @@ pytestmark = [
     pytest.mark.session("starts a PgBouncer of its own"),
     pytest.mark.skipif(installed() is None, reason="no pgbouncer: apt-get install pgbouncer"),
 ]
+
+TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 Through = Callable[..., str]
 
@@ -168,3 +172,24 @@ async def test_a_call_that_is_given_up_cancels_no_statement_of_another_client(
     finally:
         await hasty.close()
         await patient.close()
+
+
+async def test_behind_a_pooler_no_lock_is_taken_even_if_nobody_said_so(
+    ff_dsn: str, through: Through, db: Connection
+) -> None:
+    dsn = through(ff_dsn, ignore_startup_parameters=",".join(pool_settings()))
+    async with made().worker(dsn=dsn, pooler=True, worker_instance_id="told"):
+        for name in ("told", "untold"):
+            conn = await connect(DatabaseConfig(dsn=dsn, pooler=name == "told"), role="tests")
+            await register_worker(
+                conn, worker_id="w", worker_instance_id="untold", lanes=["a"], liveness_ttl=30
+            )
+            assert (await hold_worker_lock(conn, "untold")).held is False
+            await conn.close()
+        locks = await db.fetch("SELECT liveness_lock FROM ff.worker_registry")
+        assert [row["liveness_lock"] for row in locks] == [None, None]
+
+
+def pool_settings() -> list[str]:
+    """What a connection sends that does not know of its pooler."""
+    return [*PLANNER_SETTINGS, "search_path", "jit", *TIMEOUTS]

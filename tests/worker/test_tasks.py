@@ -242,7 +242,7 @@ async def test_no_more_are_out_than_there_are_slots(ff_dsn: str, db: Connection)
 
 
 async def given_active(db: Connection) -> int:
-    return await db.fetchval("SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase = 'active'")
+    return await db.fetchval("SELECT count(*) FROM ff.execution WHERE lifecycle_phase = 'active'")
 
 
 async def test_stopping_ends_the_loop_and_hands_back_what_is_out(

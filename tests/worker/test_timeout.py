@@ -120,7 +120,7 @@ async def test_where_one_thread_may_be_stuck_its_task_is_not_claimed_until_it_re
         await eventually(timed_out)
         for _ in range(2):  # rounds of its sweeps: what it could start by mistake has started
             since = await database_time(db)
-            await eventually(lambda since=since: has_asked(db, "lifecycle.promote_due", since))
+            await eventually(lambda since=since: has_asked(db, "reconcile.find_due", since))
         assert meter["now"] == 1
         gate.set()
         await handle.result(timeout=10)

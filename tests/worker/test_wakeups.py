@@ -10,7 +10,7 @@ import pytest
 
 from flowfabric import App, Client, Ctx, Flow
 from flowfabric.db.rows import Connection
-from flowfabric.db.transaction import run
+from flowfabric.db.transaction import transact
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
@@ -21,7 +21,14 @@ from flowfabric.engine.operators.override_fail import override_fail
 from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.ids import ExecutionId
 from flowfabric.worker import renewer
-from tests.worker.facts import count, eventually, is_idle, outcome_transactions
+from tests.worker.facts import (
+    count,
+    database_time,
+    eventually,
+    has_asked,
+    is_idle,
+    outcome_transactions,
+)
 
 pytestmark = pytest.mark.timeout(40)
 
@@ -79,6 +86,48 @@ async def test_work_that_became_due_wakes_an_idle_worker(
         await handle.result(timeout=10)
 
     assert 0.3 <= time.monotonic() - began < 2.5  # due, promoted every 0.75 s, and woken
+
+
+Another = Callable[[], Awaitable[Connection]]
+
+
+@pytest.mark.timing
+async def test_what_was_locked_for_a_moment_is_claimed_long_before_the_next_poll(
+    client: Client, ff_dsn: str, db: Connection, another: Another
+) -> None:
+    app, other = idle_app(), await another()
+    handle = await client.submit(app.tasks["job"].call())
+
+    async with other.transaction():
+        await other.execute("SELECT FROM ff.ready FOR UPDATE")
+        since = await database_time(db)
+        worker = app.worker(dsn=ff_dsn)
+        await worker.__aenter__()
+        await eventually(lambda: has_asked(db, "executions.count_claimable", since))
+    unlocked = time.monotonic()
+    try:
+        await handle.result(timeout=10)
+        assert time.monotonic() - unlocked < 1.0  # it polls every three seconds
+    finally:
+        await worker.__aexit__()
+
+
+async def test_a_worker_that_runs_until_idle_waits_for_what_is_locked(
+    client: Client, ff_dsn: str, db: Connection, another: Another
+) -> None:
+    app, other = idle_app(), await another()
+    handle = await client.submit(app.tasks["job"].call())
+
+    async with other.transaction():
+        await other.execute("SELECT FROM ff.ready FOR UPDATE")
+        since = await database_time(db)
+        running = asyncio.create_task(app.worker(dsn=ff_dsn).run_until_idle())
+        await eventually(
+            lambda: running.done() or has_asked(db, "executions.count_claimable", since)
+        )
+    await running
+
+    assert await handle.result(timeout=1) is None
 
 
 @pytest.mark.timing
@@ -198,25 +247,26 @@ async def is_watching(db: Connection) -> bool:
     return await db.fetchval("SELECT EXISTS (SELECT FROM ff.waiter WHERE topic LIKE 'worker:%')")
 
 
-async def make_overdue(db: Connection, execution_id: ExecutionId, column: str) -> None:
-    """One of the instants of the execution is long past."""
+async def make_overdue(db: Connection, execution_id: ExecutionId, table: str, column: str) -> None:
+    """One of the instants of the execution, or of its lease, is long past."""
     await db.execute(
-        f"UPDATE ff.exec_core SET {column} = 1 WHERE execution_id = $1", execution_id.uuid
+        f"UPDATE ff.{table} SET {column} = 1 WHERE execution_id = $1", execution_id.uuid
     )
 
 
 async def deadline_passes(db: Connection, execution_id: ExecutionId) -> None:
-    await make_overdue(db, execution_id, "deadline_at_ms")
-    await expire_executions(db, 10)
+    await make_overdue(db, execution_id, "exec_core", "deadline_at_ms")
+    async with db.transaction():
+        await expire_executions(db, 10)
 
 
 async def attempt_times_out(db: Connection, execution_id: ExecutionId) -> None:
-    await make_overdue(db, execution_id, "attempt_timeout_at_ms")
+    await make_overdue(db, execution_id, "lease", "attempt_timeout_at_ms")
     await expire_attempts(db, 10)
 
 
 async def lease_expires(db: Connection, execution_id: ExecutionId) -> None:
-    await make_overdue(db, execution_id, "lease_expires_at_ms")
+    await make_overdue(db, execution_id, "lease", "lease_expires_at_ms")
     await expire_leases(db, 10)
 
 
@@ -267,8 +317,8 @@ async def test_without_notifications_a_decision_of_the_same_process_stops_a_hand
             async with db.transaction():
                 await revoke_lease(db, execution_id, reason="no")
         else:
-            await make_overdue(db, execution_id, "deadline_at_ms")
-            await run(client.engine.pool, "sweep", lambda conn: expire_executions(conn, 10))
+            await make_overdue(db, execution_id, "exec_core", "deadline_at_ms")
+            await transact(client.engine.pool, "sweep", lambda conn: expire_executions(conn, 10))
         await eventually(lambda: running.stopped)
 
 

@@ -7,6 +7,7 @@ member       `Member`: one call of a flow, with its settings and what it waits f
 feed         how the result of one member becomes the input of another
 passable     whether a value of one type can be decoded as another
 start_once   a flow is started once
+schedule     `App.schedule`: what is executed at certain instants, and the options of that
 depends      `Depends`: parameters of a handler that a factory provides
 overrides    `App.override`: fakes for dependencies, in tests
 codec        how arguments and results become bytes: JSON, MessagePack, or your own

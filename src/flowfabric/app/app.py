@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    overload,
+)
 
 from flowfabric.app.check_settings import (
     check_codec,
     check_executor,
     check_kind,
     check_middleware,
-    exception_types,
+    durable_settings,
 )
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.depends import Plan
 from flowfabric.app.flow import Flow
 from flowfabric.app.overrides import Override, Overrides
+from flowfabric.app.schedule import AppSchedule, F, ScheduleOptions
 from flowfabric.app.task import Environment, Middleware, Task, task_policy
 from flowfabric.config import (
     DatabaseConfig,
@@ -25,10 +36,24 @@ from flowfabric.config import (
     direct_database_url,
     require_database_url,
 )
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.journal.entry import check_entry_name
+from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_name
 from flowfabric.policy import Retry, capabilities_of, clamp_priority, milliseconds
 from flowfabric.worker.context import Ctx
+from flowfabric.worker.create_schedules import create_schedules
+from flowfabric.worker.durable.compensator import compensator
+from flowfabric.worker.durable.settings import MAX_STEP_BYTES
+from flowfabric.worker.durable.step import (
+    DeclaredStep,
+    StepSettings,
+    check_callable,
+    check_retry,
+    check_timeout,
+    exception_types,
+)
 from flowfabric.worker.loop import Worker
 from flowfabric.worker.processes import ProcessPool
 from flowfabric.worker.settings import WorkerSettings, listed
@@ -36,6 +61,7 @@ from flowfabric.worker.threads import HandlerThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 M = TypeVar("M", bound=Middleware)
 
 
@@ -57,6 +83,7 @@ class App:
         self.state = SimpleNamespace()
         """Values that handlers share; they read them as `ctx.state`."""
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.schedules: dict[str, AppSchedule] = {}
         self._codec = codec
         self._middleware: list[Middleware] = []
         self._overrides = Overrides()
@@ -76,6 +103,11 @@ class App:
         no_retry_on: Iterable[type[BaseException]] = (),
         codec: Codec | None = None,
         executor: Literal["thread", "process"] = "thread",
+        replay: Literal["strict", "by_name"] = "strict",
+        on_divergence: Literal["suspend", "fail"] | None = None,
+        version: int = 0,
+        raises: Iterable[type[BaseException]] = (),
+        max_step_bytes: int = MAX_STEP_BYTES,
     ) -> _Registrar:
         """Register a function as the task `kind`.
 
@@ -83,6 +115,14 @@ class App:
         is killed when the lease is lost or the attempt times out. `retry` allows further attempts
         (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
         names capabilities that a worker must offer.
+
+        The others are for handlers with durable calls. `replay` says what a handler that makes
+        other calls than it has recorded is: with `strict` it diverges, with `by_name` calls are
+        found by their names alone. A divergence suspends the execution until an operator resumes
+        it, or with `on_divergence="fail"` fails it, which is the default in tests with the pytest
+        plugin. `version` is what `ctx.version` answers for executions that begin now. Errors of
+        steps of the classes in `raises` come back as themselves. `max_step_bytes` limits each
+        recorded value.
         Raises `ConfigError` for a kind that is registered already, a setting that is not valid, or
         a function that cannot be a task.
         """
@@ -98,6 +138,14 @@ class App:
             check_executor(executor)
             if codec is not None:
                 check_codec(codec)
+            durable = durable_settings(
+                replay=replay,
+                on_divergence=on_divergence,
+                version=version,
+                raises=raises,
+                max_step_bytes=max_step_bytes,
+                in_process=executor == "process",
+            )
         except ValidationError as error:
             raise ConfigError("task", _shown(kind), error.detail) from None
         if kind in self.tasks:
@@ -118,11 +166,67 @@ class App:
                 retry_on=retryable,
                 no_retry_on=permanent,
                 in_process=executor == "process",
+                durable=durable,
             )
             self.tasks[kind] = task
             return task
 
         return register
+
+    def step(
+        self,
+        name: str,
+        *,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        raises: Iterable[type[BaseException]] = (),
+        returns: Any = None,
+        lazy: bool = False,
+    ) -> Callable[[Callable[[*Ts], R]], DeclaredStep[*Ts, R]]:
+        """Declare a function as a step with its settings: `await ctx.step(charge, order_id)`.
+
+        Raises `ConfigError` for a name or a setting that is not valid.
+        """
+        try:
+            check_entry_name(name)
+            settings: dict[str, Any] = {
+                "retry": check_retry(retry),
+                "timeout": check_timeout(timeout),
+                "raises": exception_types(raises, field="raises"),
+            }
+        except ValidationError as error:
+            raise ConfigError("step", _shown(name), error.detail) from None
+
+        def declare(function: Callable[[*Ts], R]) -> DeclaredStep[*Ts, R]:
+            check_callable(name, function)
+            step = StepSettings(
+                name=name, function=function, returns=returns, lazy=lazy, **settings
+            )
+            return DeclaredStep(step)
+
+        return declare
+
+    def schedule(self, name: str, **options: Unpack[ScheduleOptions]) -> Callable[[F], F]:
+        """Execute the call that the function returns at every instant that the options give.
+
+        `@app.schedule("nightly", cron="0 2 * * *", tz="Europe/Berlin")`. A worker that starts
+        creates the schedule if it is missing; `ff schedules sync` applies changes. The function is
+        called then, and what it returns is stored. Raises `ConfigError` for a name that is taken,
+        and for an option that is not valid.
+        """
+
+        def register(function: F) -> F:
+            schedule = AppSchedule(name, function, namespace=self.namespace, options=options)
+            if name in self.schedules:
+                raise ConfigError("schedule", name, "is defined already")
+            self.schedules[name] = schedule
+            return function
+
+        return register
+
+    def schedule_definitions(self) -> list[ScheduleDefinition]:
+        """The schedules as they are stored; calls their functions. Raises `ConfigError`."""
+        return [each.definition() for each in self.schedules.values()]
 
     def flow(self, kind: str, *, tags: Mapping[str, str] | None = None) -> Flow:
         """An empty graph to add calls to; `client.start(flow)` runs it."""
@@ -200,8 +304,9 @@ class App:
         )
         threads = HandlerThreads(sync_workers, most_stuck=max_stuck_threads)
         environment = Environment(threads=threads, processes=ProcessPool())
+        handlers = {kind: task.handler(environment) for kind, task in self.tasks.items()}
         return Worker(
-            {kind: task.handler(environment) for kind, task in self.tasks.items()},
+            handlers,
             database=DatabaseConfig(
                 dsn=require_database_url(dsn),
                 direct_dsn=direct_database_url(direct_dsn),
@@ -213,6 +318,16 @@ class App:
             state=self.state,
             threads=threads,
             on_close=environment.close,
+            on_start=self._create_schedules,
+            built_in=[compensator()],
+        )
+
+    async def _create_schedules(self, engine: Engine, instance: str) -> None:
+        await create_schedules(
+            engine,
+            self.schedule_definitions(),
+            namespace=self.namespace,
+            actor=f"worker {instance}",
         )
 
     @property

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from flowfabric.errors import ConfigError, invalid_input
+from flowfabric.worker.durable.settings import MOST_STEP_BYTES, DurableSettings
+from flowfabric.worker.durable.step import exception_types
 
 _EXECUTORS: Final = ("thread", "process")
 
@@ -48,17 +49,30 @@ def check_middleware(function: object) -> None:
         raise ConfigError("middleware", name, f"{error}; {wanted}") from None
 
 
-def exception_types(given: object, *, field: str) -> tuple[type[BaseException], ...]:
-    """The exception classes; raises `ValidationError` for anything else."""
-    if isinstance(given, type):
-        name = cast("type[Any]", given).__name__
-        raise invalid_input(field, name, f"must be a list: write {field}=({name},)")
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise invalid_input(field, given, f"must be a list: write {field}=(ValueError,)")
-    types = tuple(cast("Iterable[Any]", given))
-    for each in types:
-        if not isinstance(each, type) or not issubclass(each, BaseException):
-            raise invalid_input(
-                field, cast("object", each), "must be an exception class, such as ValueError"
-            )
-    return types
+def durable_settings(
+    *,
+    replay: Any,
+    on_divergence: Any,
+    version: object,
+    raises: object,
+    max_step_bytes: object,
+    in_process: bool,
+) -> DurableSettings:
+    """The settings of a task's durable calls; raises `ValidationError` if one is not valid."""
+    if replay not in ("strict", "by_name"):
+        raise invalid_input("replay", replay, "must be 'strict' or 'by_name'")
+    if on_divergence not in (None, "suspend", "fail"):
+        raise invalid_input("on_divergence", on_divergence, "must be 'suspend' or 'fail'")
+    if type(version) is not int or version < 0:
+        raise invalid_input("version", version, "must be a whole number of at least 0")
+    if type(max_step_bytes) is not int or not 1 <= max_step_bytes <= MOST_STEP_BYTES:
+        why = f"must be a whole number from 1 to {MOST_STEP_BYTES}"
+        raise invalid_input("max_step_bytes", max_step_bytes, why)
+    return DurableSettings(
+        replay=replay,
+        on_divergence=on_divergence,
+        version=version,
+        raises=exception_types(raises, field="raises"),
+        max_step_bytes=max_step_bytes,
+        is_allowed=not in_process,
+    )

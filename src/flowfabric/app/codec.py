@@ -106,17 +106,17 @@ RAW: Final = "bytes"
 """The encoding of a payload that is passed as it is."""
 
 
-def encode_untyped(result: object) -> tuple[bytes | None, str | None]:
-    """A result without its task, and its encoding: bytes as they are, anything else as JSON.
+def encode_untyped(value: object, *, field: str = "result") -> tuple[bytes | None, str | None]:
+    """A value without its task, and its encoding: bytes as they are, anything else as JSON.
 
-    Raises `ValidationError` for a value that has no form in JSON.
+    Raises `ValidationError`, which names `field`, for a value that has no form in JSON.
     """
-    if result is None:
+    if value is None:
         return None, None
-    if isinstance(result, bytes):
-        return result, RAW
+    if isinstance(value, bytes):
+        return value, RAW
     try:
-        return JSON.encode(result), JSON.name
+        return JSON.encode(value), JSON.name
     except UNENCODABLE as error:
-        shown = f"a {type(result).__name__}"
-        raise invalid_input("result", shown, f"cannot be encoded: {error}") from None
+        shown = f"a {type(value).__name__}"
+        raise invalid_input(field, shown, f"cannot be encoded: {error}") from None

@@ -133,6 +133,7 @@ class Flow:
                 for upstream, ref in member.upstreams.items()
             ],
             policies={ids[member.name]: member.policy for member in self if member.upstreams},
+            ids_follow=True,
         )
 
     def _free_name(self, kind: str) -> str:
@@ -151,6 +152,9 @@ def keyed_flow_id(namespace: str, key: str) -> UUID:
 
 
 def member_uuid(flow_id: UUID, number: int) -> UUID:
-    """The id of the n-th member of a flow; the same when the flow is started again."""
+    """The id of the n-th member of a flow; the same when the flow is started again.
+
+    It begins as the id of the flow, with the time: the members share the pages of each index.
+    """
     digest = hashlib.sha256(flow_id.bytes + number.to_bytes(4, "big")).digest()
-    return UUID(bytes=digest[:16], version=5)
+    return UUID(bytes=flow_id.bytes[:6] + digest[:10], version=flow_id.version or 5)

@@ -36,8 +36,10 @@ from flowfabric.errors import (
     ValidationError,
     invalid_input,
 )
-from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy, milliseconds
+from flowfabric.policy import ExecutionPolicy, TimeoutPolicy, milliseconds
 from flowfabric.stored_policy import DEFAULT_RECLAIMS
+from flowfabric.worker.durable.settings import DurableSettings
+from flowfabric.worker.durable.step import check_retry
 from flowfabric.worker.environment import Environment
 from flowfabric.worker.handler import EncodedResult, Handler
 from flowfabric.worker.run_task import Middleware, run_task
@@ -89,6 +91,7 @@ class Task(Generic[P, R]):
         retry_on: tuple[type[BaseException], ...] = (),
         no_retry_on: tuple[type[BaseException], ...] = (),
         in_process: bool = False,
+        durable: DurableSettings | None = None,
     ) -> None:
         check_function(function, kind)
         hints = annotations_of(function, kind)
@@ -103,6 +106,9 @@ class Task(Generic[P, R]):
         self._codec, self.middleware = codec, middleware
         self.state = state
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
+        self._durable = msgspec.structs.replace(
+            durable or DurableSettings(), codec=codec, encode_arguments=self._encoded_call
+        )
         self.plan = Plan(function, owner=f"task {kind!r}", overrides=overrides)
         self.is_async = inspect.iscoroutinefunction(function)
         self._parameters = _payload_parameters(function, hints)
@@ -198,13 +204,19 @@ class Task(Generic[P, R]):
             read_result=self.read_result,
             retry_on=self._retry_on,
             no_retry_on=self._no_retry_on,
+            durable=self._durable,
         )
+
+    def _encoded_call(self, *args: P.args, **kwargs: P.kwargs) -> tuple[bytes, str | None]:
+        return self.call(*args, **kwargs).payload, self.encoding
 
     # When a call is made.
 
     def _bound(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, partial: bool = False
     ) -> dict[str, Any]:
+        if not args and kwargs.keys() == self._parameters.keys():
+            return kwargs
         if len(args) > len(self._parameters):
             raise self._invalid(f"takes {len(self._parameters)} arguments, {len(args)} were given")
         given = dict(zip(self._parameters, args, strict=False))
@@ -314,13 +326,9 @@ def task_policy(
             attempt_timeout=_limit("timeout", timeout),
             execution_deadline=_limit("deadline", deadline),
         )
-    if retry is not None and not isinstance(retry, Retry):
-        number = retry if type(retry) is int else "..."
-        raise invalid_input(
-            "retry", retry, f"must be a Retry: write retry=Retry(max_retries={number})"
-        )
+    allowed = check_retry(retry)
     return ExecutionPolicy(
-        retry_policy=None if retry is None else retry.policy,
+        retry_policy=None if allowed is None else allowed.policy,
         timeout_policy=limits,
         max_reclaim_count=DEFAULT_RECLAIMS if max_reclaims is None else max_reclaims,
     )

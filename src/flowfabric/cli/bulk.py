@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -14,11 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from flowfabric.cli.confirm import confirmed
-from flowfabric.cli.output import complain, counted
+from flowfabric.cli.connection import ask
+from flowfabric.cli.output import complain, counted, say
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.search_executions import Search
+from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.errors import FlowFabricError, invalid_input
 from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState
 
 Work = Callable[[Engine, Sequence[ExecutionId]], Awaitable[Sequence[object]]]
 """A control of many executions: one answer for each, or the error that refused it."""
@@ -38,7 +41,9 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: list[str] | None
     search: Search
-    ended: bool
+    ended: bool = False
+    state: PublicState | None = None
+    """Of a search, only those in this state."""
     at_most: int
     yes: bool
 
@@ -47,6 +52,9 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             raise invalid_input("ID", self.ids[0], "cannot be given together with a search")
         if not self.ids and self.search == Search():
             raise invalid_input("ID", None, "must be given, or a search such as --lane")
+        given = self.search.public_state
+        if self.state is not None and given not in (None, self.state):
+            raise invalid_input("state", given.value, f"must be {self.state.value} here")
 
     @property
     def named(self) -> list[ExecutionId]:
@@ -78,6 +86,39 @@ async def do_all(engine: Engine, work: Work, verb: str, chosen: Chosen) -> list[
     return done
 
 
+def control_each(
+    database_url: str | None,
+    work: Work,
+    verb: tuple[str, str],
+    chosen: Chosen,
+    *,
+    as_json: bool,
+    verbose: bool,
+    note: Callable[[Any], str] = lambda _: "",
+) -> None:
+    """Do `work` for all that were chosen, and say how it went; a refusal makes the exit code 1.
+
+    `note` is said after the id of a single execution.
+    """
+    if len(chosen.ids or ()) == 1:
+        [only] = chosen.named
+        [answer] = ask(database_url, lambda engine: work(engine, [only]))
+        if isinstance(answer, FlowFabricError):
+            raise answer
+        again = isinstance(answer, Cancelled) and answer.repeated
+        say(answer, f"{verb[1]}{' before:' if again else ''} {only}{note(answer)}", as_json)
+        return
+    done = ask(database_url, lambda engine: do_all(engine, work, verb[0], chosen))
+    refused = [each for each in done if each.error]
+    changed = len(done) - len(refused)
+    listed = [{"execution_id": each.execution_id, "error": each.error} for each in done]
+    report = {verb[1]: changed, "executions": listed}
+    say(report, f"{verb[1]} {counted(changed, 'execution')}", as_json)
+    complain_of(refused, one_by_one=verbose or bool(chosen.ids))
+    if refused:
+        raise typer.Exit(1)
+
+
 def complain_of(refused: Sequence[BulkAnswer], *, one_by_one: bool) -> None:
     """The refusals on standard error: each of them, or how many there are of each kind."""
     if one_by_one:
@@ -106,10 +147,13 @@ def _done(execution_id: ExecutionId, answer: object) -> BulkAnswer:
 
 async def _find(engine: Engine, chosen: Chosen) -> list[ExecutionId]:
     """What the search finds and the command can act on; the first few are shown."""
+    search = chosen.search
+    if chosen.state is not None:
+        search = msgspec.structs.replace(search, public_state=chosen.state)
     found: list[ExecutionId] = []
     cursor: str | None = None
     while len(found) < chosen.at_most:
-        page = await engine.search_executions(chosen.search, cursor=cursor, limit=_PAGE)
+        page = await engine.search_executions(search, cursor=cursor, limit=_PAGE)
         found += [
             each.execution_id
             for each in page.executions

@@ -16,6 +16,7 @@ from flowfabric.cli.connection import resolve, run
 from flowfabric.config import DatabaseConfig
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.search_executions import Search
+from flowfabric.engine.journal.compensation import COMPENSATE_KIND
 
 _SECONDS: Final = 1.5
 _RECENT: Final = 200
@@ -60,6 +61,7 @@ async def _kinds(engine: Engine, namespace: str | None) -> set[str]:
     page = await engine.search_executions(Search(namespace=namespace), limit=_RECENT)
     workers = await engine.list_workers(namespace or "default")
     offered = {kind for worker in workers.workers for kind in worker.kinds}
+    offered.discard(COMPENSATE_KIND)  # every worker serves it; nobody submits it
     return offered | {found.execution_kind for found in page.executions}
 
 

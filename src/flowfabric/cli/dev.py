@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -13,12 +14,13 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import typer
 from rich.live import Live
 
 from flowfabric.app.app import App
 from flowfabric.cli import example
-from flowfabric.cli.connection import ADDRESS, HOME, run
+from flowfabric.cli.connection import ADDRESS, HOME, engine_on, run
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.logs import LogLevel, log_to_terminal
 from flowfabric.cli.only_instance import only_instance
@@ -50,6 +52,12 @@ Try it, in another terminal in this directory:
 Python programs find the database by this variable:
   [b]export FF_DATABASE_URL='{dsn}'[/b]
 Ctrl-C stops {stops}; the data stays in the database.
+"""
+_APPROVE = """
+One order waits for a signal, for a week at most. It goes on, sleeps for three seconds and ships:
+  [b]{ff} explain '{id}'[/b]
+  [b]{ff} signals send '{id}' approved '{payload}'[/b]
+  [b]{ff} executions steps '{id}'[/b]
 """
 _FAILS_ON_PURPOSE = (
     "The example: one order is declined and two are retried on purpose, so WARNING and ERROR lines"
@@ -115,6 +123,12 @@ def _hint(app: App, dsn: str, stops: str) -> str:
     return _TRY.format(ff=escape(_ff()), call=escape(call), dsn=escape(dsn), stops=stops)
 
 
+def _approval_hint(order: Handle[str]) -> str:
+    """The commands that let the order of the example go on."""
+    payload = msgspec.json.encode(example.Approval(by="ann")).decode()
+    return _APPROVE.format(ff=escape(_ff()), id=order.execution_id, payload=escape(payload))
+
+
 def _ff() -> str:
     """How this command is called in a shell."""
     if shutil.which("ff"):
@@ -141,11 +155,19 @@ def _database(dsn: str | None, *, quiet: bool) -> Generator[str]:
         with EmbeddedPostgres.start(HOME / "postgres") as embedded:
             if not quiet:
                 console.print("ready.")
-            run(migrate(embedded.dsn))
+            run(_prepare(embedded.dsn))
             ADDRESS.write_text(embedded.dsn)
             yield embedded.dsn
         if not (HOME / "postgres" / "postmaster.pid").exists():
             ADDRESS.unlink(missing_ok=True)
+
+
+async def _prepare(dsn: str) -> None:
+    """The schema is current, and a key signs the tokens of waitpoints."""
+    await migrate(dsn)
+    async with engine_on(dsn) as engine:
+        if (await engine.list_waitpoint_hmac_kids()).current_kid is None:
+            await engine.seed_waitpoint_hmac_secret("dev", secrets.token_hex(32))
 
 
 def _hide_from_git() -> None:
@@ -166,8 +188,13 @@ async def _dev(
         if app is example.app:
             if not as_json:
                 console.print(_FAILS_ON_PURPOSE, soft_wrap=True)
-            handles = await _submit_example(client)
-            await _show_until_ended(client, handles, stopped, as_json=as_json)
+            handles, order = await _submit_example(client)
+            if once:
+                await order.signal("approved", example.Approval(by="ff dev --once"))
+                handles.append(order)
+            await _show_until_ended(client, handles, stopped, beside=order, as_json=as_json)
+            if not once and not as_json:
+                console.print(_approval_hint(order), soft_wrap=True, end="")
         if not once and not stopped.is_set():
             if not as_json:
                 console.print(_hint(app, dsn, stops), soft_wrap=True)
@@ -186,7 +213,8 @@ async def _stopped_by_signals() -> AsyncGenerator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def _submit_example(client: Client) -> list[Handle[Any]]:
+async def _submit_example(client: Client) -> tuple[list[Handle[Any]], Handle[str]]:
+    """Those that end by themselves, and the order that waits for an approval."""
     orders = [example.Order(f"o-{n}", 100 * n) for n in range(1, 7)]
     handles: list[Handle[Any]] = [
         *await client.submit_many(example.charge_order.many(orders), tags={"shop.tenant": "acme"}),
@@ -195,19 +223,29 @@ async def _submit_example(client: Client) -> list[Handle[Any]]:
         await client.submit(example.remind.call("Ann"), delay=1.5),
     ]
     release = await client.start(example.release("4f2a9c1"))
-    return handles + [client.handle(member.execution_id) for member in await release.members()]
+    handles += [client.handle(member.execution_id) for member in await release.members()]
+    return handles, await client.submit(example.fulfil_order.call(example.Order("o-9", 250)))
 
 
 async def _show_until_ended(
-    client: Client, handles: list[Handle[Any]], stopped: asyncio.Event, *, as_json: bool
+    client: Client,
+    handles: list[Handle[Any]],
+    stopped: asyncio.Event,
+    *,
+    beside: Handle[Any],
+    as_json: bool,
 ) -> None:
-    """Show the executions, redrawn, until all have ended or a signal stops the command."""
+    """Show the executions, redrawn, until all have ended or a signal stops the command.
+
+    The one `beside` them is shown, and not waited for.
+    """
+    shown = handles if beside in handles else [*handles, beside]
     ends = asyncio.gather(*[_ended(handle) for handle in handles])
     with contextlib.nullcontext() if as_json else Live(console=console) as live:
         while not ends.done() and not stopped.is_set():
             await asyncio.wait((ends,), timeout=0.25)
             if live is not None:
-                live.update(await _states(client, handles))
+                live.update(await _states(client, shown))
     if ends.done():
         if as_json:
             print_json(ends.result())
@@ -246,4 +284,4 @@ def _detail(found: ExecutionSnapshot) -> str:
         return found.failure_reason or found.progress_message or ""
     if found.failure_reason:
         return f"will retry: {found.failure_reason}"
-    return found.progress_message or (found.blocking_reason or "")
+    return found.progress_message or found.blocking_detail or (found.blocking_reason or "")

@@ -33,6 +33,7 @@ from flowfabric.engine.events.cursor import cursor_from_hex, cursor_to_hex, enco
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent, lease_word
 from flowfabric.engine.events.operator_events import OperatorEvent
+from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.errors import StreamDisconnected, TransportError
 from flowfabric.states import OperatorEventType
@@ -40,7 +41,7 @@ from flowfabric.wire import wire
 
 app = typer.Typer(help="List events, or follow them as they happen.", no_args_is_help=True)
 
-AnyEvent = CompletionEvent | LeaseEvent | OperatorEvent
+AnyEvent = CompletionEvent | LeaseEvent | OperatorEvent | SignalEvent
 
 
 class OutboxChoice(StrEnum):
@@ -49,6 +50,7 @@ class OutboxChoice(StrEnum):
     COMPLETION = "completion"
     LEASE = "lease"
     OPERATOR = "operator"
+    SIGNAL = "signal"
 
 
 @app.callback()
@@ -57,13 +59,20 @@ def events() -> None:
 
 
 Events = Annotated[
-    OutboxChoice, typer.Argument(metavar="EVENTS", help="completion, lease or operator.")
+    OutboxChoice, typer.Argument(metavar="EVENTS", help="completion, lease, operator or signal.")
 ]
 
 _FIELDS: Final = {
     OutboxChoice.COMPLETION: ("outcome", "execution_id", "execution_kind", "lane_id"),
     OutboxChoice.LEASE: ("kind", "execution_id", "worker_instance_id", "lease_epoch", "reason"),
     OutboxChoice.OPERATOR: ("event_type", "subject", "actor", "reason", "details"),
+    OutboxChoice.SIGNAL: (
+        "signal_name",
+        "execution_id",
+        "effect",
+        "source_type",
+        "source_identity",
+    ),
 }
 
 
@@ -164,7 +173,12 @@ async def _tail(
 
 async def _subscribe(
     engine: Engine, outbox: OutboxChoice, cursor: bytes, wanted: EventFilter
-) -> Subscription[CompletionEvent] | Subscription[LeaseEvent] | Subscription[OperatorEvent]:
+) -> (
+    Subscription[CompletionEvent]
+    | Subscription[LeaseEvent]
+    | Subscription[OperatorEvent]
+    | Subscription[SignalEvent]
+):
     match outbox:
         case OutboxChoice.COMPLETION:
             return await engine.subscribe_completions(cursor, wanted)
@@ -172,6 +186,8 @@ async def _subscribe(
             return await engine.subscribe_lease_history(cursor, wanted)
         case OutboxChoice.OPERATOR:
             return await engine.subscribe_operator_events(cursor, wanted)
+        case OutboxChoice.SIGNAL:
+            return await engine.subscribe_signal_delivery(cursor, wanted)
 
 
 def _subject(event: OperatorEvent) -> str:
@@ -206,6 +222,10 @@ def _print(event: AnyEvent, as_json: bool) -> None:
             reason = f": {event.reason}" if event.reason else ""
             name = event.event_type.value
             detail = f"by {event.actor}{reason} {facts_text(event.details)}"
+        case SignalEvent():
+            name = event.effect.value
+            source = f"{event.source_type} {event.source_identity}".rstrip()
+            detail = f"{event.signal_name} from {source}"
     console.print(
         f"{event.at:%H:%M:%S}Z {name:<20} {event.execution_id or ''} {escape(detail)}",
         soft_wrap=True,

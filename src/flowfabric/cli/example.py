@@ -1,15 +1,20 @@
-"""The application that `ff dev` runs: tasks that succeed, fail, retry and wait, and a flow."""
+"""The application that `ff dev` runs: tasks that succeed, fail, retry and wait, and a flow.
+
+One order has a durable handler: it runs steps, waits for an approval, and sleeps.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from datetime import timedelta
 from typing import Annotated
 
 import msgspec
 
 from flowfabric.app.app import App
 from flowfabric.app.flow import Flow
+from flowfabric.app.task import Call
 from flowfabric.errors import Fail
 from flowfabric.joins import Quorum
 from flowfabric.policy import Retry
@@ -53,6 +58,40 @@ def thumbnail(ctx: Ctx, path: str, size: int = 128) -> str:
 async def remind(ctx: Ctx, name: str) -> str:
     """Submitted with a delay."""
     return f"{name} was reminded"
+
+
+@app.schedule("weekly-reminder", cron="0 9 * * MON", tz="Europe/Berlin", catch_up=0)
+def weekly_reminder() -> Call[str]:
+    """Every Monday morning. `ff schedules show weekly-reminder` says when the next one is."""
+    return remind.call("everybody")
+
+
+class Approval(msgspec.Struct, frozen=True):
+    by: str
+
+
+async def reserve(order: Order) -> str:
+    """Takes the goods from the shelf."""
+    await asyncio.sleep(0.2)
+    return f"shelf-{order.order_id}"
+
+
+async def ship(shelf: str) -> str:
+    """Hands the parcel to the carrier."""
+    await asyncio.sleep(0.2)
+    return f"parcel from {shelf}"
+
+
+@app.task("fulfil_order")
+async def fulfil_order(ctx: Ctx, order: Order) -> str:
+    """Waits for a signal and sleeps; meanwhile it holds no worker, and no step runs twice."""
+    shelf = await ctx.step("reserve", reserve, order)
+    approval: Approval = await ctx.wait_for_signal(
+        "approved", type=Approval, timeout=timedelta(days=7)
+    )
+    await ctx.sleep("packing", timedelta(seconds=3))
+    parcel = await ctx.step("ship", ship, shelf)
+    return f"{parcel}, approved by {approval.by}"
 
 
 @app.task("build_image")

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 import typer
 
 from flowfabric.app.codec import encode_untyped
-from flowfabric.cli.bulk import AtMost, Chosen, Verbose, Work, complain_of, do_all
+from flowfabric.cli.bulk import AtMost, Chosen, Verbose, control_each
 from flowfabric.cli.confirm import Yes, confirmed
 from flowfabric.cli.connection import ask
 from flowfabric.cli.durations import duration
 from flowfabric.cli.executions import app
 from flowfabric.cli.options import Id, Ids, Reason, parse_tags, takes_search
-from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, print_json, visible
+from flowfabric.cli.output import AsJson, DatabaseUrl, say
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.search_executions import Search
-from flowfabric.engine.lifecycle.cancel import Cancelled
 from flowfabric.engine.lifecycle.complete import Completed
 from flowfabric.engine.lifecycle.delay import Delayed
 from flowfabric.engine.lifecycle.fail import TerminalFailed
 from flowfabric.engine.operators.revoke_lease import LeaseRevoked
-from flowfabric.errors import FlowFabricError, NotFound, invalid_input
+from flowfabric.errors import NotFound, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.states import BlockingReason, EligibilityState
+
+
+class ReplayStart(StrEnum):
+    """What a replayed handler finds recorded."""
+
+    FAILURE = "failure"
+    START = "start"
 
 
 @app.command()
@@ -44,7 +51,7 @@ def cancel(
     state = search.public_state
     if state is not None and state.is_terminal:
         raise invalid_input("state", state.value, "has ended; only what has not can be cancelled")
-    _each(
+    control_each(
         database_url,
         lambda engine, some: engine.cancel_executions(some, reason=reason, actor=user_at_host()),
         ("cancel", "cancelled"),
@@ -62,6 +69,18 @@ def replay(
     reason: Reason = None,
     database_url: DatabaseUrl = None,
     at_most: AtMost = 10_000,
+    from_: Annotated[
+        ReplayStart,
+        typer.Option(
+            "--from",
+            help="Where its handler goes on: before the `failure`, or at the `start` with nothing "
+            "recorded.",
+        ),
+    ] = ReplayStart.FAILURE,
+    from_step: Annotated[
+        str | None,
+        typer.Option(help="Forget the first durable call of this name and all after it."),
+    ] = None,
     no_downstream: Annotated[
         bool,
         typer.Option("--no-downstream", help="Leave members that were skipped because of them."),
@@ -76,10 +95,15 @@ def replay(
         raise invalid_input("state", None, "must be given to replay what a search finds")
     if state is not None and not state.is_terminal:
         raise invalid_input("state", state.value, "has not ended; only what has can be replayed")
-    _each(
+    control_each(
         database_url,
         lambda engine, some: engine.replay_executions(
-            some, downstream=not no_downstream, actor=user_at_host(), reason=reason
+            some,
+            from_=from_.value,
+            from_step=from_step,
+            downstream=not no_downstream,
+            actor=user_at_host(),
+            reason=reason,
         ),
         ("replay", "replayed"),
         Chosen(ids=execution_id, search=search, ended=True, at_most=at_most, yes=yes),
@@ -106,7 +130,7 @@ def priority(
             wanted, new_priority, actor=user_at_host(), reason=reason
         ),
     )
-    _say(answer, f"priority {answer.priority}: {wanted}", as_json)
+    say(answer, f"priority {answer.priority}: {wanted}", as_json)
 
 
 @app.command()
@@ -135,7 +159,7 @@ def revoke(
         if isinstance(answer, LeaseRevoked)
         else f"nothing to revoke ({answer.reason.value}): {wanted}"
     )
-    _say(answer, said, as_json)
+    say(answer, said, as_json)
 
 
 @app.command()
@@ -159,7 +183,7 @@ def complete(
         )
 
     answer = ask(database_url, override)
-    _say(answer, f"completed {'before: ' if answer.repeated else ''}{wanted}", as_json)
+    say(answer, f"completed {'before: ' if answer.repeated else ''}{wanted}", as_json)
 
 
 @app.command()
@@ -179,7 +203,7 @@ def fail(
         return await engine.override_fail(wanted, reason=reason, actor=user_at_host())
 
     answer = ask(database_url, override)
-    _say(answer, f"failed {'before: ' if answer.repeated else ''}{wanted}", as_json)
+    say(answer, f"failed {'before: ' if answer.repeated else ''}{wanted}", as_json)
 
 
 @app.command()
@@ -202,7 +226,7 @@ def delay(
             wanted, delay=length, reason=reason, actor=user_at_host()
         )
 
-    _say(ask(database_url, override), f"delayed {wanted}", as_json)
+    say(ask(database_url, override), f"delayed {wanted}", as_json)
 
 
 @app.command()
@@ -220,7 +244,7 @@ def block(
             wanted, BlockingReason.PAUSED_BY_OPERATOR, detail=reason, actor=user_at_host()
         ),
     )
-    _say(answer, f"blocked {wanted}", as_json)
+    say(answer, f"blocked {wanted}", as_json)
 
 
 @app.command()
@@ -232,7 +256,7 @@ def unblock(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
     )
     claimable = answer.eligibility_state is EligibilityState.ELIGIBLE_NOW
     also = "" if claimable else ", which waits for others of its flow"
-    _say(answer, f"unblocked {wanted}{also}", as_json)
+    say(answer, f"unblocked {wanted}{also}", as_json)
 
 
 @app.command()
@@ -246,7 +270,7 @@ def tag(
     wanted = ExecutionId.parse(execution_id)
     [(key, value)] = parse_tags([given]).items()
     ask(database_url, lambda engine: engine.set_execution_tag(wanted, key, value))
-    _say({"execution_id": wanted, "tags": {key: value}}, f"tagged {wanted}", as_json)
+    say({"execution_id": wanted, "tags": {key: value}}, f"tagged {wanted}", as_json)
 
 
 def _json(text: str | None) -> object:
@@ -260,39 +284,3 @@ async def _require(engine: Engine, execution_id: ExecutionId) -> None:
     """Raise `NotFound` before anything is asked."""
     if await engine.read_execution_state(execution_id) is None:
         raise NotFound("execution", execution_id)
-
-
-def _say(answer: object, said: str, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-    else:
-        console.print(visible(said), soft_wrap=True, markup=False)
-
-
-def _each(
-    database_url: str | None,
-    work: Work,
-    verb: tuple[str, str],
-    chosen: Chosen,
-    *,
-    as_json: bool,
-    verbose: bool,
-) -> None:
-    """Do `work` for all that were chosen, and say how it went; a refusal makes the exit code 1."""
-    if len(chosen.ids or ()) == 1:
-        [only] = chosen.named
-        [answer] = ask(database_url, lambda engine: work(engine, [only]))
-        if isinstance(answer, FlowFabricError):
-            raise answer
-        again = isinstance(answer, Cancelled) and answer.repeated
-        _say(answer, f"{verb[1]}{' before:' if again else ''} {only}", as_json)
-        return
-    done = ask(database_url, lambda engine: do_all(engine, work, verb[0], chosen))
-    refused = [each for each in done if each.error]
-    changed = len(done) - len(refused)
-    listed = [{"execution_id": each.execution_id, "error": each.error} for each in done]
-    report = {verb[1]: changed, "executions": listed}
-    _say(report, f"{verb[1]} {counted(changed, 'execution')}", as_json)
-    complain_of(refused, one_by_one=verbose or bool(chosen.ids))
-    if refused:
-        raise typer.Exit(1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, cast
 
+import msgspec
 import typer
 
 from flowfabric.cli.connection import ask
 from flowfabric.cli.explain import explain
-from flowfabric.cli.options import Id, takes_search
+from flowfabric.cli.options import Divergent, Id, takes_search
 from flowfabric.cli.output import (
     AsJson,
     Cursor,
@@ -18,6 +19,7 @@ from flowfabric.cli.output import (
     ago,
     coloured,
     console,
+    counted,
     cut,
     escape,
     facts_text,
@@ -30,10 +32,11 @@ from flowfabric.cli.output import (
 )
 from flowfabric.cli.values import heading, shortened, shortened_start, value_text
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.events.read_history import HistoryEntry
+from flowfabric.engine.events.read_history import HistoryPage
 from flowfabric.engine.executions.describe_execution import (
     CurrentAttempt,
     CurrentLease,
+    CurrentSuspension,
     ExecutionBody,
     ExecutionSnapshot,
 )
@@ -53,15 +56,28 @@ app.command("explain")(explain)
 @takes_search
 def list_(
     search: Search,
+    divergent: Divergent = False,
+    patch_missing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only unfinished ones of --kind that may not have ctx.patched(NAME).",
+        ),
+    ] = None,
     database_url: DatabaseUrl = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List executions, newest first: ff executions list --state failed --within 2h."""
+    """List executions, newest first: ff executions list --state failed --within 2h.
+
+    Before the branch of a patch is removed from the code, no execution may be without the patch:
+    ff executions list --kind KIND --patch-missing NAME.
+    """
+    wanted = msgspec.structs.replace(search, divergent=divergent, patch_missing=patch_missing)
     page = ask(
         database_url,
-        lambda engine: engine.search_executions(search, cursor=cursor, limit=limit),
+        lambda engine: engine.search_executions(wanted, cursor=cursor, limit=limit),
     )
     if as_json:
         print_json(page)
@@ -77,6 +93,10 @@ def list_(
         "total_attempt_count",
     )
     console.print(shown if page.executions else "No executions.")
+    if patch_missing is not None:
+        counts = counted(len(page.executions), "execution")
+        before = "more than " if page.next_cursor else ""
+        console.print(f"{before}{counts} without patch {escape(patch_missing)}")
     more(page.next_cursor)
 
 
@@ -93,7 +113,9 @@ def show(
     MessagePack is printed in base64.
     """
     wanted = ExecutionId.parse(execution_id)
-    found, body, attempts = ask(database_url, lambda engine: _describe(engine, wanted))
+    found, body, attempts, compensation = ask(
+        database_url, lambda engine: _describe(engine, wanted)
+    )
     facts = wire(found)
     del facts["body"]
     if as_json:
@@ -106,6 +128,7 @@ def show(
                 "result_encoding": body.result_encoding,
                 "traceback": body.traceback,
                 "attempts": attempts,
+                "compensation": compensation,
             }
         )
         return
@@ -118,6 +141,8 @@ def show(
         text = _fact(value, full=full)
         if text:
             shown.add_row(f"[b]{name}[/b]", text)
+    if compensation is not None:
+        shown.add_row("[b]compensation[/b]", str(compensation))
     console.print(shown)
     _print_body(body, full=full)
     if attempts:
@@ -141,6 +166,13 @@ def _fact(value: object, *, full: bool) -> str:
                 f"attempt {value.attempt_index + 1} on {value.worker_instance_id}, "
                 f"expires {ago(value.expires_at)}, epoch {value.lease_epoch} ({value.lease_id})"
             )
+        case CurrentSuspension():
+            names = ", ".join(repr(each) for each in value.awaits_signals)
+            awaits = f", awaits {names}" if names else ""
+            times_out = "" if value.timeout_at is None else f", times out {ago(value.timeout_at)}"
+            then = "" if value.timeout_at is None else f" ({value.timeout_behavior.value})"
+            since = ago(value.suspended_at)
+            return escape(f"{value.reason.value} ({since}){awaits}{times_out}{then}")
         case dict():
             return escape(facts_text(cast("dict[str, object]", value)))
         case list():
@@ -167,15 +199,21 @@ def _print_section(title: str, text: str | None = None) -> None:
 
 
 @app.command()
-def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """Show the history of one execution: submit, leases, ends, and what operators did."""
+def history(
+    execution_id: Id,
+    database_url: DatabaseUrl = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the history of one execution: submit, leases, signals, ends, and what operators did."""
     wanted = ExecutionId.parse(execution_id)
-    entries = ask(database_url, lambda engine: _history(engine, wanted))
+    page = ask(database_url, lambda engine: _history(engine, wanted, cursor, limit))
     if as_json:
-        print_json({"events": entries})
+        print_json({"events": page.entries, "next_cursor": page.next_cursor})
         return
     shown = listing(
-        entries,
+        page.entries,
         "at",
         "event",
         "attempt",
@@ -193,6 +231,7 @@ def history(execution_id: Id, database_url: DatabaseUrl = None, as_json: AsJson 
         epoch=lambda entry: "" if entry.lease_epoch is None else str(entry.lease_epoch),
     )
     console.print(shown)
+    more(page.next_cursor)
 
 
 def _attempts_table(attempts: list[Attempt]) -> object:
@@ -214,15 +253,18 @@ def _attempts_table(attempts: list[Attempt]) -> object:
 
 async def _describe(
     engine: Engine, wanted: ExecutionId
-) -> tuple[ExecutionSnapshot, ExecutionBody, list[Attempt]]:
+) -> tuple[ExecutionSnapshot, ExecutionBody, list[Attempt], ExecutionId | None]:
     found = await engine.describe_execution(wanted, with_body=True)
     if found is None or found.body is None:
         raise NotFound("execution", wanted)
-    return found, found.body, await engine.list_attempts(wanted)
+    attempts = await engine.list_attempts(wanted)
+    return found, found.body, attempts, await engine.read_compensation(wanted)
 
 
-async def _history(engine: Engine, wanted: ExecutionId) -> list[HistoryEntry]:
-    entries = await engine.read_history(wanted)
-    if not entries and await engine.read_execution_state(wanted) is None:
+async def _history(
+    engine: Engine, wanted: ExecutionId, cursor: str | None, limit: int
+) -> HistoryPage:
+    page = await engine.read_history(wanted, cursor=cursor, limit=limit)
+    if not page.entries and await engine.read_execution_state(wanted) is None:
         raise NotFound("execution", wanted)
-    return entries
+    return page

@@ -38,7 +38,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
-from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus, FlowSummary
+from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus, FlowSummary, flow_cursor
 from flowfabric.engine.operators.plan_replay import ReplayMember
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, parse_uuid
@@ -73,14 +73,13 @@ def list_(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List flows and their states, in the order of their ids, which are random.
+    """List flows and their states, newest first.
 
     With --state one page looks at 5000 flows at most: it may be short although more follow.
     """
-    after = None if cursor is None else parse_uuid(cursor, field="--cursor")
     page = ask(
         database_url,
-        lambda engine: _list(engine, after, limit, namespace, state),
+        lambda engine: _list(engine, cursor, limit, namespace, state),
     )
     if as_json:
         print_json(page)
@@ -188,7 +187,7 @@ def replay(
 
 async def _list(
     engine: Engine,
-    cursor: UUID | None,
+    cursor: str | None,
     limit: int,
     namespace: str | None,
     state: FlowStatus | None,
@@ -203,7 +202,7 @@ async def _list(
             if flow.status is not state:
                 continue
             if len(found) == limit:
-                return FlowPage(flows=found, next_cursor=found[-1].flow_id)
+                return FlowPage(flows=found, next_cursor=flow_cursor(found[-1]))
             found.append(flow)
         cursor = page.next_cursor
         if cursor is None or len(found) == limit:

@@ -13,7 +13,7 @@ from flowfabric.cli import (
     dev,
     doctor,
     events,
-    execution_controls,
+    execution_stream,
     explain,
     flows,
     keys,
@@ -21,7 +21,10 @@ from flowfabric.cli import (
     leases,
     migrate,
     retention,
+    schedule_controls,
+    signals,
     submit,
+    waitpoints,
     worker,
     workers,
 )
@@ -57,9 +60,12 @@ app.command("dev")(dev.dev)
 app.command("migrate")(migrate.migrate)
 app.command("worker")(worker.worker)
 app.command("submit")(submit.submit)
-app.add_typer(execution_controls.app, name="executions")
+app.add_typer(execution_stream.app, name="executions")
 app.add_typer(flows.app, name="flows")
 app.command("explain")(explain.explain)
+app.add_typer(schedule_controls.app, name="schedules")
+app.add_typer(signals.app, name="signals")
+app.add_typer(waitpoints.app, name="waitpoints")
 app.add_typer(lanes.app, name="lanes")
 app.add_typer(workers.app, name="workers")
 app.add_typer(leases.app, name="leases")

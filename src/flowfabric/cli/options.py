@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 import typer
@@ -16,6 +16,7 @@ from flowfabric.cli.durations import duration
 from flowfabric.cli.given_ids import full_id, full_ids
 from flowfabric.engine.executions.search_executions import Search
 from flowfabric.errors import ValidationError, invalid_input
+from flowfabric.instants import check_instant
 from flowfabric.states import PublicState
 
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -45,6 +46,15 @@ def parse_duration(text: str) -> timedelta:
         raise typer.BadParameter(error.detail.strip()) from None
 
 
+def parse_instant(text: str) -> datetime:
+    """An instant in ISO 8601 with its zone or offset: 2027-01-05T09:00:00Z."""
+    try:
+        return check_instant(datetime.fromisoformat(text.strip()), field="")
+    except (ValueError, ValidationError):
+        why = f"{text!r} must look like 2027-01-05T09:00:00Z, with Z or an offset"
+        raise typer.BadParameter(why) from None
+
+
 def _parse_hours(text: str) -> timedelta:
     """A duration such as 90m or 7d; a number alone is hours."""
     return parse_duration(f"{text.strip()}h" if _NUMBER.fullmatch(text.strip()) else text)
@@ -71,6 +81,10 @@ LaneName = Annotated[
     typer.Argument(metavar="LANE", help="The name of the lane.", autocompletion=complete_lane),
 ]
 
+WaitpointId = Annotated[
+    str, typer.Argument(metavar="WAITPOINT", help="The waitpoint: its key or its uuid.")
+]
+
 # Filters.
 
 State = Annotated[PublicState | None, typer.Option(help="Only in this state.")]
@@ -84,6 +98,13 @@ Within = Annotated[
         help="Only created within this time: 90m, 7d; a number alone is hours.",
         metavar="DURATION",
         parser=_parse_hours,
+    ),
+]
+
+Divergent = Annotated[
+    bool,
+    typer.Option(
+        "--divergent", help="Only those whose handlers made other calls than they had recorded."
     ),
 ]
 

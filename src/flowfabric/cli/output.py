@@ -110,6 +110,14 @@ def print_json(value: object) -> None:
     sys.stdout.write(json_text(value, indent=2) + "\n")
 
 
+def say(answer: object, said: str, as_json: bool) -> None:
+    """Print the sentence or, with `--json`, the answer."""
+    if as_json:
+        print_json(answer)
+    else:
+        console.print(visible(said), soft_wrap=True, markup=False)
+
+
 def complain(message: str) -> None:
     """Print a message as one line on standard error."""
     sys.stderr.write(f"ff: {visible(' '.join(message.split()))}\n")
@@ -184,6 +192,8 @@ def facts_text(facts: Mapping[str, object]) -> str:
 
 def lease_reason(reason: str | None) -> str:
     """Why a lease ended, in words."""
+    if reason == LeaseEventReason.DISCONNECTED:
+        return "the worker's connection ended"
     return "the worker gave it back" if reason == LeaseEventReason.RELEASED else reason or ""
 
 

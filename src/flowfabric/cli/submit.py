@@ -14,6 +14,7 @@ from flowfabric.cli.completion import complete_kind, complete_lane
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.options import parse_duration, parse_tags
 from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
+from flowfabric.cli.progress import with_progress
 from flowfabric.client.client import Client
 from flowfabric.engine.executions.explanation import ReasonCode
 from flowfabric.engine.lifecycle.create_execution import Created, NewExecution, OnConflict
@@ -128,7 +129,8 @@ async def _submit(
         created = isinstance(answer, Created)
         output: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
         if wait:
-            output["result"] = await client.handle(answer.execution_id).result(timeout)
+            waiting = client.handle(answer.execution_id).result(timeout)
+            output["result"] = await with_progress(client.engine, answer.execution_id, waiting)
         if as_json:
             print_json(output)
             return

@@ -30,6 +30,7 @@ _PARAMETER_OF: Final[Mapping[str, str]] = {
     "public_state": "state",
     "idempotency_key": "key",
     "expected_lease_id": "lease",
+    "signal_name": "name",
     "retention": "length",
     "worker_instance_id": "worker",
 }

@@ -5,11 +5,13 @@ handle            `Handle`: one execution
 flow_handle       `FlowHandle`: one flow
 flow_results      `FlowResults`: the results of one flow
 admin             `Admin`: what operators do
+schedules         `Schedules`: the schedules of the client's namespace
 enqueue           submits on the caller's own connection and transaction
-batcher           sends concurrent requests in batches
 create_in_chunks  submits many executions in one transaction
+signals           signals by name, and with tokens
+subscriptions     events as they happen
 options           the options of a submit
-new_execution     the execution that a submit creates
+new_executions    the executions that a submit creates
 outcome_waiter    waits for outcomes, with one query for all of them
 flow_waiter       waits for flows, with one query for all of them
 unserved_warning  warns if only a worker elsewhere serves a submitted kind

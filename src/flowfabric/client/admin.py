@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from flowfabric.app.codec import encode_untyped
 from flowfabric.engine.executions.list_expired_leases import ExpiredLeaseCursor, ExpiredLeasePage
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
+from flowfabric.engine.operators.resume_execution import Resumed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked
+from flowfabric.engine.operators.wake_execution import Woken
 from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpointPage
+from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.engine.workers.list_workers import WorkerPage
-from flowfabric.ids import ExecutionId
+from flowfabric.errors import NotFound
+from flowfabric.ids import ExecutionId, as_uuid
 from flowfabric.states import LaneState
+from flowfabric.tokens import WaitpointToken
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
@@ -87,6 +94,80 @@ class Admin:
         )
         return changed.priority
 
+    async def resume(
+        self,
+        execution_id: ExecutionId | str,
+        *,
+        delay: float | timedelta = 0,
+        reason: str | None = None,
+    ) -> Resumed:
+        """Let a suspended execution go on; a handler that still has to wait waits again.
+
+        Raises `NotFound`, and `ExecutionNotSuspended`.
+        """
+        return await self._engine.resume_execution(
+            self._client.parse(execution_id), delay=delay, actor=self.actor, reason=reason
+        )
+
+    async def wake(
+        self, execution_id: ExecutionId | str, *, skip: bool = False, reason: str | None = None
+    ) -> Woken:
+        """Make a delayed execution claimable now; with `skip` the sleep of its handler is over.
+
+        Without `skip`, a handler whose sleep is not due sleeps on. Raises `NotFound`, also for
+        `skip` without a sleep, and `ExecutionNotEligible` unless the execution is delayed.
+        """
+        return await self._engine.wake_execution(
+            self._client.parse(execution_id), skip=skip, actor=self.actor, reason=reason
+        )
+
+    async def waitpoints(
+        self, *, lane: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> OpenWaitpointPage:
+        """The open waitpoints of this client's namespace, newest first, without their tokens."""
+        return await self._engine.list_open_waitpoints(
+            namespace=self._client.namespace, lane_id=lane, cursor=cursor, limit=limit
+        )
+
+    async def waitpoint_token(
+        self, execution_id: ExecutionId | str, waitpoint_id: UUID | str
+    ) -> WaitpointToken:
+        """The token by which an outsider signals an open waitpoint; `reveal()` shows it.
+
+        Raises `NotFound` if the execution has no such waitpoint, or it is closed.
+        """
+        wanted = as_uuid(waitpoint_id, field="waitpoint_id")
+        token = await self._engine.read_waitpoint_token(self._client.parse(execution_id), wanted)
+        if token is None:
+            raise NotFound("waitpoint", wanted)
+        return token
+
+    async def approve(
+        self,
+        execution_id: ExecutionId | str,
+        waitpoint_id: UUID | str,
+        *,
+        name: str = "approved",
+        idempotency_key: str | None = None,
+    ) -> SignalAnswer:
+        """Signal a waitpoint as an operator, without its token; `actor` is the source.
+
+        An actor that sends the same name twice is a `duplicate`, unless `idempotency_key` differs.
+        Raises as `Client.signal`, and `NotFound` for the waitpoint.
+        """
+        return await self._deliver(execution_id, waitpoint_id, name, idempotency_key)
+
+    async def deny(
+        self,
+        execution_id: ExecutionId | str,
+        waitpoint_id: UUID | str,
+        *,
+        name: str = "rejected",
+        idempotency_key: str | None = None,
+    ) -> SignalAnswer:
+        """As `approve`, with the signal `rejected`."""
+        return await self._deliver(execution_id, waitpoint_id, name, idempotency_key)
+
     async def lanes(self) -> list[LaneCount]:
         """Every lane with its state and the numbers of its unfinished executions."""
         return await self._engine.count_by_lane()
@@ -141,3 +222,20 @@ class Admin:
 
     async def _set_lane(self, lane: str, state: LaneState, reason: str | None) -> LaneChanged:
         return await self._engine.set_lane_state(lane, state, actor=self.actor, reason=reason)
+
+    async def _deliver(
+        self,
+        execution_id: ExecutionId | str,
+        waitpoint_id: UUID | str,
+        name: str,
+        idempotency_key: str | None,
+    ) -> SignalAnswer:
+        target = self._client.handle(execution_id)
+        return await self._engine.deliver_approval_signal(
+            target.execution_id,
+            as_uuid(waitpoint_id, field="waitpoint_id"),
+            name,
+            lane_id=(await target.describe()).lane_id,
+            idempotency_suffix=(idempotency_key or self.actor)[:100],
+            operator_identity=self.actor,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
@@ -11,36 +12,35 @@ from flowfabric.app.check_call import check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Call
 from flowfabric.client.admin import Admin
-from flowfabric.client.batcher import Batcher
-from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks, without_conflict
+from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.flow_waiter import flow_waiter
-from flowfabric.client.handle import Handle
+from flowfabric.client.handle import Handle, new_handles
 from flowfabric.client.identity import user_at_host
-from flowfabric.client.new_execution import new_execution
-from flowfabric.client.options import Options, each_option, options_of
+from flowfabric.client.new_executions import new_executions
+from flowfabric.client.options import Options, each_option, options_of, public_state
 from flowfabric.client.outcome_waiter import OutcomeWaiter
+from flowfabric.client.schedules import Schedules
+from flowfabric.client.signals import SignalSender
+from flowfabric.client.subscriptions import Subscriptions
 from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
-from flowfabric.db.transaction import repeated
+from flowfabric.db.batcher import Batcher
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.events.completion_events import CompletionEvent
-from flowfabric.engine.events.cursor import FROM_NOW
-from flowfabric.engine.events.filters import EventFilter
-from flowfabric.engine.events.lease_events import LeaseEvent
-from flowfabric.engine.events.operator_events import OperatorEvent
-from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.search_executions import Search, SearchPage
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
+from flowfabric.engine.journal.rewind_journal import ReplayFrom
 from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution, OnConflict
 from flowfabric.engine.operators.replay_flow import ReplayedFlow
-from flowfabric.errors import invalid_input
-from flowfabric.ids import ExecutionId, check_name, check_type, parse_uuid
+from flowfabric.engine.suspensions.send_signal import SignalAnswer
+from flowfabric.errors import NotFound
+from flowfabric.ids import ExecutionId, as_uuid, check_name, check_type
 from flowfabric.states import PublicState
+from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import read_untyped
 
 R = TypeVar("R")
@@ -52,23 +52,29 @@ _MIN_FLOW_WEIGHT: Final = 20
 """Small flows count as this many members, so that one statement starts a hundred at most."""
 
 
-class Client:
+class Client(Subscriptions):
     """Connected to one database, for one namespace. Coroutines may share a client."""
 
     def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
         self.engine = engine
         self.namespace = check_name(namespace, field="namespace")
         self.identity = user_at_host()
-        self._submits = Batcher(engine.create_execution, max_weight=_SUBMITS_PER_STATEMENT)
+        self._submits = Batcher(
+            engine.create_execution,
+            first_send=partial(engine.create_execution, fresh=True),
+            max_weight=_SUBMITS_PER_STATEMENT,
+        )
         self._starts = Batcher(
             engine.submit_flows,
             max_weight=_MEMBERS_PER_STATEMENT,
             weight=lambda flow: max(_MIN_FLOW_WEIGHT, len(flow.members)),
         )
+        self.signals = SignalSender(engine)
         self.unserved = UnservedWarning(engine, namespace)
         self.outcomes = OutcomeWaiter(engine, engine.read_outcomes)
         self.settled_flows = flow_waiter(engine)
         self.admin = Admin(self, self.identity)
+        self.schedules = Schedules(self)
 
     @classmethod
     async def connect(
@@ -83,9 +89,8 @@ class Client:
         """Connect to `dsn`, else to `FF_DATABASE_URL`.
 
         `pooler=True` is for a pooler in transaction mode; None means what `FF_DATABASE_POOLER`
-        says. Raises `ConfigError` without a DSN,
-        `TransportError` when the server does not answer, `Unavailable` when the schema is missing
-        or of another version.
+        says. Raises `ConfigError` without a DSN, `TransportError` when the server does not answer,
+        `Unavailable` when the schema is missing or of another version.
         """
         check_name(namespace, field="namespace")
         config = DatabaseConfig(
@@ -143,7 +148,7 @@ class Client:
             tags=tags or {},
             lane=lane,
         )
-        new = self.execution_of(call, options)
+        [new] = self.executions_of([call], [options])
         if conn is None:
             answer = await self._submits.request(new)
         else:
@@ -179,23 +184,18 @@ class Client:
             return []
         executions: list[NewExecution] = []
 
-        def chunks(size: int = CHUNK) -> Iterator[Sequence[NewExecution]]:
-            for start in range(0, len(calls), size):
-                if start >= len(executions):
-                    end = min(start + size, len(calls))
-                    executions.extend(
-                        [self.execution_of(calls[n], options[n]) for n in range(start, end)]
-                    )
-                yield executions[start : start + size]
+        def chunks() -> Iterator[Sequence[NewExecution]]:
+            for chunk in (slice(n, n + CHUNK) for n in range(0, len(calls), CHUNK)):
+                if chunk.start >= len(executions):
+                    executions.extend(self.executions_of(calls[chunk], options[chunk]))
+                yield executions[chunk]
 
         if conn is not None:
-            [everything] = chunks(size=max(1, len(calls)))
-            answers = await enqueue(conn, everything, partitions=self.engine.partitions)
-        elif len(calls) <= CHUNK and not any(each.idempotency_key for each in options):
-            [everything] = chunks()
-            answers = await repeated(lambda: self.engine.create_execution(everything))
+            executions += self.executions_of(calls, options)
+            answers = await enqueue(conn, executions, partitions=self.engine.partitions)
         else:
-            answers = await create_in_chunks(self.engine, chunks)
+            small = len(calls) <= CHUNK and not any(each.idempotency_key for each in options)
+            answers = await create_in_chunks(self.engine, chunks, in_one_statement=small)
         self.unserved.note(executions)
         return self.handles(calls, executions, answers, committed=conn is None)
 
@@ -256,13 +256,8 @@ class Client:
 
         With `drawn`, the flow drawn again, its results have the types that its tasks return.
         """
-        wanted = parse_uuid(flow_id, field="flow_id") if isinstance(flow_id, str) else flow_id
-        return FlowHandle(
-            self,
-            check_type(wanted, UUID, field="flow_id"),
-            created=False,
-            drawn=drawn and drawn.members,
-        )
+        wanted = as_uuid(flow_id, field="flow_id")
+        return FlowHandle(self, wanted, created=False, drawn=drawn and drawn.members)
 
     def handle(self, execution_id: ExecutionId | str) -> Handle[Any]:
         """A handle on an execution that was submitted before, by any client."""
@@ -298,37 +293,60 @@ class Client:
         execution_id: ExecutionId | str,
         reason: str | None = None,
         *,
+        from_: ReplayFrom = "failure",
+        from_step: str | None = None,
         downstream: bool = True,
     ) -> None:
         """Run an ended execution again; as `Handle.replay`."""
-        await self.handle(execution_id).replay(reason, downstream=downstream)
+        await self.handle(execution_id).replay(
+            reason, from_=from_, from_step=from_step, downstream=downstream
+        )
+
+    async def signal(
+        self,
+        execution_id: ExecutionId | str,
+        waitpoint_id: UUID | str,
+        *,
+        token: WaitpointToken | str,
+        name: str,
+        source: tuple[str, str] = ("external", ""),
+        payload: object = None,
+        idempotency_key: str | None = None,
+    ) -> SignalAnswer:
+        """Signal a waitpoint in the name of an outsider, which has given its `token`.
+
+        `source` is the type of the outsider and who it is, such as `("user", "ann")`. The answer is
+        `resumed` if the execution goes on by this signal, and `duplicate` if the same key has
+        signalled the waitpoint before. Raises `InvalidToken`, `TargetNotSignalable`,
+        `WaitpointClosed`, `NotFound` and `ValidationError`.
+        """
+        return await self.signals.deliver(
+            self.parse(execution_id),
+            as_uuid(waitpoint_id, field="waitpoint_id"),
+            token,
+            name,
+            payload,
+            source=source,
+            idempotency_key=idempotency_key,
+        )
+
+    async def signal_key(
+        self, key: str, name: str, payload: object = None, *, idempotency_key: str | None = None
+    ) -> SignalAnswer:
+        """Send a signal to the execution that was submitted with the idempotency key `key`.
+
+        As `Handle.signal`, whose key `idempotency_key` is. Raises `NotFound` too for the execution.
+        """
+        found = await self.engine.locate_execution_by_key(self.namespace, key)
+        if found is None:
+            raise NotFound("execution", f"with idempotency key {key!r}")
+        return await self.handle(found).signal(name, payload, idempotency_key=idempotency_key)
 
     async def replay_flow(
         self, flow_id: UUID | str, reason: str | None = None, *, preview: bool = False
     ) -> ReplayedFlow:
         """Run again what keeps a flow from being completed; as `FlowHandle.replay`."""
         return await self.flow(flow_id).replay(reason, preview=preview)
-
-    async def subscribe_completions(
-        self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
-    ) -> Subscription[CompletionEvent]:
-        """Completions of this namespace's executions: new ones, or all after `cursor`."""
-        return await self.engine.subscribe_completions(cursor, self._events(tag))
-
-    async def subscribe_lease_history(
-        self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
-    ) -> Subscription[LeaseEvent]:
-        """Lease events of this namespace: acquired, renewed, expired, reclaimed, revoked."""
-        return await self.engine.subscribe_lease_history(cursor, self._events(tag))
-
-    async def subscribe_operator_events(
-        self, cursor: bytes = FROM_NOW, *, tag: tuple[str, str] | None = None
-    ) -> Subscription[OperatorEvent]:
-        """Operator actions on this namespace's executions."""
-        return await self.engine.subscribe_operator_events(cursor, self._events(tag))
-
-    def _events(self, tag: tuple[str, str] | None) -> EventFilter:
-        return EventFilter(namespace=self.namespace, tag=tag)
 
     async def search(
         self,
@@ -347,17 +365,19 @@ class Client:
             namespace=self.namespace,
             lane_id=lane,
             execution_kind=kind,
-            public_state=None if state is None else _public_state(state),
+            public_state=None if state is None else public_state(state),
             tag=tag,
             created_since=since,
             created_before=before,
         )
         return await self.engine.search_executions(search, cursor=cursor, limit=limit)
 
-    def execution_of(self, call: Call[Any], options: Options) -> NewExecution:
-        """The execution to create for a call and its options; raises `ValidationError`."""
-        return new_execution(
-            call,
+    def executions_of(
+        self, calls: Sequence[Call[Any]], options: Sequence[Options]
+    ) -> list[NewExecution]:
+        """The executions to create for these calls; raises `ValidationError`."""
+        return new_executions(
+            calls,
             options,
             namespace=self.namespace,
             creator=self.identity,
@@ -377,23 +397,4 @@ class Client:
         `committed` is False when the caller's own transaction is still to be committed. Raises the
         first `IdempotencyConflict` among the answers.
         """
-        return [
-            Handle(
-                self,
-                answer.execution_id,
-                # A duplicate with the id made here is this submit, repeated after a lost answer.
-                created=answer.execution_id == execution.execution_id,
-                known_to_exist=committed,
-                read_result=call.task.read_result,
-            )
-            for call, execution, answer in zip(
-                calls, executions, without_conflict(answers), strict=True
-            )
-        ]
-
-
-def _public_state(state: str) -> PublicState:
-    try:
-        return PublicState(state)
-    except ValueError:
-        raise invalid_input("state", state, f"is not one of {', '.join(PublicState)}") from None
+        return new_handles(self, calls, executions, answers, committed=committed)

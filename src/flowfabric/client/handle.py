@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from flowfabric.engine.events.read_history import HistoryEntry
+import msgspec
+
+from flowfabric.app.task import Call
+from flowfabric.client.create_in_chunks import without_conflict
+from flowfabric.engine.events.read_history import HistoryPage
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.list_attempts import Attempt
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+from flowfabric.engine.journal.list_steps import StepPage
+from flowfabric.engine.journal.rewind_journal import ReplayFrom
+from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
+from flowfabric.engine.streams.frame import Frame
+from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.errors import (
+    EngineError,
     ExecutionCancelled,
     ExecutionExpired,
     ExecutionFailed,
@@ -20,15 +31,18 @@ from flowfabric.errors import (
     NotFound,
     ResultDecodeError,
     ResultTimeout,
+    TransportError,
+    invalid_input,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import timeout_seconds
-from flowfabric.states import PublicState
+from flowfabric.states import FrameVisibility, PublicState
 
 if TYPE_CHECKING:
     from flowfabric.client.client import Client
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Handle(Generic[R]):
@@ -58,7 +72,7 @@ class Handle(Generic[R]):
         Raises `ExecutionFailed`, `ExecutionCancelled`, `ExecutionExpired` or `ExecutionSkipped` if
         it ended without success, `ResultTimeout` if it has not ended in time, `NotFound` if it does
         not exist, `ResultDecodeError` if the stored result is not of the type that the task
-        declares.
+        declares. The error of a timeout says what a suspended execution waits for.
         """
         seconds = timeout_seconds(timeout)
         if seconds is not None and seconds <= 0:
@@ -70,15 +84,56 @@ class Handle(Generic[R]):
             async with asyncio.timeout(seconds):
                 outcome = await self._client.outcomes.wait(self.execution_id)
         except TimeoutError:
-            raise ResultTimeout(self.execution_id, seconds or 0.0) from None
+            why = await self._why_suspended()
+            raise ResultTimeout(self.execution_id, seconds or 0.0, explanation=why) from None
         return self._read(outcome)
 
-    async def state(self) -> PublicState:
-        """The state of the execution now; raises `NotFound`."""
+    @overload
+    async def state(self) -> PublicState: ...
+    @overload
+    async def state(self, *, type: type[T]) -> T | None: ...
+    async def state(self, *, type: Any = None) -> Any:  # noqa: A002  as in `ctx.wait_for_signal`
+        """The state of the execution now; raises `NotFound`.
+
+        With `type` the state that its handler keeps by `ctx.patch` and `ctx.set_state`, decoded to
+        that type: of the newest attempt that has one, at any time, also after the end. None if the
+        handler has kept none. Raises `ValidationError` if it is not of that type.
+        """
         found = await self._client.engine.read_execution_state(self.execution_id)
         if found is None:
             raise NotFound("execution", self.execution_id)
-        return found
+        if type is None:
+            return found
+        kept = await self._client.engine.read_state(self.execution_id)
+        if kept is None:
+            return None
+        try:
+            return msgspec.json.decode(kept.document_json, type=type)
+        except msgspec.ValidationError as error:
+            raise invalid_input("state", None, f"of the handler does not decode: {error}") from None
+
+    async def stream(
+        self,
+        *,
+        attempt: int | None = None,
+        after: str | None = None,
+        visibility: FrameVisibility = FrameVisibility.ALL,
+        follow: bool = True,
+    ) -> AsyncGenerator[Frame]:
+        """The frames that the handler emits, in order, until the execution has ended.
+
+        A retry goes on with the frames of the next attempt; with `attempt` only those of one are
+        read. `after` is the `cursor` of the last frame that was read: nothing is missed, and
+        nothing comes twice. With `visibility="exclude_best_effort"` the frames of `ctx.live` are
+        left out, and with `follow=False` only what is there now is read. Raises `NotFound`, and
+        `ValidationError` for a cursor that is none.
+        """
+        frames = await self._client.engine.follow_stream(
+            self.execution_id, attempt=attempt, after=after, visibility=visibility, follow=follow
+        )
+        async with contextlib.aclosing(frames):
+            async for frame in frames:
+                yield frame
 
     async def describe(self, *, with_body: bool = False) -> ExecutionSnapshot:
         """The execution with its state, attempt, lease and times; raises `NotFound`.
@@ -101,26 +156,93 @@ class Handle(Generic[R]):
             self.execution_id, reason=reason, actor=self._client.identity
         )
 
-    async def replay(self, reason: str | None = None, *, downstream: bool = True) -> None:
+    async def signal(
+        self, name: str, payload: object = None, *, idempotency_key: str | None = None
+    ) -> SignalAnswer:
+        """Send a signal: the handler gets it from `ctx.wait_for_signal(name)`, now or later.
+
+        Signals of one name are received in the order in which they were sent, and each once. Of
+        several with the same `idempotency_key` the first counts. The answer is `resumed` if the
+        execution was suspended and goes on by it, and `duplicate` for a repeated key. Raises
+        `NotFound`, `TargetNotSignalable` if the execution has ended, and `ValidationError`.
+        """
+        return await self._client.signals.send(
+            self.execution_id,
+            name,
+            payload,
+            identity=self._client.identity,
+            idempotency_key=idempotency_key,
+        )
+
+    async def replay(
+        self,
+        reason: str | None = None,
+        *,
+        from_: ReplayFrom = "failure",
+        from_step: str | None = None,
+        downstream: bool = True,
+    ) -> None:
         """Run the ended execution again; `result` then waits for the new result.
 
-        Members of its flow that were skipped because of it wait again, unless `downstream=False`.
+        What its handler has recorded stays done, except for the failure that ended it. With
+        `from_="start"` the handler begins with an empty journal, and with `from_step` before the
+        first call of that name. Members of its flow that were skipped because of it wait again,
+        unless `downstream=False`.
         """
         await self._client.engine.replay_execution(
-            self.execution_id, downstream=downstream, actor=self._client.identity, reason=reason
+            self.execution_id,
+            from_=from_,
+            from_step=from_step,
+            downstream=downstream,
+            actor=self._client.identity,
+            reason=reason,
         )
+
+    async def steps(
+        self, *, after_seq: int | None = None, limit: int = 1000, values: bool = False
+    ) -> StepPage:
+        """The durable calls of the handler, in the order in which they were recorded.
+
+        At most `limit` (1000); `next_after_seq` of a page leads to the next one. With `values` also
+        what the calls returned, as stored. Raises `NotFound`.
+        """
+        return await self._client.engine.list_steps(
+            self.execution_id, after_seq=after_seq, limit=limit, values=values
+        )
+
+    async def compensation(self) -> Handle[Any] | None:
+        """The execution that undoes what this one did before it ended without success.
+
+        None if nothing was armed, or it has not been made yet. Raises `NotFound`.
+        """
+        found = await self._client.engine.read_compensation(self.execution_id)
+        return None if found is None else self._client.handle(found)
 
     async def explain(self) -> Explanation:
         """Why the execution does not run, or how it ended, and what would change that."""
         return await self._client.engine.explain_execution(self.execution_id)
 
-    async def history(self) -> list[HistoryEntry]:
-        """The events of the execution, in order: leases, completions, operator actions."""
-        return await self._client.engine.read_history(self.execution_id)
+    async def history(self, *, cursor: str | None = None, limit: int = 1000) -> HistoryPage:
+        """Events of the execution in order, from its submit on: at most `limit` (1000).
+
+        The `next_cursor` of a page leads to the next one.
+        """
+        return await self._client.engine.read_history(self.execution_id, cursor=cursor, limit=limit)
 
     async def set_tag(self, key: str, value: str) -> None:
         """Set a tag of the execution."""
         await self._client.engine.set_execution_tag(self.execution_id, key, value)
+
+    async def _why_suspended(self) -> str | None:
+        """What a suspended execution waits for; None if it is not, or nobody answers."""
+        engine = self._client.engine
+        try:
+            if await engine.read_execution_state(self.execution_id) is not PublicState.SUSPENDED:
+                return None
+            decisive = (await engine.explain_execution(self.execution_id)).reasons[0]
+        except (EngineError, TransportError):
+            return None
+        return f"{decisive.message}; {decisive.remedy}"
 
     async def _must_exist(self) -> None:
         if not self._known_to_exist:
@@ -148,3 +270,28 @@ class Handle(Generic[R]):
                 raise ExecutionFailed(
                     self.execution_id, outcome.failure_reason, outcome.failure_category
                 )
+
+
+def new_handles(
+    client: Client,
+    calls: Sequence[Call[R]],
+    executions: Sequence[NewExecution],
+    answers: list[Creation],
+    *,
+    committed: bool,
+) -> list[Handle[R]]:
+    """A handle for each call; as `Client.handles`."""
+    readers = {call.task: call.task.read_result for call in calls}
+    return [
+        Handle(
+            client,
+            answer.execution_id,
+            # A duplicate with the id made here is this submit, repeated after a lost answer.
+            created=answer.execution_id == execution.execution_id,
+            known_to_exist=committed,
+            read_result=readers[call.task],
+        )
+        for call, execution, answer in zip(
+            calls, executions, without_conflict(answers), strict=True
+        )
+    ]

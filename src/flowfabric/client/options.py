@@ -11,6 +11,7 @@ import msgspec
 from flowfabric.app.task import Call
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.errors import invalid_input
+from flowfabric.states import PublicState
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,3 +53,11 @@ def each_option(
         unkeyed if key is None else msgspec.structs.replace(options, idempotency_key=key)
         for key in keys
     ]
+
+
+def public_state(state: str) -> PublicState:
+    """The state of this name; raises `ValidationError(invalid_input)`."""
+    try:
+        return PublicState(state)
+    except ValueError:
+        raise invalid_input("state", state, f"is not one of {', '.join(PublicState)}") from None

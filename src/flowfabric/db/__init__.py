@@ -5,13 +5,17 @@ connect_limit    one attempt to connect at a time, with pauses after failures
 connection       the class of our connections
 kept_alive       a connection whose idle transaction is kept alive
 transaction      run a body in a transaction, with the only retry loop
+batcher          sends concurrent requests in batches
+foreign          statements on a connection of the caller, with any driver
 rows             run a statement and read its rows as structs
 faults           SQLSTATE to FlowFabric error
 steps            a hook for tests before each statement and commit
 listen           one LISTEN connection per process
 waiter           wait for a change: notified, else polling
+notifier         notifications of a process, gathered
 signals          wake-ups inside this process, without the database
 expire_waiters   delete registrations of waiters that ended
+vacuum_queue     vacuum the queue before its dead rows slow claims down
 migrate          apply migrations, then functions
 apply_functions  apply the SQL functions whose text changed
 grant_roles      grant rights to the roles of processes and readers

@@ -38,9 +38,13 @@ SELECT current_setting('server_version') AS version,
 
 OVERDUE: Final[LiteralString] = """
 -- db.doctor: rows that the sweeps should have moved
-SELECT (SELECT count(*) FROM ff.exec_core
-         WHERE lifecycle_phase = 'active' AND lease_expires_at_ms < ff.now_ms() - 60000) AS leases,
-       (SELECT count(*) FROM ff.exec_core WHERE delay_until_ms < ff.now_ms() - 60000) AS delayed
+SELECT (SELECT count(*) FROM ff.lease
+         WHERE lease_expires_at_ms < ff.now_ms() - 60000) AS leases,
+       (SELECT count(*) FROM ff.exec_core WHERE delay_until_ms < ff.now_ms() - 60000) AS delayed,
+       (SELECT worker_instance_id FROM ff.sweeper
+         WHERE NOT standby AND held_until_ms > ff.now_ms()) AS swept_by,
+       (SELECT count(*) FROM ff.worker_registry
+         WHERE last_heartbeat_ms + liveness_ttl_ms > ff.now_ms()) AS workers
 """
 
 # Policies are compared as text: as JSON, 1500.0 is equal to 1500, and only the latter is valid.
@@ -59,6 +63,40 @@ WITH unfinished AS (
 )
 SELECT count(*) AS number, coalesce((array_agg(id ORDER BY id))[1:5], '{}') AS ids
   FROM unfinished WHERE strange OR policy IN (SELECT policy FROM faulty)
+"""
+
+MISPLACED: Final[LiteralString] = """
+-- db.doctor: executions that are claimable, queued and leased in a combination that cannot be
+WITH unfinished AS (  -- a claimable execution is in ff.ready or in ff.lease, any other in neither
+    SELECT e.partition_key, e.execution_id, e.eligibility_state = 'eligible_now' AS claimable,
+           EXISTS (SELECT FROM ff.ready r
+                    WHERE (r.route_id, r.priority, r.created_at_ms, r.execution_id, r.partition_key)
+                        = (e.route_id, e.priority, e.created_at_ms, e.execution_id, e.partition_key)
+                  ) AS queued,
+           EXISTS (SELECT FROM ff.lease l
+                    WHERE (l.partition_key, l.execution_id, l.lease_epoch)
+                        = (e.partition_key, e.execution_id, e.lease_epoch + 1)) AS leased
+      FROM ff.exec_core e WHERE e.lifecycle_phase <> 'terminal' LIMIT 100000
+), misplaced AS (
+    SELECT partition_key, execution_id FROM unfinished
+     WHERE claimable::integer <> queued::integer + leased::integer
+     UNION
+    SELECT r.partition_key, r.execution_id FROM (SELECT * FROM ff.ready LIMIT 100000) AS r
+     WHERE NOT EXISTS (SELECT FROM ff.exec_core e
+                        WHERE (e.partition_key, e.execution_id) = (r.partition_key, r.execution_id)
+                          AND (e.route_id, e.priority, e.created_at_ms)
+                            = (r.route_id, r.priority, r.created_at_ms)
+                          AND e.eligibility_state = 'eligible_now')
+     UNION
+    SELECT l.partition_key, l.execution_id FROM (SELECT * FROM ff.lease LIMIT 100000) AS l
+     WHERE NOT EXISTS (SELECT FROM ff.exec_core e
+                        WHERE (e.partition_key, e.execution_id) = (l.partition_key, l.execution_id)
+                          AND e.lease_epoch = l.lease_epoch - 1
+                          AND e.eligibility_state = 'eligible_now')
+), named AS (
+    SELECT format('{fp:%%s}:%%s', partition_key, execution_id) AS id FROM misplaced
+)
+SELECT count(*) AS number, coalesce((array_agg(id ORDER BY id))[1:5], '{}') AS ids FROM named
 """
 
 PRIVILEGES: Final[LiteralString] = """
@@ -112,11 +150,18 @@ class _Facts(msgspec.Struct, frozen=True):
 class _Overdue(msgspec.Struct, frozen=True):
     leases: int
     delayed: int
+    swept_by: str | None
+    workers: int
 
 
-class _Unreadable(msgspec.Struct, frozen=True):
+class _Executions(msgspec.Struct, frozen=True):
     number: int
     ids: list[str]
+
+    @property
+    def listed(self) -> str:
+        """The first five, and a sign that there are more."""
+        return ", ".join(self.ids) + (", …" if self.number > len(self.ids) else "")
 
 
 class _Role(msgspec.Struct, frozen=True):
@@ -136,7 +181,7 @@ async def examine(dsn: str) -> list[Finding]:
         findings += [_clock(facts, here), await _schema(conn)]
         schema = findings[-1].verdict
         if schema is Verdict.OK:  # a newer schema has functions of a newer release
-            findings += [await _functions(conn), await _stored_values(conn)]
+            findings += [await _functions(conn), await _stored_values(conn), await _queue(conn)]
         if schema is not Verdict.FAIL:
             findings += [await _sweeps(conn), await _privileges(conn)]
         findings.append(_polling() if config.pooler else await _listen(conn))
@@ -269,25 +314,44 @@ async def _functions(conn: Connection) -> Finding:
 
 
 async def _sweeps(conn: Connection) -> Finding:
-    overdue = await fetch_one(conn, OVERDUE, _Overdue)
+    """A database without workers needs no sweeps as long as nothing is overdue."""
+    found = await fetch_one(conn, OVERDUE, _Overdue)
+    late = found.leases or found.delayed
+    missing = found.workers and not found.swept_by
     return _check(
         "sweeps",
-        f"{overdue.leases} expired leases, {overdue.delayed} overdue delays",
-        Verdict.WARN if overdue.leases or overdue.delayed else Verdict.OK,
-        "No worker handles them: start one; every worker runs the sweeps.",
+        f"run by {found.swept_by or 'no process'}; "
+        f"{found.leases} expired leases, {found.delayed} overdue delays",
+        Verdict.WARN if late or missing else Verdict.OK,
+        "No worker handles them: start one; one of the workers without reconcile=False sweeps."
+        if late
+        else "Every worker has reconcile=False: start one without.",
     )
 
 
 async def _stored_values(conn: Connection) -> Finding:
-    found = await fetch_one(conn, UNREADABLE, _Unreadable, last_ms=LAST_MS)
-    more = ", …" if found.number > len(found.ids) else ""
-    listed = f"{found.number} executions with values out of range: {', '.join(found.ids)}{more}"
+    found = await fetch_one(conn, UNREADABLE, _Executions, last_ms=LAST_MS)
     return _check(
         "stored values",
-        listed if found.number else "all in range",
+        f"{found.number} executions with values out of range: {found.listed}"
+        if found.number
+        else "all in range",
         Verdict.WARN if found.number else Verdict.OK,
         "Another writer stored them. They run with defaults for what cannot be read: "
         "cancel them and submit them again, or correct the policy in ff.exec_body.",
+    )
+
+
+async def _queue(conn: Connection) -> Finding:
+    found = await fetch_one(conn, MISPLACED, _Executions)
+    return _check(
+        "queue",
+        f"{found.number} executions whose state contradicts the queue: {found.listed}"
+        if found.number
+        else "as the executions say",
+        Verdict.WARN if found.number else Verdict.OK,
+        "Another writer changed ff.exec_core, ff.ready or ff.lease. Executions that are claimable "
+        "but not queued never run: cancel the named executions and replay them.",
     )
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 from collections import defaultdict
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import connect
@@ -15,6 +15,11 @@ from flowfabric.errors import FlowFabricError
 
 log: Final = logging.getLogger("flowfabric.listen")
 CHANNEL: Final = "ff_wake"
+
+SESSION_PID: Final[LiteralString] = """
+-- db.listen: which server process listens
+SELECT pg_backend_pid()
+"""
 
 
 class Listener:
@@ -30,6 +35,8 @@ class Listener:
         self.connected = asyncio.Event()
         self.connections = 0
         """How often it has connected; a higher number means that the server may have restarted."""
+        self.session_pid: int | None = None
+        """The server process of the listening session, while there is one."""
 
     @property
     def enabled(self) -> bool:
@@ -81,6 +88,8 @@ class Listener:
             lost = asyncio.Event()
             conn.add_termination_listener(lambda _, lost=lost: lost.set())
             try:
+                # The driver's own answer may be a number that a session pooler made up.
+                self.session_pid = await conn.fetchval(SESSION_PID)
                 await conn.add_listener(CHANNEL, self._notified)
                 self.connections += 1
                 self.connected.set()
@@ -95,6 +104,7 @@ class Listener:
                 warned = True
             finally:
                 self.connected.clear()
+                self.session_pid = None
                 conn.terminate()
 
     def _signal_all(self) -> None:
@@ -104,8 +114,8 @@ class Listener:
                 event.set()
 
 
-async def signalled(event: asyncio.Event, timeout: float) -> bool:
-    """Wait for the event, at most `timeout` seconds, and clear it; True if it was set."""
+async def signalled(event: asyncio.Event, timeout: float | None) -> bool:
+    """Wait for the event, at most `timeout` seconds if given, and clear it; True if it was set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout):
             await event.wait()

@@ -15,6 +15,7 @@ from flowfabric.db.connect_limit import connect_limit
 from flowfabric.db.connection import BaseConnection
 from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error, described
 from flowfabric.db.kept_alive import KeptAliveConnection
+from flowfabric.db.notifier import Notifier
 from flowfabric.db.rows import Connection
 from flowfabric.errors import (
     ConfigError,
@@ -26,9 +27,13 @@ from flowfabric.errors import (
 
 _CONNECT_ERRORS: Final = (*DRIVER_ERRORS, ValueError, OverflowError)
 _CLOSE_WITHIN: Final = 5.0
+_PLAN_LIFETIME: Final = 60
+"""Seconds after which a statement is prepared again, for the tables as they are then."""
 
 # Every statement of ours starts from few rows and follows indexes. Its cached plan, made while a
 # table was small, must not read the whole table when it has grown.
+# One plan for any parameters is as good then. Postgres would otherwise plan most of our statements
+# anew at every call: it compares estimates, and those of a plan for given arrays are lower.
 # Behind a pooler these settings are not sent and not needed: statements are not prepared, so each
 # is planned for the tables as they are. Plans inside plpgsql functions are cached there too; those
 # functions have the settings bound to them.
@@ -36,30 +41,46 @@ PLANNER_SETTINGS: Final = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
 }
 
 # Every name of ours has its schema, and every other name is that of Postgres: a function or an
 # operator that another user made in schema public is never chosen instead.
 SEARCH_PATH: Final = "pg_catalog, pg_temp"
 
+# When the machine of a process loses its power or its network, no packet says so. With these
+# settings the server ends the session 15 seconds later: 5 without a packet, then 5 probes that are
+# not answered; or after 15 seconds in which data that was sent is not acknowledged. On a Unix
+# socket they have no effect and are not needed.
+NOTICE_LOST_PEER: Final = {
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "5",
+    "tcp_user_timeout": "15000",
+}
+
 
 async def connect(
-    config: DatabaseConfig, *, role: str, limited: bool = True
+    config: DatabaseConfig, *, role: str, limited: bool = True, notice_lost_peer: bool = False
 ) -> asyncpg.Connection[Any]:
     """Open a connection outside the pool, for long use: the lease renewer, a listener.
 
     It leads past the pooler if the configuration has a DSN for that. Raises `ConfigError`,
     `Unavailable`, `ResourceExhausted` or `TransportError`. `limited=False` is for a caller that
-    spaces its attempts itself; the others wait for their turn at the process's `ConnectLimit`.
+    spaces its attempts itself; the others wait for their turn at the process's `ConnectLimit`. With
+    `notice_lost_peer` the server ends the session 15 seconds after this machine has disappeared.
     """
     config = config.direct()
+    settings = _settings(config, role)
+    if notice_lost_peer and not config.pooler:
+        settings["server_settings"] |= NOTICE_LOST_PEER
     open_one = _connect_in_turn if limited else asyncpg.connect
     try:
         return await open_one(
             config.dsn,
             timeout=config.connect_timeout,
             connection_class=BaseConnection,
-            **_settings(config, role),
+            **settings,
         )
     except _CONNECT_ERRORS as error:
         raise _unreachable(config, error) from error
@@ -79,6 +100,7 @@ class Pool:
         self.config = config
         self._pool = pool
         self._closed = False
+        self.notifier: Notifier | None = None
 
     @classmethod
     async def open(
@@ -111,6 +133,8 @@ class Pool:
     async def close(self) -> None:
         """Close every connection; connections that do not close in time are terminated."""
         self._closed = True
+        if self.notifier is not None:
+            self.notifier.close()
         try:
             async with asyncio.timeout(_CLOSE_WITHIN):
                 await self._pool.close()
@@ -151,7 +175,7 @@ def _settings(
     return {
         "command_timeout": client_timeout,
         "statement_cache_size": 200,
-        "max_cached_statement_lifetime": 0,
+        "max_cached_statement_lifetime": _PLAN_LIFETIME,
         "server_settings": {
             "application_name": f"flowfabric {role}",
             "statement_timeout": f"{round(config.statement_timeout * 1000)}",

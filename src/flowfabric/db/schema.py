@@ -51,6 +51,16 @@ SELECT c.relname::text AS table_name, a.attname::text AS name,
  ORDER BY c.relname COLLATE "C", a.attnum
 """
 
+COLUMN_OPTIONS: Final[LiteralString] = """
+-- db.schema: what the planner is told about columns
+SELECT c.relname::text AS table_name, a.attname::text AS name,
+       array_to_string(a.attoptions, ', ') AS definition
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+ WHERE c.relnamespace = 'ff'::regnamespace AND c.relkind IN ('r', 'p')
+   AND a.attoptions IS NOT NULL
+ ORDER BY c.relname COLLATE "C", a.attnum
+"""
+
 # Postgres 18 lists NOT NULL among the constraints; here it is written with the column.
 CONSTRAINTS: Final[LiteralString] = """
 -- db.schema: the constraints, the primary key first
@@ -161,6 +171,11 @@ async def describe_schema(conn: Connection) -> str:
         indexes: defaultdict[str, list[str]] = defaultdict(list)
         for index in await fetch_all(conn, INDEXES, _Part):
             indexes[index.table_name].append(f"{index.definition};\n")
+        for column in await fetch_all(conn, COLUMN_OPTIONS, _Part):
+            indexes[column.table_name].append(
+                f"ALTER TABLE ff.{column.table_name} ALTER COLUMN {column.name}"
+                f" SET ({column.definition});\n"
+            )
         comments: defaultdict[str, str] = defaultdict(str)
         for comment in await fetch_all(conn, COMMENTS, _Part):
             comments[comment.table_name] += f"{comment.definition}\n"

@@ -19,10 +19,10 @@ CREATE TABLE ff.attempt (
     result bytea,
     result_encoding text,
     CONSTRAINT attempt_pkey PRIMARY KEY (partition_key, execution_id, attempt_index),
-    CONSTRAINT attempt_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
-    CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
+    CONSTRAINT attempt_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text]))),
+    CONSTRAINT attempt_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'retry'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'interrupted'::text, 'waiting_children'::text, 'suspended'::text, 'restarted'::text, 'lease_expired_reclaimable'::text, 'lease_revoked'::text, 'interrupted_reclaimed'::text])))
 );
-COMMENT ON TABLE ff.attempt IS 'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row in exec_core.';
+COMMENT ON TABLE ff.attempt IS 'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row in ff.lease.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
 COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
 COMMENT ON COLUMN ff.attempt.result_encoding IS 'How the result is encoded: json, msgpack, bytes, or the name of a codec; NULL: as the payload.';
@@ -91,11 +91,11 @@ CREATE TABLE ff.completion_event (
     tags jsonb,
     dispatched_at_ms bigint,
     CONSTRAINT completion_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
+    CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'resumable'::text])))
 );
 CREATE INDEX completion_event_execution ON ff.completion_event USING btree (execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event USING btree (event_id) WHERE ((dispatched_at_ms IS NULL) AND (flow_id IS NOT NULL));
-COMMENT ON TABLE ff.completion_event IS 'Outbox of completions: one row each time an execution ends; a replayed execution has several.';
+COMMENT ON TABLE ff.completion_event IS 'Outbox of completions: one row each time an execution ends; a replayed execution has several. A row with outcome resumable says that a suspended execution can go on; no edge is resolved by such a row.';
 COMMENT ON COLUMN ff.completion_event.event_id IS 'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS 'When the edges of the flow were resolved with this completion; NULL until then, and for executions outside flows.';
 
@@ -123,9 +123,11 @@ CREATE TABLE ff.edge (
     CONSTRAINT edge_resolved_by_an_outcome CHECK (((resolution = 'unresolved'::text) = (resolved_outcome IS NULL))),
     CONSTRAINT edge_resolved_outcome CHECK ((resolved_outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
     CONSTRAINT edge_resolves_once_applied CHECK (((resolution = 'unresolved'::text) OR (edge_state = 'applied'::text)))
-) WITH (fillfactor=80);
-CREATE INDEX edge_group_edges ON ff.edge USING btree (partition_key, group_id);
-CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (partition_key, upstream_eid, group_id);
+) WITH (fillfactor=50);
+CREATE INDEX edge_group_edges ON ff.edge USING btree (group_id);
+CREATE UNIQUE INDEX edge_pair ON ff.edge USING btree (upstream_eid, partition_key, group_id);
+ALTER TABLE ff.edge ALTER COLUMN upstream_eid SET (n_distinct=-1);
+ALTER TABLE ff.edge ALTER COLUMN group_id SET (n_distinct=-1);
 COMMENT ON TABLE ff.edge IS 'One row per dependency: once the edge is applied, the join group_id waits for the execution upstream_eid. The counters of edge_group are computed from the resolutions here.';
 COMMENT ON COLUMN ff.edge.min_event_id IS 'Completions of the upstream up to this event do not resolve the edge: the upstream was replayed after them.';
 COMMENT ON COLUMN ff.edge.resolved_event_id IS 'The completion event that resolved the edge.';
@@ -162,8 +164,9 @@ CREATE TABLE ff.edge_group (
     CONSTRAINT edge_group_on_satisfied CHECK ((on_satisfied = ANY (ARRAY['cancel_remaining'::text, 'let_run'::text]))),
     CONSTRAINT edge_group_policy_kind CHECK ((policy_kind = ANY (ARRAY['all_of'::text, 'any_of'::text, 'quorum'::text]))),
     CONSTRAINT edge_group_waits_as CHECK ((waits_as = ANY (ARRAY['member'::text, 'children'::text])))
-) WITH (fillfactor=70);
-CREATE INDEX edge_group_waiter ON ff.edge_group USING btree (partition_key, waiter_eid);
+) WITH (fillfactor=50);
+CREATE INDEX edge_group_waiter ON ff.edge_group USING btree (waiter_eid, partition_key);
+ALTER TABLE ff.edge_group ALTER COLUMN waiter_eid SET (n_distinct=-1);
 COMMENT ON TABLE ff.edge_group IS 'One row per join: a flow member waits for its upstreams, or a handler waits for its children.';
 COMMENT ON COLUMN ff.edge_group.waiter_eid IS 'The execution that waits.';
 COMMENT ON COLUMN ff.edge_group.fired_at_ms IS 'When the join was decided.';
@@ -188,7 +191,6 @@ CREATE TABLE ff.exec_body (
     member_name text,
     CONSTRAINT exec_body_pkey PRIMARY KEY (partition_key, execution_id)
 );
-CREATE INDEX exec_body_created ON ff.exec_body USING btree (created_at_ms, execution_id);
 COMMENT ON TABLE ff.exec_body IS 'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes only when the result of an upstream is passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.payload IS 'The arguments, or the result of an upstream that was passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
@@ -208,23 +210,19 @@ CREATE TABLE ff.exec_core (
     replay_count integer DEFAULT 0 NOT NULL,
     lease_reclaim_count integer DEFAULT 0 NOT NULL,
     infra_release_count integer DEFAULT 0 NOT NULL,
+    signal_seq integer DEFAULT 0 NOT NULL,
     progress_pct smallint,
     resume_pending boolean DEFAULT false NOT NULL,
     lease_lost boolean DEFAULT false NOT NULL,
     flow_cancelled boolean DEFAULT false NOT NULL,
+    compensates boolean DEFAULT false NOT NULL,
     lifecycle_phase text DEFAULT 'runnable'::text NOT NULL,
     eligibility_state text NOT NULL,
     blocking_reason text NOT NULL,
     terminal_outcome text DEFAULT 'none'::text NOT NULL,
     attempt_state text DEFAULT 'pending_first_attempt'::text NOT NULL,
-    ownership_state text GENERATED ALWAYS AS (
-CASE
-    WHEN (lifecycle_phase = 'active'::text) THEN 'leased'::text
-    ELSE 'unowned'::text
-END) STORED NOT NULL,
     public_state text GENERATED ALWAYS AS (
 CASE lifecycle_phase
-    WHEN 'active'::text THEN 'active'::text
     WHEN 'suspended'::text THEN 'suspended'::text
     WHEN 'terminal'::text THEN
     CASE terminal_outcome
@@ -245,21 +243,29 @@ CASE lifecycle_phase
         ELSE 'waiting'::text
     END
 END) STORED NOT NULL,
+    exceptional_state text GENERATED ALWAYS AS (
+CASE
+    WHEN (blocking_reason = 'paused_by_flow_cancel'::text) THEN 'paused_by_flow_cancel'::text
+    WHEN (lifecycle_phase = 'runnable'::text) THEN NULLIF(eligibility_state, 'eligible_now'::text)
+    WHEN (lifecycle_phase = 'terminal'::text) THEN NULLIF(terminal_outcome, 'success'::text)
+    ELSE lifecycle_phase
+END) STORED,
     tags jsonb DEFAULT '{}'::jsonb NOT NULL,
     flow_id uuid,
     delay_until_ms bigint,
     not_before_ms bigint,
     deadline_at_ms bigint,
+    open_deadline_at_ms bigint GENERATED ALWAYS AS (
+CASE
+    WHEN (lifecycle_phase <> 'terminal'::text) THEN deadline_at_ms
+    ELSE NULL::bigint
+END) STORED,
     started_at_ms bigint,
     terminal_at_ms bigint,
     last_capability_mismatch_at_ms bigint,
     lease_id uuid,
-    lease_expires_at_ms bigint,
     attempt_started_at_ms bigint,
-    attempt_timeout_at_ms bigint,
     attempt_type text,
-    worker_id text,
-    worker_instance_id text,
     progress_message text,
     blocking_detail text,
     failure_reason text,
@@ -267,49 +273,44 @@ END) STORED NOT NULL,
     cancellation_reason text,
     cancelled_by text,
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
-    CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'running_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
-    CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text]))),
+    CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
+    CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text]))),
     CONSTRAINT exec_core_blocking_reason CHECK ((blocking_reason = ANY (ARRAY['none'::text, 'waiting_for_worker'::text, 'waiting_for_retry_backoff'::text, 'waiting_for_resume_delay'::text, 'waiting_for_delay'::text, 'waiting_for_signal'::text, 'waiting_for_approval'::text, 'waiting_for_callback'::text, 'waiting_for_tool_result'::text, 'waiting_for_children'::text, 'waiting_for_budget'::text, 'waiting_for_quota'::text, 'waiting_for_capable_worker'::text, 'waiting_for_locality_match'::text, 'paused_by_operator'::text, 'paused_by_policy'::text, 'paused_by_flow_cancel'::text]))),
     CONSTRAINT exec_core_delayed_until_an_instant CHECK (((eligibility_state = 'not_eligible_until_time'::text) = (delay_until_ms IS NOT NULL))),
     CONSTRAINT exec_core_eligibility_state CHECK ((eligibility_state = ANY (ARRAY['eligible_now'::text, 'not_eligible_until_time'::text, 'blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text, 'not_applicable'::text]))),
-    CONSTRAINT exec_core_leased_while_active CHECK ((((lifecycle_phase = 'active'::text) = (lease_expires_at_ms IS NOT NULL)) AND ((lifecycle_phase = 'active'::text) = (worker_instance_id IS NOT NULL)) AND ((lifecycle_phase = 'active'::text) = (worker_id IS NOT NULL)) AND ((lifecycle_phase <> 'active'::text) OR (lease_id IS NOT NULL)))),
-    CONSTRAINT exec_core_lifecycle_phase CHECK ((lifecycle_phase = ANY (ARRAY['runnable'::text, 'active'::text, 'suspended'::text, 'terminal'::text]))),
+    CONSTRAINT exec_core_lifecycle_phase CHECK ((lifecycle_phase = ANY (ARRAY['runnable'::text, 'suspended'::text, 'terminal'::text]))),
     CONSTRAINT exec_core_not_before_while_blocked CHECK (((not_before_ms IS NULL) OR (eligibility_state = ANY (ARRAY['blocked_by_dependencies'::text, 'blocked_by_operator'::text])))),
-    CONSTRAINT exec_core_ownership_state CHECK ((ownership_state = ANY (ARRAY['unowned'::text, 'leased'::text]))),
     CONSTRAINT exec_core_priority CHECK (((priority >= 0) AND (priority <= 9000))),
-    CONSTRAINT exec_core_public_state CHECK ((public_state = ANY (ARRAY['waiting'::text, 'delayed'::text, 'rate_limited'::text, 'waiting_children'::text, 'active'::text, 'suspended'::text, 'resumable'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
+    CONSTRAINT exec_core_public_state CHECK ((public_state = ANY (ARRAY['waiting'::text, 'delayed'::text, 'rate_limited'::text, 'waiting_children'::text, 'suspended'::text, 'resumable'::text, 'completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]))),
     CONSTRAINT exec_core_runnable_is_eligible_or_blocked CHECK (((lifecycle_phase = 'runnable'::text) = (eligibility_state <> 'not_applicable'::text))),
-    CONSTRAINT exec_core_running_while_active CHECK (((lifecycle_phase = 'active'::text) = (attempt_state = 'running_attempt'::text))),
     CONSTRAINT exec_core_terminal_has_an_outcome CHECK ((((lifecycle_phase = 'terminal'::text) = (terminal_outcome <> 'none'::text)) AND ((lifecycle_phase = 'terminal'::text) = (terminal_at_ms IS NOT NULL)))),
     CONSTRAINT exec_core_terminal_outcome CHECK ((terminal_outcome = ANY (ARRAY['none'::text, 'success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
-) WITH (autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=80);
-CREATE INDEX exec_core_attempt_timeout ON ff.exec_core USING btree (attempt_timeout_at_ms) WHERE (attempt_timeout_at_ms IS NOT NULL);
-CREATE INDEX exec_core_claim ON ff.exec_core USING btree (route_id, priority DESC, created_at_ms, execution_id) WHERE (eligibility_state = 'eligible_now'::text);
-CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (deadline_at_ms) WHERE ((deadline_at_ms IS NOT NULL) AND (lifecycle_phase <> 'terminal'::text));
+) WITH (autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=50);
+CREATE INDEX exec_core_created ON ff.exec_core USING btree (route_id, created_at_ms, execution_id);
+CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (open_deadline_at_ms) WHERE (open_deadline_at_ms IS NOT NULL);
 CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
-CREATE INDEX exec_core_finished ON ff.exec_core USING btree (route_id, terminal_at_ms) WHERE (lifecycle_phase = 'terminal'::text);
+CREATE INDEX exec_core_exceptional ON ff.exec_core USING btree (exceptional_state, route_id, created_at_ms, execution_id) WHERE (exceptional_state IS NOT NULL);
 CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
-CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (route_id) WHERE ((lifecycle_phase = 'suspended'::text) OR (eligibility_state = ANY (ARRAY['blocked_by_dependencies'::text, 'blocked_by_budget'::text, 'blocked_by_quota'::text, 'blocked_by_route'::text, 'blocked_by_lane_state'::text, 'blocked_by_operator'::text])));
-CREATE INDEX exec_core_leased ON ff.exec_core USING btree (attempt_started_at_ms) WHERE (lifecycle_phase = 'active'::text);
-CREATE INDEX exec_core_not_success ON ff.exec_core USING btree (terminal_outcome, created_at_ms, execution_id) WHERE (terminal_outcome = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text]));
-CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (blocking_reason = 'paused_by_flow_cancel'::text);
-CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (eligibility_state = 'blocked_by_dependencies'::text);
-COMMENT ON TABLE ff.exec_core IS 'One row per execution: the columns that change. Every transition locks this row; a call of a worker is refused unless it has the lease in this row.';
-COMMENT ON COLUMN ff.exec_core.attempt_index IS 'Number of the running attempt, or of the attempt that the next claim starts.';
-COMMENT ON COLUMN ff.exec_core.lease_epoch IS 'Grows with every claim and whenever a lease expires or is revoked; a call with an older epoch is refused.';
+CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (exceptional_state = 'paused_by_flow_cancel'::text);
+CREATE INDEX exec_core_uncompensated ON ff.exec_core USING btree (created_at_ms) WHERE (compensates AND (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
+CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (exceptional_state = 'blocked_by_dependencies'::text);
+COMMENT ON TABLE ff.exec_core IS 'One row per execution, written when it is created, when it is queued again, delayed or blocked, when its worker reports progress, and when it ends. A claim does not write it: an execution that a worker holds has a row in ff.lease beside this one, which is as the claim found it. ff.execution has both.';
+COMMENT ON COLUMN ff.exec_core.attempt_index IS 'Number of the last attempt, or of the attempt that the next claim starts.';
+COMMENT ON COLUMN ff.exec_core.lease_epoch IS 'Epoch of the last lease that has ended, more if that lease was voided. The lease that is held, if there is one, has the next epoch: ending a lease changes this column, so a call under a lease that has ended is refused by the row that the call locks.';
 COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
 COMMENT ON COLUMN ff.exec_core.infra_release_count IS 'How often in a row the attempt was released because of trouble with the database.';
-COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and can continue. Not used yet.';
+COMMENT ON COLUMN ff.exec_core.signal_seq IS 'How many signals the inbox has received; the number of the last one.';
+COMMENT ON COLUMN ff.exec_core.resume_pending IS 'The execution was suspended and can go on; from its resume until its next claim.';
 COMMENT ON COLUMN ff.exec_core.lease_lost IS 'The last lease expired or was revoked; the next claim counts as a reclaim.';
 COMMENT ON COLUMN ff.exec_core.flow_cancelled IS 'The flow of the execution was cancelled while the execution ran: instead of being queued again, the execution is ended.';
+COMMENT ON COLUMN ff.exec_core.compensates IS 'The handler has armed a compensation: unless the execution succeeds, its compensations run. False again once they are started.';
+COMMENT ON COLUMN ff.exec_core.exceptional_state IS 'NULL in the normal course: while the execution waits for a worker or runs, and once it has succeeded. Else why not: eligibility_state, paused_by_flow_cancel, suspended, or terminal_outcome.';
 COMMENT ON COLUMN ff.exec_core.delay_until_ms IS 'Not claimable before this instant. Set exactly while the execution is delayed.';
 COMMENT ON COLUMN ff.exec_core.not_before_ms IS 'The delay of an execution that waits for dependencies; it applies once they are satisfied. On an execution blocked by an operator, a value means that it waits for dependencies as well.';
+COMMENT ON COLUMN ff.exec_core.open_deadline_at_ms IS 'The deadline until the execution has ended.';
 COMMENT ON COLUMN ff.exec_core.last_capability_mismatch_at_ms IS 'When a claim grant was last refused because the worker lacks a capability.';
-COMMENT ON COLUMN ff.exec_core.lease_id IS 'Random, made by the caller of the last claim. Kept after the lease has ended, so that a repeated call is recognised.';
-COMMENT ON COLUMN ff.exec_core.lease_expires_at_ms IS 'Set exactly while the execution is active. Not indexed: see exec_core_leased.';
-COMMENT ON COLUMN ff.exec_core.attempt_timeout_at_ms IS 'When the running attempt times out.';
-COMMENT ON COLUMN ff.exec_core.worker_id IS 'The pool of the worker that holds the lease.';
-COMMENT ON COLUMN ff.exec_core.worker_instance_id IS 'The process that holds the lease.';
+COMMENT ON COLUMN ff.exec_core.lease_id IS 'Of the last lease that has ended, so that a repeated call of its holder is recognised.';
+COMMENT ON COLUMN ff.exec_core.attempt_started_at_ms IS 'Of the last attempt that stopped running.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
 COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Why the last attempt failed, or why the execution ended.';
 COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the name of the operator is in operator_event.';
@@ -361,7 +362,10 @@ CREATE TABLE ff.flow_core (
     CONSTRAINT flow_core_public_flow_state CHECK ((public_flow_state = ANY (ARRAY['open'::text, 'cancelled'::text]))),
     CONSTRAINT flow_core_revision CHECK ((graph_revision = (node_count + edge_count)))
 );
+CREATE INDEX flow_core_created ON ff.flow_core USING btree (created_at_ms, flow_id);
 CREATE INDEX flow_core_empty ON ff.flow_core USING btree (last_mutation_at_ms) WHERE (node_count = 0);
+CREATE INDEX flow_core_namespace ON ff.flow_core USING btree (namespace, created_at_ms, flow_id);
+CREATE INDEX flow_core_partition ON ff.flow_core USING btree (partition_key, created_at_ms, flow_id);
 COMMENT ON TABLE ff.flow_core IS 'One row per flow. The state of the flow is computed from its members; only a cancellation is stored.';
 COMMENT ON COLUMN ff.flow_core.public_flow_state IS 'open, or cancelled; every other state is computed from the members.';
 COMMENT ON COLUMN ff.flow_core.graph_revision IS 'Number of members plus edges. A caller that changes the graph names the revision that it read.';
@@ -402,6 +406,41 @@ CREATE TABLE ff.function_annotation (
 COMMENT ON TABLE ff.function_annotation IS 'One row per SQL function that ff migrate applied. Only functions listed here are dropped.';
 COMMENT ON COLUMN ff.function_annotation.checksum IS 'SHA-256 of the file that was applied; a file that differs is applied again.';
 
+CREATE TABLE ff.journal (
+    partition_key smallint NOT NULL,
+    seq integer NOT NULL,
+    execution_id uuid NOT NULL,
+    attempt_index integer NOT NULL,
+    occurrence integer DEFAULT 0 NOT NULL,
+    started_at_ms bigint NOT NULL,
+    recorded_at_ms bigint NOT NULL,
+    due_at_ms bigint,
+    fingerprint integer,
+    signal_seq integer,
+    tries smallint DEFAULT 1 NOT NULL,
+    kind text NOT NULL,
+    state text NOT NULL,
+    name text NOT NULL,
+    item text DEFAULT ''::text NOT NULL,
+    encoding text,
+    value bytea,
+    CONSTRAINT journal_pkey PRIMARY KEY (partition_key, execution_id, seq),
+    CONSTRAINT journal_item CHECK ((octet_length(item) <= 256)),
+    CONSTRAINT journal_kind CHECK ((kind = ANY (ARRAY['step'::text, 'now'::text, 'patch'::text, 'version'::text, 'sleep'::text, 'signal'::text, 'waitpoint'::text, 'wait'::text, 'select'::text, 'children'::text, 'compensation'::text, 'mark'::text]))),
+    CONSTRAINT journal_name CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 128))),
+    CONSTRAINT journal_state CHECK ((state = ANY (ARRAY['open'::text, 'done'::text, 'failed'::text])))
+);
+COMMENT ON TABLE ff.journal IS 'One row per durable call of a handler: a step, a sleep, a wait, a call for children. A finished entry never changes: when the handler runs again, the call returns what the entry holds.';
+COMMENT ON COLUMN ff.journal.seq IS 'In the order in which entries were first written, from 1; 0 is the mark of a later generation. Negative: a compensation that was armed before the handler restarted; the lower the number, the later it was armed.';
+COMMENT ON COLUMN ff.journal.attempt_index IS 'The attempt that recorded the entry.';
+COMMENT ON COLUMN ff.journal.occurrence IS 'Number of the call among those with the same name and item, from 0.';
+COMMENT ON COLUMN ff.journal.due_at_ms IS 'End of a sleep, timeout of a wait, or next try of a step.';
+COMMENT ON COLUMN ff.journal.fingerprint IS 'crc32 of the encoded arguments; NULL where they do not encode.';
+COMMENT ON COLUMN ff.journal.signal_seq IS 'Number, in the inbox, of the signal that the entry consumed.';
+COMMENT ON COLUMN ff.journal.item IS 'What the caller gave as key=.';
+COMMENT ON COLUMN ff.journal.encoding IS 'Codec of the value; error where the entry has failed.';
+COMMENT ON COLUMN ff.journal.value IS 'What the call returned, or the error. Of a compensation the call to make; without a value such an entry disarms those before it.';
+
 CREATE TABLE ff.lane_registry (
     lane_id text NOT NULL,
     registered_at_ms bigint NOT NULL,
@@ -419,6 +458,35 @@ COMMENT ON TABLE ff.lane_registry IS 'One row per lane, shared by all namespaces
 COMMENT ON COLUMN ff.lane_registry.registered_by IS 'create_execution, or the worker that serves the lane.';
 COMMENT ON COLUMN ff.lane_registry.retention_ms IS 'How long finished executions are kept; 0 keeps them for ever, NULL means the default.';
 
+CREATE TABLE ff.lease (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    execution_id uuid NOT NULL,
+    lease_id uuid NOT NULL,
+    lease_epoch bigint NOT NULL,
+    lease_expires_at_ms bigint NOT NULL,
+    last_mutation_at_ms bigint NOT NULL,
+    attempt_started_at_ms bigint NOT NULL,
+    attempt_timeout_at_ms bigint,
+    lease_reclaim_count integer NOT NULL,
+    attempt_recorded boolean NOT NULL,
+    attempt_type text NOT NULL,
+    worker_id text NOT NULL,
+    worker_instance_id text NOT NULL,
+    CONSTRAINT lease_pkey PRIMARY KEY (partition_key, execution_id),
+    CONSTRAINT lease_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text])))
+) WITH (autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=90);
+COMMENT ON TABLE ff.lease IS 'One row per execution that a worker holds, deleted when the lease ends. There are as many as handlers run and workers have claimed ahead, so sweeps read all of them. Renewals change no indexed column.';
+COMMENT ON COLUMN ff.lease.attempt_index IS 'Number of the attempt that runs.';
+COMMENT ON COLUMN ff.lease.lease_id IS 'Random, made by the caller of the claim.';
+COMMENT ON COLUMN ff.lease.lease_epoch IS 'One more than lease_epoch of the execution in exec_core.';
+COMMENT ON COLUMN ff.lease.attempt_started_at_ms IS 'When the attempt began; an attempt that was interrupted keeps the instant of its first claim.';
+COMMENT ON COLUMN ff.lease.attempt_timeout_at_ms IS 'When the running attempt times out.';
+COMMENT ON COLUMN ff.lease.lease_reclaim_count IS 'Of the execution, with this claim if it followed a lost lease.';
+COMMENT ON COLUMN ff.lease.attempt_recorded IS 'The ledger has a row of this attempt already: the attempt was interrupted, or is made again.';
+COMMENT ON COLUMN ff.lease.worker_id IS 'The pool of the worker that holds the lease.';
+COMMENT ON COLUMN ff.lease.worker_instance_id IS 'The process that holds the lease.';
+
 CREATE TABLE ff.lease_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     execution_id uuid NOT NULL,
@@ -434,9 +502,10 @@ CREATE TABLE ff.lease_event (
     tags jsonb,
     CONSTRAINT lease_event_pkey PRIMARY KEY (event_id, partition_key),
     CONSTRAINT lease_event_event_type CHECK ((event_type = ANY (ARRAY['acquired'::text, 'renewed'::text, 'expired'::text, 'reclaimed'::text, 'revoked'::text]))),
-    CONSTRAINT lease_event_reason CHECK ((reason = ANY (ARRAY['completed'::text, 'failed'::text, 'retry'::text, 'delay'::text, 'waiting_children'::text, 'suspended'::text, 'cancelled'::text, 'released'::text, 'operator'::text])))
+    CONSTRAINT lease_event_reason CHECK ((reason = ANY (ARRAY['completed'::text, 'failed'::text, 'retry'::text, 'delay'::text, 'waiting_children'::text, 'suspended'::text, 'restarted'::text, 'cancelled'::text, 'released'::text, 'operator'::text, 'disconnected'::text])))
 );
-CREATE INDEX lease_event_execution ON ff.lease_event USING btree (execution_id);
+CREATE INDEX lease_event_execution ON ff.lease_event USING btree (execution_id, event_id);
+ALTER TABLE ff.lease_event ALTER COLUMN execution_id SET (n_distinct=-0.3);
 COMMENT ON TABLE ff.lease_event IS 'Outbox of lease changes: acquired, renewed if the full history is kept, reclaimed, expired, revoked.';
 COMMENT ON COLUMN ff.lease_event.reason IS 'Why the lease ended before its expiry.';
 
@@ -466,10 +535,10 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
-CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id) WHERE (execution_id IS NOT NULL);
+CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id, event_id) WHERE (execution_id IS NOT NULL);
 COMMENT ON TABLE ff.operator_event IS 'Outbox and audit trail of operator actions. An action on a lane, a flow or a key has no execution.';
 COMMENT ON COLUMN ff.operator_event.lease_epoch IS 'Of the execution after the action: its place among the lease events.';
 COMMENT ON COLUMN ff.operator_event.partition_key IS 'Of the execution or flow, else 0.';
@@ -499,6 +568,18 @@ CREATE TABLE ff.pending_cancel_groups (
 CREATE INDEX pending_cancel_groups_age ON ff.pending_cancel_groups USING btree (enqueued_at_ms);
 COMMENT ON TABLE ff.pending_cancel_groups IS 'Queue of joins whose remaining upstreams are to be cancelled.';
 
+CREATE TABLE ff.ready (
+    route_id bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
+    priority integer NOT NULL,
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    deadline_at_ms bigint
+) WITH (autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_insert_scale_factor=0.2, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE UNIQUE INDEX ready_claim ON ff.ready USING btree (route_id, priority DESC, created_at_ms, execution_id, partition_key);
+COMMENT ON TABLE ff.ready IS 'The queue: one row per execution that a worker can claim now. A row is inserted when an execution becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a statement reads of the execution together with this row is up to date as long as the row is there.';
+COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
+
 CREATE TABLE ff.role_annotation (
     role_name text NOT NULL,
     access text NOT NULL,
@@ -522,6 +603,294 @@ CREATE INDEX route_lane ON ff.route USING btree (lane_id, namespace, execution_k
 COMMENT ON TABLE ff.route IS 'What a worker must offer to claim an execution: executions of one route are claimable by the same workers. Few rows, read by every claim.';
 COMMENT ON COLUMN ff.route.route_id IS 'Hash of the other columns, computed by ff.route_id; the same in every process.';
 
+CREATE TABLE ff.schedule (
+    partition_key smallint NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    spec_kind text NOT NULL,
+    cron text,
+    tz text NOT NULL,
+    every_ms bigint,
+    anchor_ms bigint,
+    at_ms bigint,
+    execution_kind text NOT NULL,
+    lane_id text NOT NULL,
+    payload bytea NOT NULL,
+    payload_encoding text,
+    priority integer NOT NULL,
+    policy jsonb,
+    tags jsonb NOT NULL,
+    required_capabilities text[] NOT NULL,
+    overlap text NOT NULL,
+    catch_up integer NOT NULL,
+    catch_up_window_ms bigint NOT NULL,
+    jitter_ms bigint NOT NULL,
+    starts_at_ms bigint,
+    until_ms bigint,
+    runs integer,
+    runs_left integer,
+    next_fire_at_ms bigint,
+    last_fire_at_ms bigint,
+    fired bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    missed bigint DEFAULT 0 NOT NULL,
+    state text DEFAULT 'active'::text NOT NULL,
+    state_by text,
+    state_reason text,
+    state_changed_at_ms bigint,
+    source text NOT NULL,
+    created_at_ms bigint NOT NULL,
+    created_by text NOT NULL,
+    revision bigint DEFAULT 1 NOT NULL,
+    latest_partitions smallint[] DEFAULT '{}'::smallint[] NOT NULL,
+    latest_ids uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    queued boolean DEFAULT false NOT NULL,
+    CONSTRAINT schedule_pkey PRIMARY KEY (partition_key, namespace, name),
+    CONSTRAINT schedule_active_has_a_next CHECK (((state <> 'active'::text) OR (next_fire_at_ms IS NOT NULL))),
+    CONSTRAINT schedule_name CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 256))),
+    CONSTRAINT schedule_overlap CHECK ((overlap = ANY (ARRAY['allow'::text, 'skip'::text, 'queue_one'::text, 'queue_all'::text, 'cancel_running'::text]))),
+    CONSTRAINT schedule_source CHECK ((source = ANY (ARRAY['code'::text, 'api'::text]))),
+    CONSTRAINT schedule_spec CHECK ((((spec_kind = 'cron'::text) = (cron IS NOT NULL)) AND ((spec_kind = 'interval'::text) = ((every_ms IS NOT NULL) AND (anchor_ms IS NOT NULL))) AND ((spec_kind = 'once'::text) = (at_ms IS NOT NULL)))),
+    CONSTRAINT schedule_spec_kind CHECK ((spec_kind = ANY (ARRAY['cron'::text, 'interval'::text, 'once'::text]))),
+    CONSTRAINT schedule_state CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text, 'finished'::text, 'broken'::text])))
+) WITH (fillfactor=70);
+CREATE INDEX schedule_busy ON ff.schedule USING btree (name) WHERE (((fired + skipped) + missed) > 1000);
+CREATE INDEX schedule_due ON ff.schedule USING btree (next_fire_at_ms) WHERE (state = 'active'::text);
+CREATE INDEX schedule_list ON ff.schedule USING btree (namespace, name);
+CREATE INDEX schedule_queued ON ff.schedule USING btree (name) WHERE queued;
+COMMENT ON TABLE ff.schedule IS 'One row per schedule: when it fires, what it executes, and what it has done so far.';
+COMMENT ON COLUMN ff.schedule.partition_key IS 'ff.key_partition of namespace and name.';
+COMMENT ON COLUMN ff.schedule.tz IS 'The time zone of the cron expression, by its IANA name.';
+COMMENT ON COLUMN ff.schedule.anchor_ms IS 'From which instant the interval counts.';
+COMMENT ON COLUMN ff.schedule.at_ms IS 'The only instant of a schedule that fires once.';
+COMMENT ON COLUMN ff.schedule.overlap IS 'What a firing does while an earlier execution has not ended.';
+COMMENT ON COLUMN ff.schedule.catch_up IS 'How many instants that nobody fired in time are fired later.';
+COMMENT ON COLUMN ff.schedule.catch_up_window_ms IS 'Older instants are not fired later.';
+COMMENT ON COLUMN ff.schedule.jitter_ms IS 'Each execution is delayed by less than this.';
+COMMENT ON COLUMN ff.schedule.until_ms IS 'The last instant that may fire.';
+COMMENT ON COLUMN ff.schedule.runs IS 'After how many firings the schedule is finished; NULL: never.';
+COMMENT ON COLUMN ff.schedule.next_fire_at_ms IS 'The next instant, or the first that is not fired yet. A paused schedule keeps its own.';
+COMMENT ON COLUMN ff.schedule.missed IS 'Instants that nobody fired in time and that were not caught up.';
+COMMENT ON COLUMN ff.schedule.state_reason IS 'Why it is paused, or the error of a broken one.';
+COMMENT ON COLUMN ff.schedule.source IS 'Defined by an application, or through the client or ff.';
+COMMENT ON COLUMN ff.schedule.revision IS 'One more with every change and firing: a firing compares it, so of two processes one fires.';
+COMMENT ON COLUMN ff.schedule.latest_ids IS 'The last ten executions, oldest first, and older ones that wait for their turn. Their partitions are in latest_partitions.';
+COMMENT ON COLUMN ff.schedule.queued IS 'One of them may wait until an earlier one has ended.';
+
+CREATE TABLE ff.schedule_fire (
+    partition_key smallint NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    fire_at_ms bigint NOT NULL,
+    trigger_id uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid NOT NULL,
+    outcome text NOT NULL,
+    execution_id uuid,
+    execution_partition smallint,
+    recorded_at_ms bigint NOT NULL,
+    reason text,
+    CONSTRAINT schedule_fire_pkey PRIMARY KEY (partition_key, namespace, name, fire_at_ms, trigger_id),
+    CONSTRAINT schedule_fire_execution CHECK (((execution_id IS NULL) = (execution_partition IS NULL))),
+    CONSTRAINT schedule_fire_outcome CHECK ((outcome = ANY (ARRAY['fired'::text, 'triggered'::text, 'backfilled'::text, 'skipped'::text, 'missed'::text, 'refused'::text])))
+);
+CREATE INDEX schedule_fire_age ON ff.schedule_fire USING btree (recorded_at_ms);
+COMMENT ON TABLE ff.schedule_fire IS 'One row per instant of a schedule: what became of it. Kept for 30 days, and of each schedule the newest 1,000.';
+COMMENT ON COLUMN ff.schedule_fire.fire_at_ms IS 'The instant; of a trigger, when it was called.';
+COMMENT ON COLUMN ff.schedule_fire.trigger_id IS 'Of a trigger its own id, else zero.';
+COMMENT ON COLUMN ff.schedule_fire.execution_id IS 'The execution that was created.';
+COMMENT ON COLUMN ff.schedule_fire.reason IS 'Why the instant was not fired.';
+
+CREATE TABLE ff.signal_dedup (
+    partition_key smallint NOT NULL,
+    waitpoint_id uuid NOT NULL,
+    idempotency_key text NOT NULL,
+    signal_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    CONSTRAINT signal_dedup_pkey PRIMARY KEY (partition_key, waitpoint_id, idempotency_key)
+);
+CREATE INDEX signal_dedup_execution ON ff.signal_dedup USING btree (execution_id);
+COMMENT ON TABLE ff.signal_dedup IS 'The signals to a waitpoint that had an idempotency key: a repeated one is a duplicate until it expires.';
+
+CREATE TABLE ff.signal_event (
+    event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    execution_id uuid NOT NULL,
+    signal_id uuid NOT NULL,
+    waitpoint_id uuid,
+    route_id bigint NOT NULL,
+    lease_epoch bigint NOT NULL,
+    occurred_at_ms bigint NOT NULL,
+    partition_key smallint NOT NULL,
+    signal_name text NOT NULL,
+    effect text NOT NULL,
+    source_type text NOT NULL,
+    source_identity text NOT NULL,
+    tags jsonb,
+    CONSTRAINT signal_event_pkey PRIMARY KEY (event_id, partition_key),
+    CONSTRAINT signal_event_effect CHECK ((effect = ANY (ARRAY['appended_to_waitpoint'::text, 'resume_condition_satisfied'::text, 'buffered_for_pending_waitpoint'::text, 'buffered_in_inbox'::text])))
+);
+CREATE INDEX signal_event_execution ON ff.signal_event USING btree (execution_id, event_id);
+COMMENT ON TABLE ff.signal_event IS 'Outbox of signals: one row for each signal that was accepted. A duplicate writes none.';
+COMMENT ON COLUMN ff.signal_event.waitpoint_id IS 'NULL for a signal that was sent by name, into the inbox.';
+COMMENT ON COLUMN ff.signal_event.lease_epoch IS 'Of the execution when the signal arrived: for the order of events.';
+COMMENT ON COLUMN ff.signal_event.effect IS 'What the signal did when it arrived.';
+
+CREATE TABLE ff.signal_inbox (
+    partition_key smallint NOT NULL,
+    signal_seq integer NOT NULL,
+    execution_id uuid NOT NULL,
+    signal_id uuid NOT NULL,
+    accepted_at_ms bigint NOT NULL,
+    consumed boolean DEFAULT false NOT NULL,
+    signal_name text NOT NULL,
+    source_type text NOT NULL,
+    source_identity text NOT NULL,
+    correlation_id text DEFAULT ''::text NOT NULL,
+    idempotency_key text,
+    encoding text,
+    payload bytea,
+    CONSTRAINT signal_inbox_pkey PRIMARY KEY (partition_key, execution_id, signal_seq),
+    CONSTRAINT signal_inbox_signal_name CHECK (((octet_length(signal_name) >= 1) AND (octet_length(signal_name) <= 128)))
+);
+CREATE UNIQUE INDEX signal_inbox_idempotency ON ff.signal_inbox USING btree (partition_key, execution_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
+COMMENT ON TABLE ff.signal_inbox IS 'Signals that were sent to an execution by name, in the order of their arrival. A handler consumes those of one name first in, first out; an entry of the journal names the signal that it consumed.';
+COMMENT ON COLUMN ff.signal_inbox.consumed IS 'Consumed by an entry of an earlier generation, which the journal does not have any more.';
+
+CREATE TABLE ff.stream_frame (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    execution_id uuid NOT NULL,
+    ts_ms bigint NOT NULL,
+    ttl_ms bigint,
+    seq integer NOT NULL,
+    summary_version integer,
+    mode text NOT NULL,
+    frame_type text NOT NULL,
+    correlation_id text,
+    payload bytea NOT NULL,
+    CONSTRAINT stream_frame_pkey PRIMARY KEY (partition_key, execution_id, attempt_index, ts_ms, seq),
+    CONSTRAINT stream_frame_frame_type CHECK (((octet_length(frame_type) >= 1) AND (octet_length(frame_type) <= 128))),
+    CONSTRAINT stream_frame_mode CHECK ((mode = ANY (ARRAY['durable'::text, 'summary'::text, 'best_effort'::text]))),
+    CONSTRAINT stream_frame_payload CHECK ((octet_length(payload) <= 65536))
+) WITH (autovacuum_vacuum_insert_scale_factor=0.2, autovacuum_vacuum_scale_factor=0.05, autovacuum_vacuum_threshold=5000);
+COMMENT ON TABLE ff.stream_frame IS 'One row per frame of a stream. A stream belongs to one attempt of one execution; its frames are read in the order of ts_ms and seq, which is the order in which they were committed.';
+COMMENT ON COLUMN ff.stream_frame.ts_ms IS 'When the frame was appended; never below that of the frame before it, also if the clock was set back.';
+COMMENT ON COLUMN ff.stream_frame.ttl_ms IS 'For how long a best_effort frame is of use.';
+COMMENT ON COLUMN ff.stream_frame.seq IS 'Number of the frame among those of its millisecond, from 0.';
+COMMENT ON COLUMN ff.stream_frame.summary_version IS 'Version of the summary after a frame of mode summary.';
+COMMENT ON COLUMN ff.stream_frame.payload IS 'The bytes; of a summary frame the JSON merge patch.';
+
+CREATE TABLE ff.stream_meta (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    execution_id uuid NOT NULL,
+    append_id uuid,
+    created_at_ms bigint NOT NULL,
+    last_ts_ms bigint DEFAULT 0 NOT NULL,
+    frame_count bigint DEFAULT 0 NOT NULL,
+    total_bytes bigint DEFAULT 0 NOT NULL,
+    last_seq integer DEFAULT '-1'::integer NOT NULL,
+    retention_maxlen integer NOT NULL,
+    durable_kept integer DEFAULT 0 NOT NULL,
+    summary_kept integer DEFAULT 0 NOT NULL,
+    best_effort_kept integer DEFAULT 0 NOT NULL,
+    has_durable_frame boolean DEFAULT false NOT NULL,
+    maxlen_applied_last integer,
+    ema_rate_hz double precision,
+    last_append_ts_ms bigint,
+    best_effort_ttl_ms bigint,
+    expires_at_ms bigint,
+    CONSTRAINT stream_meta_pkey PRIMARY KEY (partition_key, execution_id, attempt_index)
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, fillfactor=50);
+CREATE INDEX stream_meta_expiry ON ff.stream_meta USING btree (expires_at_ms) WHERE (expires_at_ms IS NOT NULL);
+COMMENT ON TABLE ff.stream_meta IS 'One row per stream, made with its first frame. Whoever appends locks it until the commit, so the frames of a stream become visible in the order of their ids. Whether the stream is closed follows from the attempt: see ff.lease and ff.attempt.';
+COMMENT ON COLUMN ff.stream_meta.append_id IS 'Made by the caller of the last append, so that a call that is repeated after a lost answer is recognised.';
+COMMENT ON COLUMN ff.stream_meta.last_ts_ms IS 'ts_ms of the last frame; last_seq is its seq.';
+COMMENT ON COLUMN ff.stream_meta.frame_count IS 'Frames that were ever appended, also those that are deleted.';
+COMMENT ON COLUMN ff.stream_meta.retention_maxlen IS 'How many durable frames are kept: stream_policy.retention_maxlen of the policy, or 10000.';
+COMMENT ON COLUMN ff.stream_meta.durable_kept IS 'Durable frames that are stored now; summary_kept and best_effort_kept are those of the other modes.';
+COMMENT ON COLUMN ff.stream_meta.has_durable_frame IS 'A durable or a summary frame was ever appended.';
+COMMENT ON COLUMN ff.stream_meta.maxlen_applied_last IS 'How many best-effort frames were kept at the last append of one: as many as the rate asks for.';
+COMMENT ON COLUMN ff.stream_meta.ema_rate_hz IS 'Best-effort frames per second, as a moving average; last_append_ts_ms is when the last was appended.';
+COMMENT ON COLUMN ff.stream_meta.best_effort_ttl_ms IS 'ttl_ms of the last best-effort frame.';
+COMMENT ON COLUMN ff.stream_meta.expires_at_ms IS 'When the oldest best-effort frame may be deleted for its age; NULL if there is none, or a durable frame.';
+
+CREATE TABLE ff.stream_summary (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    execution_id uuid NOT NULL,
+    first_applied_ms bigint NOT NULL,
+    last_updated_ms bigint NOT NULL,
+    version integer NOT NULL,
+    patch_kind text DEFAULT 'json-merge-patch'::text NOT NULL,
+    document_json jsonb NOT NULL,
+    CONSTRAINT stream_summary_pkey PRIMARY KEY (partition_key, execution_id, attempt_index),
+    CONSTRAINT stream_summary_patch_kind CHECK ((patch_kind = 'json-merge-patch'::text))
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, fillfactor=50);
+COMMENT ON TABLE ff.stream_summary IS 'One row per stream that has had a summary frame: the document that all its patches have made.';
+COMMENT ON COLUMN ff.stream_summary.version IS 'How many patches were merged.';
+
+CREATE TABLE ff.suspend_dedup (
+    partition_key smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    idempotency_key text NOT NULL,
+    outcome jsonb NOT NULL,
+    created_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    CONSTRAINT suspend_dedup_pkey PRIMARY KEY (partition_key, execution_id, idempotency_key)
+);
+COMMENT ON TABLE ff.suspend_dedup IS 'The answer of each suspend that had an idempotency key, without tokens; a repeated call gets it again.';
+
+CREATE TABLE ff.suspension_current (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    execution_id uuid NOT NULL,
+    suspension_id uuid NOT NULL,
+    suspended_at_ms bigint NOT NULL,
+    timeout_at_ms bigint,
+    satisfied_at_ms bigint,
+    closed_at_ms bigint,
+    closer_signal_id uuid,
+    timeout_behavior text DEFAULT 'fail'::text NOT NULL,
+    reason_code text NOT NULL,
+    requested_by text DEFAULT 'worker'::text NOT NULL,
+    close_reason text,
+    continuation_metadata_pointer text,
+    keeps_waitpoints boolean DEFAULT false NOT NULL,
+    awaits_signals text[] DEFAULT '{}'::text[] NOT NULL,
+    awaits_joins uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    condition jsonb NOT NULL,
+    resume_policy jsonb DEFAULT '{}'::jsonb NOT NULL,
+    all_satisfier_signals jsonb,
+    CONSTRAINT suspension_current_pkey PRIMARY KEY (partition_key, execution_id),
+    CONSTRAINT suspension_current_closed_has_no_timeout CHECK (((closed_at_ms IS NULL) OR (timeout_at_ms IS NULL))),
+    CONSTRAINT suspension_current_closed_with_a_reason CHECK (((closed_at_ms IS NULL) = (close_reason IS NULL))),
+    CONSTRAINT suspension_current_reason_code CHECK ((reason_code = ANY (ARRAY['waiting_for_signal'::text, 'waiting_for_approval'::text, 'waiting_for_callback'::text, 'waiting_for_tool_result'::text, 'waiting_for_operator_review'::text, 'paused_by_policy'::text, 'paused_by_budget'::text, 'step_boundary'::text, 'manual_pause'::text]))),
+    CONSTRAINT suspension_current_requested_by CHECK ((requested_by = ANY (ARRAY['worker'::text, 'operator'::text, 'policy'::text, 'system_timeout_policy'::text]))),
+    CONSTRAINT suspension_current_timeout_behavior CHECK ((timeout_behavior = ANY (ARRAY['fail'::text, 'cancel'::text, 'expire'::text, 'auto_resume_with_timeout_signal'::text, 'escalate'::text])))
+);
+CREATE INDEX suspension_current_open ON ff.suspension_current USING btree (partition_key, suspended_at_ms, execution_id) WHERE (closed_at_ms IS NULL);
+CREATE INDEX suspension_current_timeout ON ff.suspension_current USING btree (timeout_at_ms) WHERE (timeout_at_ms IS NOT NULL);
+COMMENT ON TABLE ff.suspension_current IS 'The last suspension of each execution that was suspended; open until closed_at_ms is set.';
+COMMENT ON COLUMN ff.suspension_current.attempt_index IS 'The attempt that is suspended.';
+COMMENT ON COLUMN ff.suspension_current.timeout_at_ms IS 'When the timeout behaviour applies; NULL once closed.';
+COMMENT ON COLUMN ff.suspension_current.keeps_waitpoints IS 'A handler waits for several things: when it is resumed its waitpoints are pending again, instead of closed.';
+COMMENT ON COLUMN ff.suspension_current.awaits_signals IS 'Names of signals in the inbox, any of which resumes the execution.';
+COMMENT ON COLUMN ff.suspension_current.awaits_joins IS 'Joins of children (ff.edge_group.group_id), any of which resumes the execution when it is decided.';
+COMMENT ON COLUMN ff.suspension_current.condition IS 'Which signals on waitpoints resume the execution.';
+COMMENT ON COLUMN ff.suspension_current.all_satisfier_signals IS 'The signals that satisfied the condition.';
+
+CREATE UNLOGGED TABLE ff.sweeper (
+    standby boolean NOT NULL,
+    worker_instance_id text NOT NULL,
+    held_until_ms bigint NOT NULL,
+    session_pid integer,
+    CONSTRAINT sweeper_pkey PRIMARY KEY (standby)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=200, fillfactor=50);
+COMMENT ON TABLE ff.sweeper IS 'The process that runs the sweeps, and the one that takes over from it. Unlogged: without a row the next process that looks takes the role.';
+COMMENT ON COLUMN ff.sweeper.standby IS 'False: this process sweeps. True: it takes over.';
+COMMENT ON COLUMN ff.sweeper.held_until_ms IS 'When the role is free again. Each look of the process moves it ahead.';
+COMMENT ON COLUMN ff.sweeper.session_pid IS 'Server process of a session that ends with the worker process: the role is free once it has ended. NULL if there is none, as behind a pooler.';
+
 CREATE UNLOGGED TABLE ff.waiter (
     topic text NOT NULL,
     waiter_id text NOT NULL,
@@ -529,7 +898,7 @@ CREATE UNLOGGED TABLE ff.waiter (
     CONSTRAINT waiter_pkey PRIMARY KEY (topic, waiter_id)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=200, fillfactor=50);
 COMMENT ON TABLE ff.waiter IS 'Processes that wait for a NOTIFY of a topic. A topic without a row here is not notified. Unlogged: a lost row costs one polling interval, never work.';
-COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, worker:<worker_instance_id>, completion, lease or operator.';
+COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, worker:<worker_instance_id>, attempt, completion, lease, operator or stream.';
 COMMENT ON COLUMN ff.waiter.waiting_until_ms IS 'When the registration expires. A process renews it while it waits.';
 
 CREATE TABLE ff.waitpoint_hmac (
@@ -543,8 +912,42 @@ CREATE TABLE ff.waitpoint_hmac (
     CONSTRAINT waitpoint_hmac_kid CHECK (((kid <> ''::text) AND (strpos(kid, ':'::text) = 0)))
 );
 CREATE UNIQUE INDEX waitpoint_hmac_one_active ON ff.waitpoint_hmac USING btree (active) WHERE active;
-COMMENT ON TABLE ff.waitpoint_hmac IS 'Keys that sign grants. One is active and signs; retired ones verify until they expire.';
+COMMENT ON TABLE ff.waitpoint_hmac IS 'Keys that sign grants and the tokens of waitpoints. One is active and signs; retired ones verify until they expire.';
 COMMENT ON COLUMN ff.waitpoint_hmac.expires_at_ms IS 'Until when a retired key verifies; NULL for the active one.';
+
+CREATE TABLE ff.waitpoint_pending (
+    partition_key smallint NOT NULL,
+    attempt_index integer NOT NULL,
+    waitpoint_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    suspension_id uuid,
+    created_at_ms bigint NOT NULL,
+    activated_at_ms bigint,
+    expires_at_ms bigint,
+    closed_at_ms bigint,
+    last_signal_at_ms bigint,
+    last_hmac_validation_failed_at_ms bigint,
+    signal_count integer DEFAULT 0 NOT NULL,
+    state text DEFAULT 'pending'::text NOT NULL,
+    waitpoint_key text NOT NULL,
+    token_kid text NOT NULL,
+    token text NOT NULL,
+    close_reason text,
+    required_signal_names text[] DEFAULT '{}'::text[] NOT NULL,
+    signals jsonb DEFAULT '[]'::jsonb NOT NULL,
+    CONSTRAINT waitpoint_pending_pkey PRIMARY KEY (partition_key, waitpoint_id),
+    CONSTRAINT waitpoint_pending_closed_with_a_reason CHECK ((((state = 'closed'::text) = (closed_at_ms IS NOT NULL)) AND ((state = 'closed'::text) = (close_reason IS NOT NULL)))),
+    CONSTRAINT waitpoint_pending_signals_are_a_list CHECK ((jsonb_typeof(signals) = 'array'::text)),
+    CONSTRAINT waitpoint_pending_state CHECK ((state = ANY (ARRAY['pending'::text, 'active'::text, 'closed'::text])))
+);
+CREATE INDEX waitpoint_pending_execution ON ff.waitpoint_pending USING btree (execution_id, waitpoint_id);
+CREATE INDEX waitpoint_pending_expiry ON ff.waitpoint_pending USING btree (expires_at_ms) WHERE (state = 'pending'::text);
+CREATE INDEX waitpoint_pending_open ON ff.waitpoint_pending USING btree (created_at_ms, waitpoint_id) WHERE (state <> 'closed'::text);
+COMMENT ON TABLE ff.waitpoint_pending IS 'One row per waitpoint: a place where an outsider with its token can signal an execution. Kept when closed, so that a late signal is told from a forged one; deleted with the execution.';
+COMMENT ON COLUMN ff.waitpoint_pending.state IS 'pending: created ahead, signals are buffered; active: an open suspension waits for it; closed.';
+COMMENT ON COLUMN ff.waitpoint_pending.token IS 'kid:digest; shown to the holder of the lease and to operators.';
+COMMENT ON COLUMN ff.waitpoint_pending.required_signal_names IS 'Empty: any name.';
+COMMENT ON COLUMN ff.waitpoint_pending.signals IS 'The signals that were accepted, in the order of their arrival; those of a pending waitpoint are buffered.';
 
 CREATE TABLE ff.worker_registry (
     partition_key smallint NOT NULL,
@@ -560,6 +963,8 @@ CREATE TABLE ff.worker_registry (
     registered_at_ms bigint NOT NULL,
     stuck_threads jsonb DEFAULT '{}'::jsonb NOT NULL,
     unclaimed_kinds text[] DEFAULT '{}'::text[] NOT NULL,
+    liveness_lock bigint,
+    lock_missed_at_ms bigint,
     CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor=50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
@@ -567,6 +972,8 @@ COMMENT ON COLUMN ff.worker_registry.last_heartbeat_ms IS 'When the process last
 COMMENT ON COLUMN ff.worker_registry.liveness_ttl_ms IS 'Without a heartbeat for this long the process counts as dead.';
 COMMENT ON COLUMN ff.worker_registry.stuck_threads IS 'By kind: how many threads of the process still run although their attempts are over.';
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS 'Kinds that the process does not claim until one of its stuck threads has returned.';
+COMMENT ON COLUMN ff.worker_registry.liveness_lock IS 'Key of the advisory lock that the session of the process holds while the process lives; NULL: the process holds none, and its leases last until they expire.';
+COMMENT ON COLUMN ff.worker_registry.lock_missed_at_ms IS 'When a sweep first found the lock not held; NULL while the lock is held.';
 
 CREATE TABLE ff.worker_registry_event (
     partition_key smallint NOT NULL,
@@ -581,6 +988,81 @@ CREATE TABLE ff.worker_registry_event (
 );
 CREATE INDEX worker_registry_event_age ON ff.worker_registry_event USING btree (event_at_ms);
 COMMENT ON TABLE ff.worker_registry_event IS 'When worker processes registered, sent their last heartbeat, and were removed.';
+
+CREATE VIEW ff.execution AS
+ SELECT e.partition_key,
+    e.execution_id,
+    e.route_id,
+    e.flow_id,
+    e.tags,
+    e.priority,
+    e.created_at_ms,
+    GREATEST(e.last_mutation_at_ms, l.last_mutation_at_ms) AS last_mutation_at_ms,
+        CASE
+            WHEN (l.lease_id IS NULL) THEN e.lifecycle_phase
+            ELSE 'active'::text
+        END AS lifecycle_phase,
+        CASE
+            WHEN (l.lease_id IS NULL) THEN e.eligibility_state
+            ELSE 'not_applicable'::text
+        END AS eligibility_state,
+        CASE
+            WHEN (l.lease_id IS NULL) THEN e.blocking_reason
+            ELSE 'none'::text
+        END AS blocking_reason,
+        CASE
+            WHEN (l.lease_id IS NULL) THEN e.blocking_detail
+            ELSE NULL::text
+        END AS blocking_detail,
+    e.terminal_outcome,
+    e.exceptional_state,
+        CASE
+            WHEN (l.lease_id IS NULL) THEN e.attempt_state
+            ELSE 'running_attempt'::text
+        END AS attempt_state,
+        CASE
+            WHEN (l.lease_id IS NULL) THEN 'unowned'::text
+            ELSE 'leased'::text
+        END AS ownership_state,
+        CASE
+            WHEN (l.lease_id IS NULL) THEN e.public_state
+            ELSE 'active'::text
+        END AS public_state,
+    (l.lease_id IS NOT NULL) AS leased,
+    COALESCE(l.attempt_index, e.attempt_index) AS attempt_index,
+    GREATEST(e.total_attempt_count, (l.attempt_index + 1)) AS total_attempt_count,
+    e.retry_count,
+    e.replay_count,
+    COALESCE(l.lease_reclaim_count, e.lease_reclaim_count) AS lease_reclaim_count,
+    e.infra_release_count,
+    e.progress_pct,
+    e.progress_message,
+    (e.resume_pending AND (l.lease_id IS NULL)) AS resume_pending,
+    (e.lease_lost AND (l.lease_id IS NULL)) AS lease_lost,
+    e.flow_cancelled,
+    e.signal_seq,
+    e.compensates,
+    e.delay_until_ms,
+    e.not_before_ms,
+    e.deadline_at_ms,
+    COALESCE(e.started_at_ms, l.attempt_started_at_ms) AS started_at_ms,
+    e.terminal_at_ms,
+    e.last_capability_mismatch_at_ms,
+    COALESCE(l.lease_epoch, e.lease_epoch) AS lease_epoch,
+    COALESCE(l.lease_id, e.lease_id) AS lease_id,
+    l.lease_expires_at_ms,
+    COALESCE(l.attempt_started_at_ms, e.attempt_started_at_ms) AS attempt_started_at_ms,
+    l.attempt_timeout_at_ms,
+    COALESCE(l.attempt_type, e.attempt_type) AS attempt_type,
+    l.worker_id,
+    l.worker_instance_id,
+    e.failure_reason,
+    e.failure_category,
+    e.cancellation_reason,
+    e.cancelled_by
+   FROM (ff.exec_core e
+     LEFT JOIN ff.lease l ON (((l.partition_key = ANY (ARRAY[e.partition_key])) AND (l.execution_id = e.execution_id) AND (l.lease_epoch = (e.lease_epoch + 1)))));
+COMMENT ON VIEW ff.execution IS 'One row per execution as operations and people see it: exec_core, and the lease if a worker holds one. Without a lease, lifecycle_phase is runnable, suspended or terminal; with one it is active.';
 
 CREATE VIEW ff.settled_flow AS
  SELECT partition_key,
@@ -599,25 +1081,229 @@ CREATE VIEW ff.unused_grant AS
     g.issued_at_ms,
     g.expires_at_ms
    FROM (ff.claim_grant g
-     JOIN ff.exec_core e USING (partition_key, execution_id))
+     JOIN ff.execution e USING (partition_key, execution_id))
   WHERE ((g.lease_epoch >= e.lease_epoch) AND (e.lifecycle_phase <> 'terminal'::text));
 COMMENT ON VIEW ff.unused_grant IS 'Grants whose execution was not leased since they were issued, and has not ended; some have expired.';
 
+CREATE VIEW ff.worker_liveness AS
+ SELECT partition_key,
+    namespace,
+    worker_instance_id,
+    lock_missed_at_ms,
+    ((liveness_lock IN ( SELECT (((l.classid)::bigint << 32) | (l.objid)::bigint)
+           FROM pg_locks l
+          WHERE ((l.locktype = 'advisory'::text) AND (l.objsubid = 1) AND l.granted AND (l.database = ( SELECT d.oid
+                   FROM pg_database d
+                  WHERE (d.datname = current_database())))))) OR (pg_postmaster_start_time() > (clock_timestamp() - '00:00:05'::interval))) AS connected
+   FROM ff.worker_registry w
+  WHERE (liveness_lock IS NOT NULL);
+COMMENT ON VIEW ff.worker_liveness IS 'The worker processes that hold an advisory lock while they live, and whether it is held now.';
+
+CREATE OR REPLACE FUNCTION ff.append_frames(partition_keys smallint[], execution_ids uuid[], attempt_indexes integer[], lease_epochs bigint[], lease_ids uuid[], append_ids uuid[], callers integer[], modes text[], frame_types text[], payloads bytea[], correlation_ids text[], replaces boolean[], ttls bigint[], maxlen_floors integer[], maxlen_ceilings integer[], ema_alphas double precision[])
+ RETURNS TABLE(caller integer, last_ts_ms bigint, last_seq integer, frame_count bigint, summary_version integer)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET enable_nestloop TO 'off'
+ SET enable_hashjoin TO 'on'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    summaries_kept constant integer := 64;
+    held integer[];
+    locked integer;
+BEGIN
+    SELECT array_agg(holder.caller) INTO held
+      FROM (SELECT given.caller::integer AS caller
+              FROM unnest(partition_keys, execution_ids, attempt_indexes, lease_epochs, lease_ids)
+                   WITH ORDINALITY AS given (
+                       partition_key, execution_id, attempt_index, lease_epoch, lease_id, caller)
+              JOIN ff.lease l
+                ON l.partition_key = ANY (ARRAY[given.partition_key])
+               AND l.execution_id = ANY (ARRAY[given.execution_id])
+             WHERE (l.attempt_index, l.lease_epoch, l.lease_id)
+                   IS NOT DISTINCT FROM (given.attempt_index, given.lease_epoch, given.lease_id)
+               AND l.lease_expires_at_ms > ff.now_ms()
+             ORDER BY given.partition_key, given.execution_id
+               FOR KEY SHARE OF l) AS holder;
+    IF held IS NULL THEN
+        RETURN;
+    END IF;
+
+    LOOP
+        PERFORM FROM unnest(held) AS holder (caller)
+           JOIN ff.stream_meta m
+             ON m.partition_key = ANY (ARRAY[partition_keys[holder.caller]])
+            AND m.execution_id = ANY (ARRAY[execution_ids[holder.caller]])
+            AND m.attempt_index = ANY (ARRAY[attempt_indexes[holder.caller]])
+            FOR NO KEY UPDATE OF m;
+        GET DIAGNOSTICS locked = ROW_COUNT;
+        EXIT WHEN locked = cardinality(held);
+        INSERT INTO ff.stream_meta (partition_key, execution_id, attempt_index, created_at_ms, retention_maxlen)
+        SELECT b.partition_key, b.execution_id, attempt_indexes[holder.caller], ff.now_ms(),
+               coalesce(nullif(ff.policy_number(b.policy #> '{stream_policy,retention_maxlen}', 1000000), 0), 10000)
+          FROM unnest(held) AS holder (caller)
+          JOIN ff.exec_body b
+            ON b.partition_key = ANY (ARRAY[partition_keys[holder.caller]])
+           AND b.execution_id = ANY (ARRAY[execution_ids[holder.caller]])
+            ON CONFLICT (partition_key, execution_id, attempt_index) DO NOTHING;
+    END LOOP;
+
+    RETURN QUERY
+    WITH stream AS MATERIALIZED (  -- each with the instant of its new frames; seq goes on within a millisecond
+        SELECT holder.caller AS number, m.*, coalesce(v.version, 0) AS version,
+               coalesce(v.document_json, '{}') AS document_json,
+               coalesce(m.append_id = append_ids[holder.caller], false) AS repeated,
+               greatest(ff.now_ms(), m.last_ts_ms) AS ts_ms,
+               CASE WHEN ff.now_ms() > m.last_ts_ms THEN 0 ELSE m.last_seq + 1 END AS first_seq
+          FROM unnest(held) AS holder (caller)
+          JOIN ff.stream_meta m
+            ON m.partition_key = ANY (ARRAY[partition_keys[holder.caller]])
+           AND m.execution_id = ANY (ARRAY[execution_ids[holder.caller]])
+           AND m.attempt_index = ANY (ARRAY[attempt_indexes[holder.caller]])
+          LEFT JOIN ff.stream_summary v
+            ON v.partition_key = ANY (ARRAY[m.partition_key]) AND v.execution_id = ANY (ARRAY[m.execution_id])
+           AND v.attempt_index = ANY (ARRAY[m.attempt_index])
+    ), frame AS MATERIALIZED (     -- numbered within its stream, and within its mode
+        SELECT given.*, row_number() OVER stream AS place, row_number() OVER of_mode AS place_of_mode
+          FROM unnest(callers, modes, frame_types, payloads, correlation_ids, replaces, ttls, maxlen_floors,
+                      maxlen_ceilings, ema_alphas) WITH ORDINALITY
+            AS given (number, mode, frame_type, payload, correlation_id, replaces, ttl_ms, maxlen_floor,
+                      maxlen_ceiling, ema_alpha, ordinal)
+         WHERE given.number IN (SELECT number FROM stream WHERE NOT repeated)
+        WINDOW stream AS (PARTITION BY given.number ORDER BY given.ordinal),
+               of_mode AS (PARTITION BY given.number, given.mode ORDER BY given.ordinal)
+    ), added AS (                  -- what each stream gets; the last best-effort frame says how they are counted
+        SELECT number, count(*)::integer AS frames, sum(octet_length(payload)) AS bytes,
+               count(*) FILTER (WHERE mode = 'durable')::integer AS durable,
+               count(*) FILTER (WHERE mode = 'summary')::integer AS summary,
+               count(*) FILTER (WHERE mode = 'best_effort')::integer AS best_effort,
+               array_agg(convert_from(payload, 'UTF8')::jsonb ORDER BY ordinal) FILTER (WHERE mode = 'summary')
+                   AS patches,
+               array_agg(replaces ORDER BY ordinal) FILTER (WHERE mode = 'summary') AS replaces,
+               (array_agg(ttl_ms ORDER BY ordinal DESC) FILTER (WHERE mode = 'best_effort'))[1] AS ttl_ms,
+               (array_agg(maxlen_floor ORDER BY ordinal DESC) FILTER (WHERE mode = 'best_effort'))[1] AS maxlen_floor,
+               (array_agg(maxlen_ceiling ORDER BY ordinal DESC) FILTER (WHERE mode = 'best_effort'))[1]
+                   AS maxlen_ceiling,
+               (array_agg(ema_alpha ORDER BY ordinal DESC) FILTER (WHERE mode = 'best_effort'))[1] AS ema_alpha
+          FROM frame GROUP BY number
+    ), change AS MATERIALIZED (    -- each stream, what it gets, and how many frames of each mode it keeps
+        SELECT stream.*, added.frames, added.bytes, added.durable, added.summary, added.best_effort, added.ttl_ms,
+               rate.hz AS rate_hz, stream.retention_maxlen AS durable_bound, summaries_kept AS summary_bound,
+               CASE WHEN added.best_effort = 0 THEN stream.best_effort_kept
+                    WHEN added.best_effort = 1 AND stream.last_append_ts_ms IS NULL THEN added.maxlen_floor
+                    ELSE greatest(added.maxlen_floor, least(added.maxlen_ceiling,
+                             ceil(rate.hz * added.ttl_ms / 1000) * 2))::integer END AS best_effort_bound,
+               result.merged, result.applied
+          FROM stream JOIN added USING (number)
+         CROSS JOIN LATERAL (SELECT (CASE WHEN stream.last_append_ts_ms IS NULL
+                   THEN added.maxlen_floor * 500.0 / added.ttl_ms
+                   ELSE added.ema_alpha * 1000 / greatest(1, stream.ts_ms - stream.last_append_ts_ms)
+                        + (1 - added.ema_alpha) * stream.ema_rate_hz END)::double precision AS hz) AS first
+         CROSS JOIN LATERAL (     -- those of one call share a millisecond, which counts as one between them
+               SELECT CASE added.best_effort WHEN 1 THEN first.hz
+                           ELSE 1000 - (1000 - first.hz) * power(1 - added.ema_alpha, added.best_effort - 1) END
+                      AS hz) AS rate
+          LEFT JOIN LATERAL ff.merge_patches(stream.document_json, added.patches, added.replaces) AS result
+            ON true  -- without patches the function is not called: it is strict
+    ), inserted AS (               -- but for those that newer frames of this call push out at once
+        INSERT INTO ff.stream_frame (
+               partition_key, attempt_index, execution_id, ts_ms, ttl_ms, seq, summary_version, mode, frame_type,
+               correlation_id, payload)
+        SELECT change.partition_key, change.attempt_index, change.execution_id, change.ts_ms, frame.ttl_ms,
+               change.first_seq + frame.place - 1,
+               CASE frame.mode WHEN 'summary' THEN change.version + frame.place_of_mode END,
+               frame.mode, frame.frame_type, frame.correlation_id,
+               CASE WHEN frame.replaces
+                    THEN convert_to(change.applied[frame.place_of_mode]::text, 'UTF8') ELSE frame.payload END
+          FROM frame JOIN change USING (number)
+         WHERE frame.place_of_mode > CASE frame.mode WHEN 'durable' THEN change.durable - change.durable_bound
+                                                     WHEN 'summary' THEN change.summary - change.summary_bound
+                                                     ELSE change.best_effort - change.best_effort_bound END
+    ), over_bound AS MATERIALIZED ( -- of each mode the newest frame that is to go
+        SELECT change.partition_key, change.execution_id, change.attempt_index, given.mode, newest.ts_ms, newest.seq
+          FROM change
+         CROSS JOIN LATERAL (VALUES
+               ('durable', change.durable_kept, change.durable, change.durable_bound),
+               ('summary', change.summary_kept, change.summary, change.summary_bound),
+               ('best_effort', change.best_effort_kept, change.best_effort, change.best_effort_bound))
+            AS given (mode, kept, more, most)
+         CROSS JOIN LATERAL (
+               SELECT o.ts_ms, o.seq FROM ff.stream_frame o
+                WHERE (o.partition_key, o.execution_id, o.attempt_index)
+                    = (change.partition_key, change.execution_id, change.attempt_index)
+                  AND o.mode = given.mode
+                ORDER BY o.ts_ms, o.seq
+               OFFSET least(given.kept, given.kept + given.more - given.most) - 1 LIMIT 1) AS newest
+         WHERE given.kept > 0 AND given.more > 0 AND given.kept + given.more > given.most
+    ), trimmed AS (
+        DELETE FROM ff.stream_frame f USING over_bound o
+         WHERE f.partition_key = ANY (ARRAY[o.partition_key]) AND f.execution_id = ANY (ARRAY[o.execution_id])
+           AND f.attempt_index = ANY (ARRAY[o.attempt_index])
+           AND (f.ts_ms, f.seq) <= (o.ts_ms, o.seq) AND f.mode = o.mode
+    ), summarised AS (
+        INSERT INTO ff.stream_summary AS v (
+               partition_key, attempt_index, execution_id, first_applied_ms, last_updated_ms, version, document_json)
+        SELECT partition_key, attempt_index, execution_id, ts_ms, ts_ms, version + summary, merged
+          FROM change WHERE summary > 0
+            ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
+           SET last_updated_ms = EXCLUDED.last_updated_ms, version = EXCLUDED.version,
+               document_json = EXCLUDED.document_json
+    ), counted AS (
+        UPDATE ff.stream_meta m
+           SET append_id = append_ids[change.number], last_ts_ms = change.ts_ms,
+               last_seq = change.first_seq + change.frames - 1,
+               frame_count = m.frame_count + change.frames, total_bytes = m.total_bytes + change.bytes,
+               durable_kept = least(m.durable_kept + change.durable, change.durable_bound),
+               summary_kept = least(m.summary_kept + change.summary, change.summary_bound),
+               best_effort_kept = least(m.best_effort_kept + change.best_effort, change.best_effort_bound),
+               has_durable_frame = m.has_durable_frame OR change.durable + change.summary > 0,
+               ema_rate_hz = coalesce(change.rate_hz, m.ema_rate_hz),
+               last_append_ts_ms = CASE change.best_effort WHEN 0 THEN m.last_append_ts_ms ELSE change.ts_ms END,
+               maxlen_applied_last = CASE change.best_effort WHEN 0 THEN m.maxlen_applied_last
+                                          ELSE change.best_effort_bound END,
+               best_effort_ttl_ms = coalesce(change.ttl_ms, m.best_effort_ttl_ms),
+               expires_at_ms = CASE WHEN m.has_durable_frame OR change.durable + change.summary > 0 THEN NULL
+                                    ELSE coalesce(m.expires_at_ms, change.ts_ms + 2 * change.ttl_ms) END
+          FROM change
+         WHERE m.partition_key = ANY (ARRAY[change.partition_key])
+           AND m.execution_id = ANY (ARRAY[change.execution_id])
+           AND m.attempt_index = ANY (ARRAY[change.attempt_index])
+    )
+    SELECT number, coalesce(change.ts_ms, stream.last_ts_ms),
+           coalesce(change.first_seq + change.frames - 1, stream.last_seq),
+           stream.frame_count + coalesce(change.frames, 0), stream.version + coalesce(change.summary, 0)
+      FROM stream LEFT JOIN change USING (number);
+
+    -- A process that waits for one stream is told of all, and knows which of its readers to wake.
+    IF EXISTS (SELECT FROM ff.waiter w WHERE w.topic = 'stream' AND w.waiting_until_ms > ff.now_ms()) THEN
+        PERFORM pg_notify('ff_wake', 'stream:' || execution_ids[holder.caller])
+           FROM unnest(held) AS holder (caller);
+    END IF;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text)
- RETURNS TABLE(partition_key smallint, execution_id uuid)
+ RETURNS TABLE(place tid)
  LANGUAGE plpgsql
  ROWS 1
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_bitmapscan TO 'off'
  SET enable_sort TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 #variable_conflict use_column
 DECLARE
     routes bigint[];
-    share record;
-    locked_ids uuid[] := '{}';
-    missing bigint := 0;
+    wanted integer := p_limit;  -- how many the merge finds
+    chunk integer;              -- how many of each route it reads at first
+    missing integer := p_limit;
+    locked integer;
+    places tid[];
+    ids uuid[];
+    tried uuid[] := '{}';
     now_ms constant bigint := ff.now_ms();
     any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
 BEGIN
@@ -626,74 +1312,76 @@ BEGIN
      WHERE r.lane_id = ANY (p_lanes) AND r.namespace = p_namespace
        AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                     WHERE l.lane_id = ANY (p_lanes) AND l.lane_state IN ('paused', 'disabled')))
-       AND (p_kinds IS NULL OR r.execution_kind = ANY (p_kinds))
+       AND (p_kinds IS NULL OR r.execution_kind IN (SELECT unnest(p_kinds)))
        AND r.required_capabilities <@ p_capabilities;
 
     IF cardinality(routes) = 1 THEN
         RETURN QUERY
-        SELECT e.partition_key, e.execution_id FROM ff.exec_core e
-         WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
+        SELECT e.ctid FROM ff.ready e
+         WHERE e.route_id = routes[1]
            AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-         LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
+         LIMIT p_limit FOR UPDATE SKIP LOCKED;
         RETURN;
     END IF;
 
-    FOR share IN
-        SELECT chosen.route_id, count(*) AS size
-          FROM (SELECT route.route_id
-                  FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-                       SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
-                        WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                          AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
-                        ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                        LIMIT p_limit) AS best
-                 ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-                 LIMIT p_limit) AS chosen
-         GROUP BY chosen.route_id
-    LOOP
-        FOR partition_key, execution_id IN
-            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
-             WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
-               AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
-             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-             LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
-        LOOP
-            locked_ids := locked_ids || execution_id;
-            share.size := share.size - 1;
-            RETURN NEXT;
-        END LOOP;
-        missing := missing + share.size;
-    END LOOP;
+    WHILE missing > 0 AND routes IS NOT NULL LOOP
+        -- A route has more of the best than its chunk only if its whole chunk is among the best.
+        chunk := least(wanted, 2 + 3 * wanted / (2 * cardinality(routes)));
+        WITH head AS MATERIALIZED (
+            SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
+              FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
+                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                    WHERE e.route_id = route.route_id
+                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                    LIMIT chunk) AS best
+             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
+             LIMIT wanted
+        ), more AS (
+            SELECT best.place, best.priority, best.created_at_ms, best.execution_id
+              FROM (SELECT head.route_id FROM head GROUP BY head.route_id
+                    HAVING count(*) = chunk AND chunk < wanted) AS route
+             CROSS JOIN LATERAL (
+                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                    WHERE e.route_id = route.route_id
+                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                   OFFSET chunk LIMIT wanted - chunk) AS best
+        )
+        SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
+          FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
+                 UNION ALL
+                SELECT * FROM more
+                 ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
 
-    IF missing > 0 THEN
         RETURN QUERY
-        SELECT best.partition_key, best.execution_id
-          FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-               SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
-                 FROM ff.exec_core e
-                WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                  AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
-                  AND e.execution_id <> ALL (locked_ids)
-                ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
-         ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-         LIMIT missing;
-    END IF;
+        SELECT e.ctid
+          FROM unnest(places, ids) AS best (place, execution_id)
+          JOIN ff.ready e ON e.ctid = best.place AND e.execution_id = best.execution_id
+         WHERE best.execution_id NOT IN (SELECT unnest(tried))
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+         LIMIT missing FOR UPDATE OF e SKIP LOCKED;
+        GET DIAGNOSTICS locked = ROW_COUNT;
+        missing := missing - locked;
+        EXIT WHEN coalesce(cardinality(places), 0) < wanted;
+        tried := tried || ids;
+        wanted := 4 * wanted;
+    END LOOP;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[])
+CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false)
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text, differs text[])
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -706,8 +1394,9 @@ DECLARE
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
+    until bigint[];             -- when the delays end; NULL if there are none
     all_new boolean;
-    all_claimable boolean;
+    all_claimable boolean := given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
     any_new_route boolean := false;
     closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                            WHERE l.lane_id = ANY (shape_lane_id)
@@ -725,6 +1414,9 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: deadline must be before the year 10000';
     END IF;
 
+    IF given_shape IS NULL THEN
+        given_shape := array_fill(1, ARRAY[cardinality(given_execution_id)]);
+    END IF;
     FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
@@ -759,8 +1451,9 @@ BEGIN
                       given_dedup_window_ms) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
          WHERE g.idempotency_key IS NOT NULL
-           AND NOT EXISTS (SELECT FROM ff.exec_core e
-                            WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id))
+           AND (given_fresh OR NOT EXISTS (
+                    SELECT FROM ff.exec_core e
+                     WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
@@ -776,49 +1469,103 @@ BEGIN
              ORDER BY g.ordinal);
     END IF;
 
-    -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
-    -- for each other on the primary key.
-    INSERT INTO ff.exec_core (
-           partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-           eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
-    SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
-           greatest(0, least(9000, coalesce(g.priority, 0))),
-           CASE WHEN g.held THEN 'blocked_by_dependencies'
-                WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
-           CASE WHEN g.held THEN 'waiting_for_children'
-                WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
-           CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
-           CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-           coalesce(g.tags, '{}'), g.flow_id
-      FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
-                  given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
-                  given_held, resolved_ids)
-           AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                 deadline_at_ms, tags, flow_id, held, resolved_id),
-           LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
-     WHERE g.resolved_id = g.execution_id
-     ORDER BY g.partition_key, g.execution_id
-        ON CONFLICT DO NOTHING;
-
-    -- This call created exactly the executions whose body it stores.
-    WITH stored AS (
+    IF given_delay_ms IS NOT NULL OR given_delay_until_ms IS NOT NULL THEN
+        until := ARRAY(SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)
+                         FROM unnest(given_delay_until_ms, given_delay_ms) AS g (delay_until_ms, delay_ms));
+    END IF;
+    IF given_fresh AND (given_idempotency_key IS NULL OR resolved_ids = given_execution_id) THEN
+        -- unnest is in the select list, where its rows are not copied into a temporary store.
+        INSERT INTO ff.exec_core (
+               partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
+               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+        SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
+               greatest(0, least(9000, coalesce(g.priority, 0))),
+               CASE WHEN g.held THEN 'blocked_by_dependencies'
+                    WHEN g.until_ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+               CASE WHEN g.held THEN 'waiting_for_children'
+                    WHEN g.until_ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+               CASE WHEN g.until_ms > now_ms AND g.held IS NOT TRUE THEN g.until_ms END,
+               CASE WHEN g.until_ms > now_ms AND g.held THEN g.until_ms END,
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+               coalesce(g.tags, '{}'), g.flow_id
+          FROM (SELECT unnest(given_partition_key) AS partition_key,
+                       unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
+                       unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
+                       unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_tags) AS tags,
+                       unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
+                       unnest(until) AS until_ms) AS g;
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+        SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
+               g.execution_id,
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape]))
+          FROM (SELECT unnest(given_partition_key) AS partition_key,
+                       unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
+                       unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
+                       unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_held) AS held,
+                       unnest(until) AS until_ms) AS g
+         WHERE g.held IS NOT TRUE AND coalesce(g.until_ms, 0) <= now_ms;
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
                creator_identity, idempotency_key, policy, member_name)
         SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
                shape_policy[g.shape], g.member_name
-          FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                      given_idempotency_key, given_member_name, resolved_ids)
-               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
-         WHERE g.resolved_id = g.execution_id
-            ON CONFLICT DO NOTHING
-     RETURNING partition_key, execution_id
-    )
-    SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
-    all_new := cardinality(new_ids) = cardinality(given_execution_id);
-    all_claimable := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
+          FROM (SELECT unnest(given_partition_key) AS partition_key,
+                       unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
+                       unnest(given_payload) AS payload, unnest(given_idempotency_key) AS idempotency_key,
+                       unnest(given_member_name) AS member_name) AS g;
+        all_new := true;
+    ELSE
+        -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
+        -- for each other on the primary key.
+        WITH created AS (
+            INSERT INTO ff.exec_core (
+                   partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
+                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+            SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
+                   greatest(0, least(9000, coalesce(g.priority, 0))),
+                   CASE WHEN g.held THEN 'blocked_by_dependencies'
+                        WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                   CASE WHEN g.held THEN 'waiting_for_children'
+                        WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+                   CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
+                   CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
+                   coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+                   coalesce(g.tags, '{}'), g.flow_id
+              FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
+                          given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
+                          given_held, resolved_ids)
+                   AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
+                         deadline_at_ms, tags, flow_id, held, resolved_id),
+                   LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
+             WHERE g.resolved_id = g.execution_id
+             ORDER BY g.partition_key, g.execution_id
+                ON CONFLICT DO NOTHING
+            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, eligibility_state
+        )
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+          FROM created WHERE eligibility_state = 'eligible_now';
+
+        -- This call created exactly the executions whose body it stores.
+        WITH stored AS (
+            INSERT INTO ff.exec_body (
+                   partition_key, execution_id, created_at_ms, payload, payload_encoding,
+                   creator_identity, idempotency_key, policy, member_name)
+            SELECT g.partition_key, g.execution_id, now_ms, g.payload,
+                   shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
+                   shape_policy[g.shape], g.member_name
+              FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
+                          given_idempotency_key, given_member_name, resolved_ids)
+                   AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
+             WHERE g.resolved_id = g.execution_id
+                ON CONFLICT DO NOTHING
+         RETURNING partition_key, execution_id
+        )
+        SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
+        all_new := coalesce(cardinality(new_ids), 0) = cardinality(given_execution_id);
+    END IF;
+    all_claimable := all_new AND all_claimable;
 
     -- Only new executions are refused: an execution that exists is a duplicate, whatever its lane's state.
     IF cardinality(closed_lanes) > 0 THEN
@@ -827,7 +1574,8 @@ BEGIN
                AS g (partition_key, execution_id, shape)
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
          WHERE l.lane_id = ANY (closed_lanes)
-           AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
+           AND (all_new OR (g.partition_key, g.execution_id) IN (
+                    SELECT * FROM unnest(new_partitions, new_ids)))
          ORDER BY l.lane_id LIMIT 1;
         IF refusal IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal,
@@ -968,7 +1716,27 @@ BEGIN
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.signal_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.journal t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.signal_inbox t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.suspension_current t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.waitpoint_pending t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.suspend_dedup t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.signal_dedup t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.claim_grant t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.stream_frame t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.stream_summary t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.stream_meta t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.attempt t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
@@ -991,6 +1759,12 @@ BEGIN
       JOIN ff.route r USING (route_id)
      WHERE (t.partition_key, t.namespace, t.idempotency_key) = (old.partition_key, r.namespace, b.idempotency_key)
        AND t.execution_id = old.execution_id;
+    DELETE FROM ff.ready t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE (t.route_id, t.priority, t.created_at_ms, t.execution_id, t.partition_key)
+         = (e.route_id, e.priority, e.created_at_ms, e.execution_id, e.partition_key);
+    DELETE FROM ff.lease t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_body t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -1033,7 +1807,7 @@ BEGIN
     SELECT p_execution_id, p_flow_id, e.route_id, e.lease_epoch, ff.now_ms(), p_partition_key,
            p_event_type, p_actor, p_reason, p_details, nullif(e.tags, '{}')
       FROM (SELECT) AS one_row
-      LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (p_partition_key, p_execution_id);
+      LEFT JOIN ff.execution e ON (e.partition_key, e.execution_id) = (p_partition_key, p_execution_id);
     PERFORM ff.wake('operator');
 END
 $function$;
@@ -1135,7 +1909,7 @@ CREATE OR REPLACE FUNCTION ff.flow_status(p_partition_key smallint, p_flow_id uu
  STABLE ROWS 1
 AS $function$
     WITH members AS (
-        SELECT e.execution_id, e.public_state FROM ff.exec_core e
+        SELECT e.execution_id, e.public_state FROM ff.execution e
          WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
     ), counted AS (
         SELECT count(*)::integer AS total,
@@ -1196,17 +1970,178 @@ CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text
  IMMUTABLE PARALLEL SAFE
 RETURN ((((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, idempotency_key), 'UTF8'::name)), 1, 4), 'hex'::text)))::bit(32))::bigint % (num_flow_partitions)::bigint))::smallint;
 
+CREATE OR REPLACE FUNCTION ff.lock_executions(p_partition_keys smallint[], p_execution_ids uuid[], p_pass_over boolean DEFAULT false, p_leases boolean DEFAULT false)
+ RETURNS TABLE(partition_key smallint, execution_id uuid)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    partitions smallint[];
+    ids uuid[];
+    queues bigint[];            -- the routes of those that may be queued, and their place there
+    priorities integer[];
+    instants bigint[];
+    queued_ids uuid[];
+    queued_partitions smallint[];
+    busy uuid[];
+BEGIN
+    -- A lock reads its row as it is then. Only an execution that is eligible can be queued.
+    IF p_pass_over THEN
+        WITH locked AS (
+            SELECT e.*
+              FROM (SELECT * FROM unnest(p_partition_keys, p_execution_ids) AS named (partition_key, execution_id)
+                     ORDER BY partition_key, execution_id) AS named
+             CROSS JOIN LATERAL (
+                   SELECT c.partition_key, c.execution_id, c.route_id, c.priority, c.created_at_ms,
+                          c.eligibility_state = 'eligible_now' AS eligible
+                     FROM ff.exec_core c
+                    WHERE (c.partition_key, c.execution_id) = (named.partition_key, named.execution_id)
+                      FOR NO KEY UPDATE SKIP LOCKED) AS e
+        )
+        SELECT array_agg(partition_key), array_agg(execution_id),
+               array_agg(route_id) FILTER (WHERE eligible), array_agg(priority) FILTER (WHERE eligible),
+               array_agg(created_at_ms) FILTER (WHERE eligible), array_agg(execution_id) FILTER (WHERE eligible),
+               array_agg(partition_key) FILTER (WHERE eligible)
+          INTO partitions, ids, queues, priorities, instants, queued_ids, queued_partitions
+          FROM locked;
+        IF queues IS NOT NULL THEN
+            WITH queued AS (
+                SELECT r.ctid AS place, r.partition_key, r.execution_id
+                  FROM unnest(queues, priorities, instants, queued_ids, queued_partitions)
+                       AS e (route_id, priority, created_at_ms, execution_id, partition_key)
+                  JOIN ff.ready r
+                    ON r.route_id = ANY (ARRAY[e.route_id])
+                   AND (r.priority, r.created_at_ms, r.execution_id, r.partition_key)
+                     = (e.priority, e.created_at_ms, e.execution_id, e.partition_key)
+            ), locked AS (
+                SELECT r.execution_id
+                  FROM queued JOIN ff.ready r ON r.ctid = queued.place AND r.partition_key = queued.partition_key
+                   FOR UPDATE OF r SKIP LOCKED
+            )
+            SELECT array_agg(execution_id) INTO busy
+              FROM queued WHERE execution_id NOT IN (SELECT execution_id FROM locked);
+        END IF;
+        RETURN QUERY
+        SELECT named.partition_key, named.execution_id
+          FROM unnest(partitions, ids) AS named (partition_key, execution_id)
+         WHERE busy IS NULL OR named.execution_id <> ALL (busy);
+    ELSE
+        WITH locked AS (
+            SELECT e.*
+              FROM (SELECT * FROM unnest(p_partition_keys, p_execution_ids) AS named (partition_key, execution_id)
+                     ORDER BY partition_key, execution_id) AS named
+             CROSS JOIN LATERAL (
+                   SELECT c.partition_key, c.execution_id, c.route_id, c.priority, c.created_at_ms,
+                          c.eligibility_state = 'eligible_now' AS eligible
+                     FROM ff.exec_core c
+                    WHERE (c.partition_key, c.execution_id) = (named.partition_key, named.execution_id)
+                      FOR NO KEY UPDATE) AS e
+        )
+        SELECT array_agg(partition_key), array_agg(execution_id),
+               array_agg(route_id) FILTER (WHERE eligible), array_agg(priority) FILTER (WHERE eligible),
+               array_agg(created_at_ms) FILTER (WHERE eligible), array_agg(execution_id) FILTER (WHERE eligible),
+               array_agg(partition_key) FILTER (WHERE eligible)
+          INTO partitions, ids, queues, priorities, instants, queued_ids, queued_partitions
+          FROM locked;
+        IF queues IS NOT NULL THEN
+            PERFORM FROM unnest(queues, priorities, instants, queued_ids, queued_partitions)
+                         AS e (route_id, priority, created_at_ms, execution_id, partition_key)
+               JOIN ff.ready r
+                 ON r.route_id = ANY (ARRAY[e.route_id])
+                AND (r.priority, r.created_at_ms, r.execution_id, r.partition_key)
+                  = (e.priority, e.created_at_ms, e.execution_id, e.partition_key)
+              ORDER BY e.partition_key, e.execution_id FOR UPDATE OF r;
+        END IF;
+        RETURN QUERY SELECT * FROM unnest(partitions, ids);
+        IF p_leases THEN
+            PERFORM FROM unnest(p_partition_keys, p_execution_ids) AS named (partition_key, execution_id)
+               JOIN ff.lease l
+                 ON l.partition_key = ANY (ARRAY[named.partition_key]) AND l.execution_id = named.execution_id
+              ORDER BY named.partition_key, named.execution_id FOR NO KEY UPDATE OF l;
+        END IF;
+    END IF;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.max_retries(policy jsonb)
  RETURNS bigint
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN (jsonb_typeof((policy -> 'retry_policy'::text)) = 'object'::text) THEN COALESCE(ff.policy_number((policy #> '{retry_policy,max_retries}'::text[]), (2147483647)::bigint), (3)::bigint) ELSE (0)::bigint END;
 
+CREATE OR REPLACE FUNCTION ff.merge_patch(document jsonb, patch jsonb)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    merged jsonb := CASE jsonb_typeof(document) WHEN 'object' THEN document ELSE '{}' END;
+    field text;
+    given jsonb;
+BEGIN
+    FOR field, given IN SELECT key, value FROM jsonb_each(patch) LOOP
+        IF jsonb_typeof(given) = 'null' THEN
+            merged := merged - field;
+        ELSIF jsonb_typeof(given) = 'object' THEN
+            merged := merged || jsonb_build_object(field, ff.merge_patch(merged -> field, given));
+        ELSE
+            merged := merged || jsonb_build_object(field, given);
+        END IF;
+    END LOOP;
+    RETURN merged;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.merge_patches(document jsonb, patches jsonb[], replaces boolean[], OUT merged jsonb, OUT applied jsonb[])
+ RETURNS record
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE STRICT
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    merged := document;
+    applied := patches;
+    FOR number IN 1 .. cardinality(patches) LOOP
+        IF replaces[number] THEN
+            applied[number] := coalesce(
+                (SELECT jsonb_object_agg(key, NULL) FROM jsonb_object_keys(merged) AS key), '{}') || patches[number];
+        END IF;
+        merged := ff.null_leaves(ff.merge_patch(merged, applied[number]));
+    END LOOP;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.now_ms()
  RETURNS bigint
  LANGUAGE sql
  STABLE PARALLEL SAFE
 RETURN (floor((date_part('epoch'::text, statement_timestamp()) * (1000)::double precision)))::bigint;
+
+CREATE OR REPLACE FUNCTION ff.null_leaves(given jsonb)
+ RETURNS jsonb
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    IF position('__ff_null__' IN given::text) = 0 THEN
+        RETURN given;
+    END IF;
+    RETURN CASE jsonb_typeof(given)
+        WHEN 'object' THEN
+            (SELECT jsonb_object_agg(key, ff.null_leaves(value)) FROM jsonb_each(given))
+        WHEN 'array' THEN
+            (SELECT jsonb_agg(ff.null_leaves(value) ORDER BY place)
+               FROM jsonb_array_elements(given) WITH ORDINALITY AS element (value, place))
+        ELSE CASE given #>> '{}' WHEN '__ff_null__' THEN 'null' ELSE given END
+    END;
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.policy_fault(policy jsonb)
  RETURNS text
@@ -1277,17 +2212,92 @@ CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(ff.policy_number((policy -> 'max_reclaim_count'::text), (2147483647)::bigint), ff.policy_number((policy #> '{timeout_policy,max_reclaim_count}'::text[]), (2147483647)::bigint), (5)::bigint))::integer;
 
+CREATE OR REPLACE FUNCTION ff.record_entry(partition_key smallint, execution_id uuid, attempt_index integer, lease_epoch bigint, lease_id uuid, seq integer, name text, item text DEFAULT ''::text, occurrence integer DEFAULT 0, started_at_ms bigint DEFAULT NULL::bigint, fingerprint bigint DEFAULT NULL::bigint, encoding text DEFAULT NULL::text, value bytea DEFAULT NULL::bytea)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    given constant text := format('{fp:%s}:%s', record_entry.partition_key, record_entry.execution_id);
+    -- Control characters, invisible ones, and those that change the direction of what follows.
+    names_never_have constant text := '[\u0001-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]';
+    fault text;
+BEGIN
+    fault := CASE
+        WHEN record_entry.name IS NULL OR octet_length(record_entry.name) NOT BETWEEN 1 AND 128
+          OR record_entry.name ~ names_never_have
+        THEN format('invalid_input: name %s must be 1 to 128 printable bytes', to_json(left(record_entry.name, 80)))
+        WHEN record_entry.item IS NULL OR octet_length(record_entry.item) > 256
+        THEN format('invalid_input: item %s must be at most 256 bytes', to_json(left(record_entry.item, 80)))
+        WHEN record_entry.seq IS NULL OR record_entry.seq < 1
+        THEN format('invalid_input: seq %s must be at least 1', coalesce(record_entry.seq::text, 'NULL'))
+        WHEN record_entry.occurrence IS NULL OR record_entry.occurrence < 0
+        THEN format('invalid_input: occurrence %s must not be negative',
+                    coalesce(record_entry.occurrence::text, 'NULL'))
+        WHEN record_entry.fingerprint NOT BETWEEN 0 AND 4294967295
+        THEN format('invalid_input: fingerprint %s must be a crc32', record_entry.fingerprint)
+        WHEN octet_length(record_entry.value) > 1048576
+        THEN format('payload_too_large: value %s bytes is over 1048576', octet_length(record_entry.value))
+        END;
+    IF fault IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = fault;
+    END IF;
+
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        PERFORM FROM ff.lease l
+          WHERE (l.partition_key, l.execution_id, l.attempt_index, l.lease_epoch, l.lease_id)
+              = (record_entry.partition_key, record_entry.execution_id, record_entry.attempt_index,
+                 record_entry.lease_epoch, record_entry.lease_id)
+            AND l.lease_expires_at_ms > ff.now_ms()
+            FOR KEY SHARE;
+    ELSE
+        -- A row that changed since the snapshot cannot be locked, and every renewal changes the lease. What ends
+        -- a lease changes the execution.
+        PERFORM FROM ff.exec_core e JOIN ff.lease l USING (partition_key, execution_id)
+          WHERE (e.partition_key, e.execution_id, e.lease_epoch)
+              = (record_entry.partition_key, record_entry.execution_id, record_entry.lease_epoch - 1)
+            AND (l.attempt_index, l.lease_epoch, l.lease_id)
+              = (record_entry.attempt_index, record_entry.lease_epoch, record_entry.lease_id)
+            FOR SHARE OF e;
+    END IF;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'FF003',
+            MESSAGE = format('the lease of execution %s, epoch %s, is not held: %L is not recorded',
+                             given, record_entry.lease_epoch, record_entry.name),
+            HINT = 'Another worker may hold the execution now. Roll back, and stop working on it.';
+    END IF;
+
+    INSERT INTO ff.journal AS j (
+           partition_key, seq, execution_id, attempt_index, occurrence, started_at_ms, recorded_at_ms,
+           fingerprint, kind, state, name, item, encoding, value)
+    VALUES (record_entry.partition_key, record_entry.seq, record_entry.execution_id, record_entry.attempt_index,
+            record_entry.occurrence, coalesce(record_entry.started_at_ms, ff.now_ms()), ff.now_ms(),
+            CASE WHEN record_entry.fingerprint > 2147483647 THEN record_entry.fingerprint - 4294967296
+                 ELSE record_entry.fingerprint END,
+            'step', 'done', record_entry.name, record_entry.item, record_entry.encoding, record_entry.value)
+        ON CONFLICT (partition_key, execution_id, seq) DO UPDATE
+       SET attempt_index = EXCLUDED.attempt_index, recorded_at_ms = EXCLUDED.recorded_at_ms,
+           due_at_ms = NULL, state = EXCLUDED.state, encoding = EXCLUDED.encoding, value = EXCLUDED.value
+     WHERE j.state = 'open';
+    RETURN FOUND;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.replay_cap(policy jsonb)
  RETURNS integer
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(ff.policy_number((policy -> 'max_replay_count'::text), (2147483647)::bigint), (10)::bigint))::integer;
 
-CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_lease_epoch bigint, p_worker_id text)
+CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
-RETURN (EXISTS (SELECT FROM ff.claim_grant g WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.lease_epoch >= reserved.p_lease_epoch) AND (g.worker_id <> reserved.p_worker_id))));
+RETURN (EXISTS (SELECT FROM (ff.claim_grant g JOIN ff.exec_core e USING (partition_key, execution_id)) WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.lease_epoch >= e.lease_epoch) AND (g.worker_id <> reserved.p_worker_id))));
 
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
@@ -1436,14 +2446,15 @@ BEGIN
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
         ARRAY['json'], ARRAY['sql:' || session_user COLLATE "default"], ARRAY[policy],
         ARRAY[new_partition],
-        ARRAY[new_id], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
-        ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
-        CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
-        ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
+        ARRAY[new_id], NULL, ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
+        CASE WHEN delay IS NOT NULL THEN ARRAY[(extract(epoch FROM delay) * 1000)::bigint] END,
+        CASE WHEN delay IS NULL AND policy ->> 'delay_until' IS NOT NULL
+             THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
+        CASE WHEN deadline IS NOT NULL THEN ARRAY[(extract(epoch FROM deadline) * 1000)::bigint] END, NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
                        (policy ->> 'dedup_window_ms')::bigint, 86400000)],
-        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true);
     found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
     IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
         RAISE EXCEPTION USING ERRCODE = 'FF002',

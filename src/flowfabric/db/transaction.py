@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, TypeVar
 
 from flowfabric.db.faults import SerializationConflict, translated
+from flowfabric.db.notifier import Notifier, notify, notifying_later
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection
 from flowfabric.db.signals import signals_at_end
@@ -50,14 +51,30 @@ async def transact(
 async def run(pool: Pool, operation: str, body: Callable[[Connection], Awaitable[T]]) -> T:
     """Run a body of a single statement, which is its own transaction.
 
-    Retries and raises like `transact`.
+    Retries and raises like `transact`. Where statements are held one by one, its commit is a step
+    of its own: only then can another operation meet it between the two.
     """
+    if current_step.get() is not None:
+        return await transact(pool, operation, body)
 
     async def attempt() -> T:
         async with pool.connection() as conn:
-            return await body(conn)
+            with notifying_later(notifier_of(pool)):
+                return await body(conn)
 
     return await retried(operation, attempt)
+
+
+def notifier_of(pool: Pool) -> Notifier:
+    """The notifier of the process, which sends by a connection of its pool."""
+    if pool.notifier is None:
+
+        async def send(topics: Sequence[str]) -> None:
+            async with pool.connection() as conn:
+                await notify(conn, topics)
+
+        pool.notifier = Notifier(send)
+    return pool.notifier
 
 
 async def retried(operation: str, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -10,12 +10,14 @@ from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.list_events import EventPage
 from flowfabric.engine.events.operator_events import OperatorEvent
-from flowfabric.engine.events.read_history import HistoryEntry
+from flowfabric.engine.events.read_history import HistoryEntry, HistoryPage
+from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.count_expiring_leases import ExpiringLeases
 from flowfabric.engine.executions.describe_execution import (
     CurrentAttempt,
     CurrentLease,
+    CurrentSuspension,
     ExecutionBody,
     ExecutionSnapshot,
 )
@@ -27,6 +29,7 @@ from flowfabric.engine.executions.list_expired_leases import (
     ExpiredLeaseCursor,
     ExpiredLeasePage,
 )
+from flowfabric.engine.executions.look_at_waits import WaitsSeen
 from flowfabric.engine.executions.read_execution_context import ExecutionContext
 from flowfabric.engine.executions.read_execution_info import ExecutionInfo, StateVector
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
@@ -54,6 +57,11 @@ from flowfabric.engine.joins.read_upstream_results import UpstreamResult
 from flowfabric.engine.joins.read_window import ChildWindow
 from flowfabric.engine.joins.set_edge_group_policy import JoinPolicySet
 from flowfabric.engine.joins.stage_dependency_edge import EdgeStaged
+from flowfabric.engine.journal.compensation import CompensationCall
+from flowfabric.engine.journal.entry import EntryWrite, JournalEntry
+from flowfabric.engine.journal.list_steps import RecordedStep, StepPage
+from flowfabric.engine.journal.read_journal import InboxSignal, Journal
+from flowfabric.engine.journal.restart_execution import RestartedExecution
 from flowfabric.engine.keys.list_waitpoint_hmac_kids import KidList, VerifyingKid
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import (
     KeyRotated,
@@ -87,9 +95,51 @@ from flowfabric.engine.operators.change_priority import PriorityChanged
 from flowfabric.engine.operators.plan_replay import ReplayMember
 from flowfabric.engine.operators.replay_execution import Replayed
 from flowfabric.engine.operators.replay_flow import ReplayedFlow
+from flowfabric.engine.operators.resume_execution import Resumed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
+from flowfabric.engine.operators.wake_execution import Woken
 from flowfabric.engine.retention.trim import Trim
+from flowfabric.engine.schedules.backfill_schedule import Backfilled
+from flowfabric.engine.schedules.definition import FieldChange, ScheduleDefinition
+from flowfabric.engine.schedules.diff_schedules import ChangedSchedule, ScheduleDiff
+from flowfabric.engine.schedules.explain_schedule import (
+    ScheduleExplanation,
+    ScheduleReason,
+    UpcomingInstant,
+)
+from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
+from flowfabric.engine.schedules.list_schedules import SchedulePage
+from flowfabric.engine.schedules.schedule import Schedule
+from flowfabric.engine.schedules.trigger_schedule import Triggered
+from flowfabric.engine.streams.append_frame import Append, Appended
+from flowfabric.engine.streams.cursor import FrameId
+from flowfabric.engine.streams.frame import Frame, NewFrame
+from flowfabric.engine.streams.read_frames import StreamPage
+from flowfabric.engine.streams.read_summary import StreamSummary
+from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
+from flowfabric.engine.suspensions.expire_suspension import SuspensionExpired, SuspensionNotExpired
+from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpoint, OpenWaitpointPage
+from flowfabric.engine.suspensions.list_pending_waitpoints import (
+    PendingWaitpoint,
+    PendingWaitpointPage,
+)
+from flowfabric.engine.suspensions.list_suspended import SuspendedExecution, SuspendedPage
+from flowfabric.engine.suspensions.read_inbox import Inbox
+from flowfabric.engine.suspensions.send_signal import NewSignal
+from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
+from flowfabric.engine.suspensions.suspension import (
+    Fresh,
+    NothingToSuspendFor,
+    ResumePolicy,
+    SatisfiedAlready,
+    Suspended,
+    SuspendRequest,
+    Suspension,
+    UsePending,
+    WaitpointDetails,
+)
+from flowfabric.engine.suspensions.waitpoint import StoredSignal, Waitpoint
 from flowfabric.engine.workers.find_unserved import Unserved
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
@@ -105,30 +155,39 @@ from flowfabric.policy import (
     RetryPolicy,
     TimeoutPolicy,
 )
+from flowfabric.schedules.spec import ScheduleSpec
 from flowfabric.served import ServedElsewhere
 from flowfabric.states import CancellationPolicy
+from flowfabric.tokens import WaitpointToken
 
 __all__ = [
     "AllOf",
     "AlreadyMember",
     "AnyOf",
+    "Append",
+    "Appended",
     "Attempt",
+    "Backfilled",
     "Blocked",
     "Cancellation",
     "CancellationPolicy",
     "Cancelled",
+    "ChangedSchedule",
     "ChildWait",
     "ChildWindow",
     "ClaimGrant",
     "Claimant",
     "Claimed",
     "ClaimedById",
+    "ClosedWaitpoint",
+    "CompensationCall",
     "Completed",
     "Completion",
     "CompletionEvent",
     "Created",
     "CurrentAttempt",
     "CurrentLease",
+    "CurrentSuspension",
     "DatabaseConfig",
     "DelayRequest",
     "Delayed",
@@ -139,6 +198,7 @@ __all__ = [
     "EdgeSnapshot",
     "EdgeStaged",
     "Engine",
+    "EntryWrite",
     "EventFilter",
     "EventPage",
     "ExecutionBody",
@@ -157,6 +217,7 @@ __all__ = [
     "ExplanationReason",
     "ExponentialBackoff",
     "Failure",
+    "FieldChange",
     "FixedBackoff",
     "FlowAlreadyCancelled",
     "FlowCancelAccepted",
@@ -170,14 +231,22 @@ __all__ = [
     "FlowSubmitted",
     "FlowSummary",
     "FoundExecution",
+    "Frame",
+    "FrameId",
+    "Fresh",
     "GrantArguments",
     "GrantNotFound",
     "GrantedClaim",
     "GroupId",
     "HistoryEntry",
+    "HistoryPage",
+    "Inbox",
+    "InboxSignal",
     "Join",
     "JoinPolicy",
     "JoinPolicySet",
+    "Journal",
+    "JournalEntry",
     "KeyAlreadySeeded",
     "KeyRotated",
     "KeySeeded",
@@ -201,42 +270,84 @@ __all__ = [
     "NewEdge",
     "NewExecution",
     "NewFlow",
+    "NewFrame",
+    "NewSignal",
     "NotExpiredReason",
     "NotReclaimable",
     "NotRevokedReason",
+    "NothingToSuspendFor",
     "NothingToWaitFor",
+    "OpenWaitpoint",
+    "OpenWaitpointPage",
     "OperatorEvent",
     "PartitionConfig",
     "PartitionKey",
     "PartitionRotation",
+    "PendingWaitpoint",
+    "PendingWaitpointPage",
     "PriorityChanged",
     "Quorum",
     "ReasonCode",
     "ReclaimCapExceeded",
     "ReclaimGrant",
+    "RecordedStep",
     "Released",
     "ReleasedAfterTrouble",
     "ReplayMember",
     "Replayed",
     "ReplayedFlow",
+    "RestartedExecution",
+    "ResumePolicy",
+    "Resumed",
     "RetryPolicy",
     "RetryScheduled",
+    "SatisfiedAlready",
+    "Schedule",
+    "ScheduleDefinition",
+    "ScheduleDiff",
+    "ScheduleExplanation",
+    "ScheduleFire",
+    "SchedulePage",
+    "ScheduleReason",
+    "ScheduleSpec",
     "Search",
     "SearchPage",
     "ServedElsewhere",
+    "SignalAccepted",
+    "SignalDuplicate",
+    "SignalEvent",
     "StateVector",
+    "StepPage",
     "StillClaimed",
+    "StoredSignal",
+    "StreamPage",
+    "StreamSummary",
     "Subscription",
+    "SuspendRequest",
+    "Suspended",
+    "SuspendedExecution",
+    "SuspendedPage",
+    "Suspension",
+    "SuspensionExpired",
+    "SuspensionNotExpired",
     "TerminalFailed",
     "TimeoutPolicy",
+    "Triggered",
     "Trim",
     "Trouble",
     "Unblocked",
     "Unserved",
+    "UpcomingInstant",
     "UpstreamResult",
+    "UsePending",
     "VerifiedGrant",
     "VerifyingKid",
     "WaitingChildren",
+    "Waitpoint",
+    "WaitpointDetails",
+    "WaitpointToken",
+    "WaitsSeen",
+    "Woken",
     "WorkerEntry",
     "WorkerEvent",
     "WorkerMarkedDead",

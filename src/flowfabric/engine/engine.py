@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from flowfabric.config import DatabaseConfig
-from flowfabric.db import boot
-from flowfabric.db.listen import Listener
-from flowfabric.db.pool import Pool
+from flowfabric.engine.connected import ConnectedEngine
 from flowfabric.engine.events import (
     list_events,
     read_history,
     subscribe_completions,
     subscribe_lease_history,
     subscribe_operator_events,
+    subscribe_signal_delivery,
 )
-from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.executions import (
+    count_claimable,
     count_expiring_leases,
     describe_execution,
     explain_execution,
@@ -24,7 +22,9 @@ from flowfabric.engine.executions import (
     list_attempts,
     list_executions,
     list_expired_leases,
+    locate_execution_by_key,
     locate_executions,
+    look_at_waits,
     read_current_attempt_index,
     read_exec_core_fields,
     read_execution_context,
@@ -74,6 +74,16 @@ from flowfabric.engine.joins import (
     spawn_children,
     stage_dependency_edge,
 )
+from flowfabric.engine.journal import (
+    arm_compensation,
+    disarm_compensations,
+    list_steps,
+    read_compensation,
+    read_journal,
+    record_entries,
+    restart_execution,
+    wait_for_entries,
+)
 from flowfabric.engine.keys import (
     list_waitpoint_hmac_kids,
     rotate_waitpoint_hmac_secret_all,
@@ -102,10 +112,12 @@ from flowfabric.engine.lifecycle import (
     wait_children,
 )
 from flowfabric.engine.operation import (
+    noting,
     procedure,
     refusing,
     snapshot,
     statement,
+    streaming,
     subscription,
     transaction,
 )
@@ -119,11 +131,41 @@ from flowfabric.engine.operators import (
     override_fail,
     replay_execution,
     replay_flow,
+    resume_execution,
     revoke_lease,
     set_execution_tag,
     unblock_execution,
+    wake_execution,
 )
 from flowfabric.engine.retention import count_trimmable, trim_retention
+from flowfabric.engine.schedule_operations import ScheduleOperations
+from flowfabric.engine.streams import (
+    append_frame,
+    follow_stream,
+    read_state,
+    read_stream,
+    read_summary,
+    tail_stream,
+)
+from flowfabric.engine.suspensions import (
+    close_waitpoint,
+    create_waitpoint,
+    deliver_approval_signal,
+    deliver_signal,
+    expire_suspension,
+    list_open_waitpoints,
+    list_pending_waitpoints,
+    list_suspended,
+    observe_signals,
+    read_inbox,
+    read_waitpoint_token,
+    read_waitpoints,
+    send_signal,
+    suspend,
+    suspend_by_triple,
+    try_suspend,
+)
+from flowfabric.engine.suspensions.verify_waitpoint_token import note_failed_token
 from flowfabric.engine.workers import (
     find_unserved,
     heartbeat_worker,
@@ -132,42 +174,15 @@ from flowfabric.engine.workers import (
     mark_worker_dead,
     register_worker,
 )
+from flowfabric.errors import InvalidToken
 
 
-class Engine:
+class Engine(ConnectedEngine, ScheduleOperations):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
     A line says how its operation runs: as one `statement`, in one `transaction`, on one `snapshot`,
     or as a `procedure` of several transactions.
     """
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.listener = Listener(pool.config)
-        self.events = Hub(pool, self.listener)
-
-    @classmethod
-    async def connect(cls, config: DatabaseConfig, *, role: str = "client") -> Engine:
-        """Open the pool and check that this code can work on this database."""
-        pool = await Pool.open(config, role=role)
-        try:
-            async with pool.connection() as conn:
-                await boot.check(conn, config.partitions)
-        except BaseException:
-            await pool.close()
-            raise
-        return cls(pool)
-
-    async def close(self) -> None:
-        """Subscriptions end, and every connection is closed."""
-        await self.events.close()
-        await self.listener.close()
-        await self.pool.close()
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions this database has."""
-        return self.pool.config.partitions.num_flow_partitions
 
     # Executions: submitters and workers.
 
@@ -208,8 +223,12 @@ class Engine:
     block_execution_for_admission = transaction(
         block_execution_for_admission.block_execution_for_admission
     )
+    resume_executions = transaction(resume_execution.resume_executions)
+    resume_execution = transaction(resume_execution.resume_execution)
     unblock_executions = transaction(unblock_execution.unblock_executions)
     unblock_execution = transaction(unblock_execution.unblock_execution)
+    wake_executions = transaction(wake_execution.wake_executions)
+    wake_execution = transaction(wake_execution.wake_execution)
     set_execution_tag = statement(set_execution_tag.set_execution_tag)
     cancel_flow = procedure(cancel_flow.cancel_flow)
     replay_flow = procedure(replay_flow.replay_flow)
@@ -259,6 +278,51 @@ class Engine:
     read_join = statement(read_join.read_join)
     read_window = transaction(read_window.read_window)
 
+    # Suspensions, and signals by name.
+
+    suspend_by_triple = transaction(suspend_by_triple.suspend_by_triple)
+    try_suspend = transaction(try_suspend.try_suspend)
+    suspend = transaction(suspend.suspend)
+    expire_suspension = transaction(expire_suspension.expire_suspension)
+    list_suspended = statement(list_suspended.list_suspended)
+    observe_signals = statement(observe_signals.observe_signals)
+    send_signals = transaction(send_signal.send_signals)
+    send_signal = transaction(send_signal.send_signal)
+    read_inbox = statement(read_inbox.read_inbox)
+
+    # Waitpoints, and the signals that outsiders deliver to them.
+
+    create_waitpoint = transaction(create_waitpoint.create_waitpoint)
+    close_waitpoints = transaction(close_waitpoint.close_waitpoints)
+    close_waitpoint = transaction(close_waitpoint.close_waitpoint)
+    deliver_signal = noting(deliver_signal.deliver_signal, InvalidToken, note_failed_token)
+    deliver_approval_signal = transaction(deliver_approval_signal.deliver_approval_signal)
+    read_waitpoints = statement(read_waitpoints.read_waitpoints)
+    read_waitpoint_token = statement(read_waitpoint_token.read_waitpoint_token)
+    list_pending_waitpoints = statement(list_pending_waitpoints.list_pending_waitpoints)
+    list_open_waitpoints = statement(list_open_waitpoints.list_open_waitpoints)
+
+    # The journal of a handler: its durable calls, and the compensations that it has armed.
+
+    wait_for_entries = statement(wait_for_entries.wait_for_entries)
+    record_entries = statement(record_entries.record_entries)
+    read_journal = statement(read_journal.read_journal)
+    restart_execution = transaction(restart_execution.restart_execution)
+    arm_compensation = transaction(arm_compensation.arm_compensation)
+    disarm_compensations = transaction(disarm_compensations.disarm_compensations)
+    read_compensation = snapshot(read_compensation.read_compensation)
+    list_steps = statement(list_steps.list_steps)
+
+    # Streams: frames that handlers append, and the state that they keep for readers.
+
+    append_frames = statement(append_frame.append_frames)
+    append_frame = statement(append_frame.append_frame)
+    read_stream = streaming(read_stream.read_stream)
+    tail_stream = streaming(tail_stream.tail_stream)
+    follow_stream = streaming(follow_stream.follow_stream)
+    read_summary = statement(read_summary.read_summary)
+    read_state = statement(read_state.read_state)
+
     # Reads of executions; none has a side effect.
 
     describe_execution = statement(describe_execution.describe_execution)
@@ -267,17 +331,20 @@ class Engine:
     read_execution_context = statement(read_execution_context.read_execution_context)
     get_execution_result = statement(get_execution_result.get_execution_result)
     read_outcomes = statement(read_outcomes.read_outcomes)
+    look_at_waits = statement(look_at_waits.look_at_waits)
     list_attempts = statement(list_attempts.list_attempts)
     list_executions = statement(list_executions.list_executions)
     search_executions = statement(search_executions.search_executions)
     locate_executions = statement(locate_executions.locate_executions)
-    explain_execution = statement(explain_execution.explain_execution)
+    locate_execution_by_key = statement(locate_execution_by_key.locate_execution_by_key)
+    explain_execution = snapshot(explain_execution.explain_execution)
     read_current_attempt_index = statement(read_current_attempt_index.read_current_attempt_index)
     read_total_attempt_count = statement(read_total_attempt_count.read_total_attempt_count)
     get_execution_tag = statement(get_execution_tag.get_execution_tag)
     get_execution_namespace = statement(get_execution_namespace.get_execution_namespace)
     resolve_execution_flow_id = statement(resolve_execution_flow_id.resolve_execution_flow_id)
     read_exec_core_fields = statement(read_exec_core_fields.read_exec_core_fields)
+    count_claimable = statement(count_claimable.count_claimable)
     count_expiring_leases = statement(count_expiring_leases.count_expiring_leases)
     list_expired_leases = statement(list_expired_leases.list_expired_leases)
 
@@ -286,6 +353,7 @@ class Engine:
     subscribe_completions = subscription(subscribe_completions.subscribe_completions)
     subscribe_lease_history = subscription(subscribe_lease_history.subscribe_lease_history)
     subscribe_operator_events = subscription(subscribe_operator_events.subscribe_operator_events)
+    subscribe_signal_delivery = subscription(subscribe_signal_delivery.subscribe_signal_delivery)
     list_events = snapshot(list_events.list_events)
     read_history = statement(read_history.read_history)
 

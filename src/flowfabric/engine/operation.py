@@ -8,6 +8,7 @@ not have is refused by every method in the same way.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -18,7 +19,8 @@ from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import Isolation, run, transact
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.retention.trim import Trim
-from flowfabric.errors import ValidationError
+from flowfabric.engine.streams.reader import StreamReader
+from flowfabric.errors import EngineError, FlowFabricError, ValidationError
 from flowfabric.ids import (
     ExecutionId,
     GroupId,
@@ -38,6 +40,8 @@ class Owner(Protocol):
     def pool(self) -> Pool: ...
     @property
     def events(self) -> Hub: ...
+    @property
+    def streams(self) -> StreamReader: ...
     @property
     def partitions(self) -> int: ...
 
@@ -102,6 +106,28 @@ def refusing(operation: Operation[P, T | ValidationError]) -> Method[P, T]:
     return method
 
 
+def noting(
+    operation: Operation[P, T], refusal: type[EngineError], note: Operation[P, None]
+) -> Method[P, T]:
+    """Runs in one transaction; after such a refusal `note` runs in one of its own.
+
+    What `note` writes stays, although the operation was rolled back. Where `note` fails, the
+    refusal is raised all the same.
+    """
+    committed, noted = transaction(operation), transaction(note)
+
+    @functools.wraps(operation)
+    async def method(self: Owner, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await committed(self, *args, **kwargs)
+        except refusal:
+            with contextlib.suppress(FlowFabricError):
+                await noted(self, *args, **kwargs)
+            raise
+
+    return method
+
+
 def procedure(operation: Callable[Concatenate[Pool, P], Awaitable[T]]) -> Method[P, T]:
     """Runs several transactions, one after the other; what is committed stays when one fails."""
     takes_partitions = _takes_partitions(operation)
@@ -122,6 +148,17 @@ def subscription(operation: Callable[Concatenate[Hub, P], Awaitable[T]]) -> Meth
     @functools.wraps(operation)
     async def method(self: Owner, *args: P.args, **kwargs: P.kwargs) -> T:
         return await operation(self.events, *args, **kwargs)
+
+    return method
+
+
+def streaming(operation: Callable[Concatenate[StreamReader, P], Awaitable[T]]) -> Method[P, T]:
+    """Reads streams together with the other readers of the process."""
+
+    @functools.wraps(operation)
+    async def method(self: Owner, *args: P.args, **kwargs: P.kwargs) -> T:
+        _check_partitions(self.partitions, args, kwargs)
+        return await operation(self.streams, *args, **kwargs)
 
     return method
 

@@ -5,6 +5,9 @@ state     the state of an execution, a lane or a key refuses the call
 flows     flows and their graphs refuse the call
 grants    grants, and claims by execution id, are refused
 outcomes  an execution ended without a result; and errors that a handler raises
+waits     suspensions, waitpoints and signals refuse the call
+durable   durable calls of a handler: steps, sleeps, waits, the journal
+schedules schedules refuse the call
 """
 
 from flowfabric.errors.base import (
@@ -21,6 +24,18 @@ from flowfabric.errors.base import (
     Unavailable,
     ValidationError,
     invalid_input,
+)
+from flowfabric.errors.durable import (
+    EntryDecodeError,
+    JournalFull,
+    NestedDurableCall,
+    NonDeterministicReplay,
+    SignalPayloadInvalid,
+    SignalTimeout,
+    StepFailed,
+    StepNeedsKey,
+    TransactionOpen,
+    WrongThread,
 )
 from flowfabric.errors.flows import (
     CycleDetected,
@@ -62,11 +77,15 @@ from flowfabric.errors.outcomes import (
     ExecutionSkipped,
     Fail,
     LeaseLost,
-    NonDeterministicReplay,
     OutcomeError,
     ResultDecodeError,
     ResultTimeout,
     RetryLater,
+)
+from flowfabric.errors.schedules import (
+    ScheduleAlreadyExists,
+    ScheduleChanged,
+    ScheduleFinished,
 )
 from flowfabric.errors.state import (
     Conflict,
@@ -82,9 +101,25 @@ from flowfabric.errors.state import (
     RetryExhausted,
     RotationConflict,
     StaleLease,
+    StaleOwnerCannotAppend,
     StateError,
+    StreamClosed,
     StreamDisconnected,
     TaskConsumed,
+)
+from flowfabric.errors.waits import (
+    AlreadySatisfied,
+    AlreadySuspended,
+    ExecutionNotSuspended,
+    InvalidToken,
+    MissingToken,
+    PendingWaitpointExpired,
+    TargetNotSignalable,
+    TokenExpired,
+    WaitpointAlreadyExists,
+    WaitpointClosed,
+    WaitpointNotFound,
+    WaitpointNotPending,
 )
 
 __all__ = [
@@ -93,6 +128,8 @@ __all__ = [
     "PAYLOAD_DECODE",
     "RESULT_ENCODE",
     "ActiveAttemptExists",
+    "AlreadySatisfied",
+    "AlreadySuspended",
     "ChildFailed",
     "ClaimGrantExpired",
     "ConfigError",
@@ -102,6 +139,7 @@ __all__ = [
     "DependencyAlreadyExists",
     "DepsNotSatisfied",
     "EngineError",
+    "EntryDecodeError",
     "ExecutionAlreadyInFlow",
     "ExecutionCancelled",
     "ExecutionExpired",
@@ -111,6 +149,7 @@ __all__ = [
     "ExecutionNotInFlow",
     "ExecutionNotLeaseable",
     "ExecutionNotRunnable",
+    "ExecutionNotSuspended",
     "ExecutionNotTerminal",
     "ExecutionSkipped",
     "ExecutionTerminal",
@@ -126,17 +165,22 @@ __all__ = [
     "InternalError",
     "InvalidClaimGrant",
     "InvalidGrant",
+    "InvalidToken",
+    "JournalFull",
     "LaneNotAccepting",
     "LeaseConflict",
     "LeaseExpired",
     "LeaseLost",
     "MaxReplaysExhausted",
+    "MissingToken",
+    "NestedDurableCall",
     "NonDeterministicReplay",
     "NotAResumedExecution",
     "NotBlockedByDeps",
     "NotFound",
     "OperationTimeout",
     "OutcomeError",
+    "PendingWaitpointExpired",
     "PermissionDenied",
     "Refusal",
     "ResourceExhausted",
@@ -146,15 +190,32 @@ __all__ = [
     "RetryExhausted",
     "RetryLater",
     "RotationConflict",
+    "ScheduleAlreadyExists",
+    "ScheduleChanged",
+    "ScheduleFinished",
     "SelfReferencingEdge",
+    "SignalPayloadInvalid",
+    "SignalTimeout",
     "StaleGraphRevision",
     "StaleLease",
+    "StaleOwnerCannotAppend",
     "StateError",
+    "StepFailed",
+    "StepNeedsKey",
+    "StreamClosed",
     "StreamDisconnected",
+    "TargetNotSignalable",
     "TaskConsumed",
+    "TokenExpired",
+    "TransactionOpen",
     "TransportError",
     "Unavailable",
     "UseClaimResumed",
     "ValidationError",
+    "WaitpointAlreadyExists",
+    "WaitpointClosed",
+    "WaitpointNotFound",
+    "WaitpointNotPending",
+    "WrongThread",
     "invalid_input",
 ]

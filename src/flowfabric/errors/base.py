@@ -103,8 +103,15 @@ class ValidationError(EngineError):
             "invalid_policy_json",
             "invalid_secret_hex",
             "invalid_tag_key",
+            "invalid_token",
+            "invalid_waitpoint_for_execution",
+            "missing_token",
             "partition_mismatch",
             "payload_too_large",
+            "retention_limit_exceeded",
+            "signal_limit_exceeded",
+            "token_expired",
+            "waitpoint_not_token_bound",
         }
     )
 

@@ -119,17 +119,20 @@ class ResultDecodeError(FlowFabricError):
 class ResultTimeout(FlowFabricError):
     """The execution or flow did not end within the timeout; it continues, so wait again.
 
-    For an execution, `handle.explain()` says why.
+    For an execution, `handle.explain()` says why; `explanation` has that of a suspended one.
     """
 
     kind = "timeout"
     code = "result_timeout"
     retry_class = RetryClass.RETRYABLE
 
-    def __init__(self, execution_id: ExecutionId | UUID, seconds: float) -> None:
+    def __init__(
+        self, execution_id: ExecutionId | UUID, seconds: float, *, explanation: str | None = None
+    ) -> None:
         hint = "" if isinstance(execution_id, UUID) else "; handle.explain() says why"
-        super().__init__(f"{execution_id} did not end within {seconds:g} s{hint}")
-        self.execution_id, self.seconds = execution_id, seconds
+        why = hint if explanation is None else f": {explanation}"
+        super().__init__(f"{execution_id} did not end within {seconds:g} s{why}")
+        self.execution_id, self.seconds, self.explanation = execution_id, seconds, explanation
 
 
 class LeaseLost(FlowFabricError):
@@ -140,22 +143,6 @@ class LeaseLost(FlowFabricError):
 
     kind = "lease_lost"
     code = "lease_lost"
-
-
-class NonDeterministicReplay(FlowFabricError):
-    """The handler ran again and made another call than before at the same place.
-
-    Such a handler must make the same calls, in the same order, whenever it runs.
-    """
-
-    kind = "handler"
-    code = "non_deterministic_replay"
-
-    def __init__(self, execution_id: ExecutionId, *, before: str, now: str) -> None:
-        super().__init__(
-            f"execution {execution_id}: the handler called {before} before, and now {now}"
-        )
-        self.execution_id, self.before, self.now = execution_id, before, now
 
 
 class Fail(FlowFabricError):

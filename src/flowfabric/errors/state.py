@@ -164,6 +164,33 @@ class LeaseExpired(StateError):
         self.execution_id, self.lease_epoch = execution_id, lease_epoch
 
 
+class StreamClosed(StateError):
+    """The attempt does not run, so nothing can be appended to its stream."""
+
+    code = "stream_closed"
+
+    def __init__(self, execution_id: ExecutionId, attempt_index: int, *, phase: str) -> None:
+        super().__init__(
+            f"the stream of execution {execution_id}, attempt {attempt_index}, takes no frame: the"
+            f" execution is {phase}, not active"
+        )
+        self.execution_id, self.attempt_index, self.lifecycle_phase = (
+            execution_id,
+            attempt_index,
+            phase,
+        )
+
+
+class StaleOwnerCannotAppend(StateError):
+    """The worker does not hold the lease, so it cannot append; it drops the work."""
+
+    code = "stale_owner_cannot_append"
+
+    def __init__(self, execution_id: ExecutionId, attempt_index: int, *, why: str) -> None:
+        super().__init__(why)
+        self.execution_id, self.attempt_index = execution_id, attempt_index
+
+
 class ExecutionNotTerminal(StateError):
     """The execution has not ended, so it cannot be replayed."""
 

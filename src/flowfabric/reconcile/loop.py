@@ -1,39 +1,154 @@
-"""Runs every sweep of the table periodically; any number of processes may do so at once."""
+"""Looks for what is due, and runs those sweeps; one process of a fleet does so at a time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import run, transact
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError, Unavailable
+from flowfabric.reconcile.find_due import Look, find_due
+from flowfabric.reconcile.release_role import release_role
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
 
 log: Final = logging.getLogger("flowfabric.reconcile")
 
+LOOK_EVERY: Final = 0.8
+"""Seconds between two looks of the process that sweeps; sooner if something is due before."""
+STAND_BY_EVERY: Final = 0.6
+"""Seconds between two looks of the process that takes over."""
+ASK_EVERY: Final = 8.0
+"""Seconds between two looks of any other process."""
+_AT_LEAST: Final = 0.1
+"""Seconds between two looks while delays and timeouts end one after the other."""
+_CONNECTS_WITHIN: Final = 0.25
+_STUCK_AFTER: Final = 5.0
+_RELEASE_WITHIN: Final = 1.5
 
-async def reconcile(pool: Pool, sweeps: Sequence[Sweep] = SWEEPS) -> None:
-    """Run the sweeps until cancelled; a failure is logged, and the sweep runs again when due."""
+
+async def reconcile(
+    pool: Pool,
+    instance: str,
+    session_pid: Callable[[], int | None] = lambda: None,
+    sweeps: Sequence[Sweep] = SWEEPS,
+) -> None:
+    """Run the sweeps that are due, whenever it is the turn of this process; until cancelled.
+
+    One process of a fleet sweeps, one takes over as soon as the first is gone, and the others ask
+    now and then. A failure is logged, and the sweep runs again when due. `session_pid` answers with
+    the server process of a session that ends with this process.
+    """
     async with asyncio.TaskGroup() as group:
-        for sweep in sweeps:
-            group.create_task(_run_periodically(pool, sweep), name=f"flowfabric {sweep.name}")
-
-
-async def _run_periodically(pool: Pool, sweep: Sweep) -> None:
-    while True:
-        await asyncio.sleep(sweep.every * random.uniform(0.8, 1.2))
+        sweeping = _Sweeping(pool, sweeps, group)
+        had_role = False
         try:
-            await sweep_all(pool, sweep)
+            if session_pid() is None:  # it may be about to connect: the next look stores it
+                await _look(pool, instance, None, sweeping)
+                await asyncio.sleep(_CONNECTS_WITHIN)
+            while True:
+                look = await _look(pool, instance, session_pid(), sweeping)
+                await asyncio.sleep(_seconds_until_next(look, had_role=had_role))
+                had_role = look.standby is not None
+        finally:
+            with contextlib.suppress(FlowFabricError, TimeoutError):  # the role runs out
+                async with asyncio.timeout(_RELEASE_WITHIN):
+                    await run(pool, "release_role", lambda conn: release_role(conn, instance))
+
+
+async def _look(pool: Pool, instance: str, session_pid: int | None, sweeping: _Sweeping) -> Look:
+    """Look once, and start what is due."""
+    wanted, may_sweep = sweeping.wanted(), not sweeping.stuck()
+    try:
+        look = await run(
+            pool,
+            "find_due",
+            lambda conn: find_due(
+                conn, instance, wanted, session_pid=session_pid, may_sweep=may_sweep
+            ),
+        )
+    except (TransportError, OperationTimeout, Unavailable) as error:
+        log.warning("cannot look for what is due: %s", error)
+        return Look(False, [], None)
+    except FlowFabricError as error:  # a look that is refused must not stop the sweeps
+        log.warning("cannot look for what is due, running every sweep: %s", error)
+        look = Look(False, wanted, None)
+    if look.standby is False:
+        sweeping.start(look.due, asked=wanted)
+    return look
+
+
+def _seconds_until_next(look: Look, *, had_role: bool) -> float:
+    if look.standby is None:
+        return _varied(STAND_BY_EVERY if had_role else ASK_EVERY)
+    if look.standby:
+        return _varied(STAND_BY_EVERY)
+    next_due = LOOK_EVERY if look.next_due_ms is None else look.next_due_ms / 1000
+    return min(_varied(LOOK_EVERY), max(_AT_LEAST, next_due))
+
+
+def _varied(seconds: float) -> float:
+    return seconds * random.uniform(0.9, 1.1)
+
+
+class _Sweeping:
+    """The sweeps of this process: which of them run now, and when each is due again."""
+
+    def __init__(self, pool: Pool, sweeps: Sequence[Sweep], group: asyncio.TaskGroup) -> None:
+        self._pool, self._group = pool, group
+        self._by_name = {sweep.name: sweep for sweep in sweeps}
+        self._wanted_at = dict.fromkeys(self._by_name, 0.0)
+        self._moved_at: dict[str, float] = {}
+
+    def wanted(self) -> list[str]:
+        """The sweeps to ask for: those that do not run and whose interval has passed."""
+        now = time.monotonic()
+        return [
+            name for name, at in self._wanted_at.items() if at <= now and name not in self._moved_at
+        ]
+
+    def stuck(self) -> bool:
+        """Has a sweep run for long without moving anything? Then another process must sweep."""
+        before = time.monotonic() - _STUCK_AFTER
+        return any(at < before for at in self._moved_at.values())
+
+    def start(self, due: Sequence[str], *, asked: Sequence[str]) -> None:
+        """Run the sweeps that are due; the others that were asked for wait for their interval."""
+        for name in asked:
+            self._wait(self._by_name[name])
+        for name in due:
+            self._moved(name)
+            self._group.create_task(self._run(self._by_name[name]), name=f"flowfabric {name}")
+
+    def _wait(self, sweep: Sweep) -> None:
+        # Every look asks for a sweep whose interval is no longer than that of the looks.
+        self._wanted_at[sweep.name] = time.monotonic() + _varied(max(0, sweep.every - LOOK_EVERY))
+
+    def _moved(self, name: str) -> None:
+        self._moved_at[name] = time.monotonic()
+
+    async def _run(self, sweep: Sweep) -> None:
+        try:
+            await sweep_all(self._pool, sweep, on_batch=lambda: self._moved(sweep.name))
         except FlowFabricError as error:
             log.warning("sweep %s failed and runs again when due: %s", sweep.name, error)
+        finally:
+            del self._moved_at[sweep.name]
+            self._wait(sweep)
 
 
-async def sweep_all(pool: Pool, sweep: Sweep) -> int:
-    """Run one sweep until no due rows are left; returns how many rows it moved."""
+async def sweep_all(
+    pool: Pool, sweep: Sweep, *, on_batch: Callable[[], None] = lambda: None
+) -> int:
+    """Run one sweep until no due rows are left; returns how many rows it moved.
+
+    Calls `on_batch` after each batch.
+    """
     total = 0
     while True:
         if sweep.check is None:
@@ -42,6 +157,7 @@ async def sweep_all(pool: Pool, sweep: Sweep) -> int:
             moved = await transact(pool, sweep.name, lambda conn: sweep.step(conn, sweep.batch))
         else:
             return total
+        on_batch()
         total += moved
         # A batch may be cut short by another limit; a check says whether due rows are left.
         if moved == 0 or (sweep.check is None and moved < sweep.batch):

@@ -9,6 +9,7 @@ import msgspec
 
 from flowfabric.db.expire_waiters import expire_waiters
 from flowfabric.db.rows import Connection
+from flowfabric.db.vacuum_queue import vacuum_queue
 from flowfabric.engine.events.prune_actions import prune_actions
 from flowfabric.engine.flows.delete_empty_flows import delete_empty_flows
 from flowfabric.engine.flows.project_unsettled import project_unsettled
@@ -18,15 +19,23 @@ from flowfabric.engine.joins.cancel_siblings import cancel_siblings, pending_sib
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions, undispatched
 from flowfabric.engine.joins.reconcile_siblings import reconcile_siblings
 from flowfabric.engine.joins.redispatch_lost_completions import redispatch_lost_completions
+from flowfabric.engine.journal.start_compensations import compensations_due, start_compensations
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
-from flowfabric.engine.lifecycle.expire_executions import expire_executions
+from flowfabric.engine.lifecycle.expire_executions import expire_executions, past_deadline
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.unblock_routes import unblock_routes
 from flowfabric.engine.retention.delete_finished import delete_finished
+from flowfabric.engine.schedules.fire_schedules import fire_schedules, schedules_due
+from flowfabric.engine.schedules.prune_schedule_fires import prune_schedule_fires
+from flowfabric.engine.schedules.release_queued import release_queued, turns_due
+from flowfabric.engine.streams.expire_frames import expire_frames
+from flowfabric.engine.suspensions.expire_pending_waitpoints import expire_pending_waitpoints
+from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions, suspensions_due
 from flowfabric.engine.workers.expire_workers import expire_workers
 from flowfabric.engine.workers.prune_worker_events import prune_worker_events
+from flowfabric.engine.workers.recover_dead_workers import dead_workers_due, recover_dead_workers
 
 Step = Callable[[Connection, int], Awaitable[int]]
 Check = Callable[[Connection], Awaitable[bool]]
@@ -47,23 +56,32 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 SWEEPS: Final = (
-    Sweep(promote_due, every=0.75),
+    Sweep(promote_due, every=1.0),
     Sweep(expire_leases, every=1.0),
+    Sweep(recover_dead_workers, every=0.8, check=dead_workers_due),
     Sweep(expire_attempts, every=2.0),
-    Sweep(expire_executions, every=2.0),
+    Sweep(expire_executions, every=2.0, check=past_deadline),
+    Sweep(expire_suspensions, every=0.8, check=suspensions_due),
     Sweep(redispatch_lost_completions, every=15.0, batch=50),
     Sweep(dispatch_completions, every=1.0, batch=256, check=undispatched),
     Sweep(cancel_siblings, every=1.0, batch=50, check=pending_siblings),
     Sweep(reconcile_siblings, every=10.0, batch=50),
     Sweep(reconcile_cancels, every=15.0, batch=50, check=cancel_backlog_due),
     Sweep(end_parked_members, every=5.0),
+    Sweep(fire_schedules, every=0.8, check=schedules_due),
+    Sweep(release_queued, every=0.8, check=turns_due),
+    Sweep(start_compensations, every=2.0, batch=100, check=compensations_due),
     Sweep(project_unsettled, every=15.0, batch=200),
     Sweep(unblock_routes, every=5.0),
+    Sweep(expire_pending_waitpoints, every=5.0, batch=100),
     Sweep(expire_workers, every=30.0),
     Sweep(expire_waiters, every=60.0),
+    Sweep(vacuum_queue, every=1.0),
     Sweep(expire_grants, every=30.0),
-    Sweep(delete_finished, every=60.0),
+    Sweep(delete_finished, every=20.0),
+    Sweep(expire_frames, every=60.0),
     Sweep(delete_empty_flows, every=3600.0),
     Sweep(prune_worker_events, every=3600.0),
     Sweep(prune_actions, every=3600.0),
+    Sweep(prune_schedule_fires, every=3600.0),
 )

@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_one
-from flowfabric.instants import instant
+from flowfabric.instants import check_instant, instant
 from flowfabric.policy import milliseconds
 
 INSTALL: Final[LiteralString] = """
@@ -50,6 +50,10 @@ class Clock:
     async def advance(self, by: float | timedelta) -> None:
         """Move the clock forward, or back if `by` is negative."""
         await execute(self._conn, ADVANCE, ms=milliseconds(by))
+
+    async def set(self, at: datetime) -> None:
+        """Set the clock to this instant; raises `ValidationError` if it has no time zone."""
+        await self.advance(check_instant(at, field="at") - await self.now())
 
     async def now(self) -> datetime:
         return instant(await self.now_ms())

@@ -6,8 +6,9 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -54,7 +55,7 @@ class TestServer:
         self._cleaners: dict[str, Connection] = {}
 
     @classmethod
-    def start(cls, *, shared_as: str | None = None) -> TestServer:
+    def start(cls, *, shared_as: str | None = None) -> Self:
         """Start the server; processes with the same `shared_as` share one embedded server."""
         dsn = database_url()
         if dsn is not None:
@@ -127,6 +128,10 @@ class TestServer:
             await self.drop(self.dsn_of(self._template))
             self._template = None
 
+    def kept(self, dsn: str) -> Sequence[int]:
+        """The server processes of connections to a database that stay open between tests."""
+        return ()
+
     def dsn_of(self, name: str) -> str:
         return urlunsplit(urlsplit(self._dsn)._replace(path=f"/{name}"))
 
@@ -137,7 +142,9 @@ class TestServer:
             if dsn not in self._cleaners:
                 self._cleaners[dsn] = await self._connect(_name(dsn))
             cleaner = self._cleaners[dsn]
-            return await empty_database(cleaner, self._migrated, idle_too=not self.pooled)
+            return await empty_database(
+                cleaner, self._migrated, idle_too=not self.pooled, kept=self.kept(dsn)
+            )
         except (FlowFabricError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, LiteralString
 
 import msgspec
@@ -15,6 +16,7 @@ END_CONNECTIONS: Final[LiteralString] = """
 SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid()
    AND backend_type = 'client backend' AND (state <> 'idle' OR %(idle_too)s)
+   AND pid <> ALL (%(kept)s::integer[])
 """
 
 EMPTY: Final[LiteralString] = """
@@ -79,12 +81,15 @@ async def read_migrated(conn: Connection) -> MigratedSchema:
     return MigratedSchema(clock=clock.definition, schema=schema.definition)
 
 
-async def empty_database(conn: Connection, migrated: MigratedSchema, *, idle_too: bool) -> bool:
+async def empty_database(
+    conn: Connection, migrated: MigratedSchema, *, idle_too: bool, kept: Sequence[int] = ()
+) -> bool:
     """No row is left, the clock runs, other connections are ended; is the schema as `migrated`?
 
-    `idle_too`: end idle connections as well. A pooler keeps its own.
+    `idle_too`: end idle connections as well. A pooler keeps its own. `kept`: the server processes
+    of connections that the next test gets.
     """
-    await execute(conn, END_CONNECTIONS, idle_too=idle_too)
+    await execute(conn, END_CONNECTIONS, idle_too=idle_too, kept=list(kept))
     await conn.execute(EMPTY)
     await conn.execute(migrated.clock)
     await store_counts(conn, PartitionConfig())

@@ -38,10 +38,16 @@ def ff_server() -> Generator[TestServer]:
 
 @fixture
 async def ff_dsn(ff_server: TestServer) -> AsyncGenerator[str]:
-    """The DSN of a migrated database without a row; no other test uses it meanwhile."""
+    """The DSN of a migrated database without a row; no other test uses it meanwhile.
+
+    A handler that makes other durable calls than before fails its execution.
+    """
+    from flowfabric.worker.durable.diverged import unless_given
+
     dsn = await ff_server.lend()
     try:
-        yield dsn
+        with unless_given("fail"):
+            yield dsn
     finally:
         await ff_server.take_back(dsn)
 
@@ -76,10 +82,12 @@ async def ff_clock(ff_dsn: str) -> AsyncGenerator[Clock]:
     """The clock of this test's database, stopped; the test moves it."""
     from flowfabric.config import DatabaseConfig
     from flowfabric.db.pool import connect
+    from flowfabric.instants import time_stopped
     from flowfabric.testing.clock import Clock
 
     conn = await connect(DatabaseConfig(dsn=ff_dsn), role="tests")
     try:
-        yield await Clock.install(conn)
+        with time_stopped():
+            yield await Clock.install(conn)
     finally:
         await conn.close()

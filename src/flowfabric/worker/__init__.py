@@ -3,10 +3,15 @@
 loop              `Worker`: starts the parts below, claims, stops in order
 claims            claims executions, also while the database is in trouble
 unanswered_claims what claims got whose answer was lost
+background        tasks beside the claim loop, and how they end
+next_work         when a worker that found nothing claims again
+passed_over       what a claim passes over because it is locked
 idleness          when a worker that runs until it is idle may stop
 slots             runs claimed attempts, at most `concurrency` at a time
 settings          the settings of one worker process
+create_schedules  the schedules of the application that are missing are created
 signals           SIGTERM and SIGINT stop the worker
+frozen_heap       the garbage collector passes over what was loaded before the start
 run_attempt       runs one attempt to its outcome
 repeat_while_leased  repeats a handler's call over trouble with the database
 running_attempt   `RunningAttempt`, and `HeldLeases`: the attempts of this process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
 
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import ChildFailed, ResultDecodeError
@@ -49,9 +49,15 @@ class Child(Generic[R]):
     """A child that runs while its parent continues."""
 
     def __init__(
-        self, execution_id: ExecutionId, result: Callable[[], Coroutine[Any, Any, R]]
+        self,
+        execution_id: ExecutionId,
+        result: Callable[[], Coroutine[Any, Any, R]],
+        *,
+        group: GroupId | None = None,
     ) -> None:
         self.execution_id = execution_id
+        self.group = group
+        """The join by which its parent waits for it; None if it is detached."""
         self._result = result
 
     def __repr__(self) -> str:
@@ -62,21 +68,35 @@ class Child(Generic[R]):
         return await self._result()
 
 
+class _Of(TypedDict):
+    generation: int
+    name: str | None
+
+
 class ChildBatch(Generic[R]):
     """The children of one call, and the join that waits for them."""
 
-    def __init__(self, parent: ExecutionId, position: int, calls: Sequence[ChildCall[R]]) -> None:
-        self.group: GroupId = children_group_id(parent, position)
+    def __init__(
+        self,
+        parent: ExecutionId,
+        position: int,
+        calls: Sequence[ChildCall[R]],
+        *,
+        generation: int = 0,
+        name: str | None = None,
+    ) -> None:
+        self._parent, self._position = parent, position
+        self._of: _Of = {"generation": generation, "name": name}
+        self.group: GroupId = children_group_id(parent, position, **self._of)
         self.calls = {
-            child_id(parent, position, index, kind=call.task.kind): call
+            child_id(parent, position, index, kind=call.task.kind, **self._of): call
             for index, call in enumerate(calls)
         }
-        self._parent, self._position = parent, position
 
     def groups(self) -> dict[GroupId, ExecutionId]:
         """The join of each child, for children that are waited for one by one."""
         return {
-            children_group_id(self._parent, self._position, index): child
+            children_group_id(self._parent, self._position, index, **self._of): child
             for index, child in enumerate(self.calls)
         }
 

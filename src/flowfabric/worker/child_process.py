@@ -11,16 +11,17 @@ import threading
 import time
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, cast
 
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ConfigError, Fail
-from flowfabric.worker.children import Children
 from flowfabric.worker.context import Ctx, SyncCtx
+from flowfabric.worker.durable.calls import DurableCalls
 from flowfabric.worker.environment import Environment
 from flowfabric.worker.forwarded_logs import start_forwarding
 from flowfabric.worker.frames import (
     Done,
+    Emitted,
     Failed,
     LogLevels,
     Progressed,
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
     from flowfabric.engine.engine import Engine
     from flowfabric.engine.joins.read_upstream_results import UpstreamResult
+    from flowfabric.engine.streams.frame import NewFrame
+    from flowfabric.worker.durable.durable import LazyDurable
+    from flowfabric.worker.frame_writer import FrameWriter
     from flowfabric.worker.transaction import HandlerTransaction
 
 
@@ -83,11 +87,16 @@ class _ChildCtx(Ctx):
         readers: Mapping[str, ResultReader],
     ) -> None:
         no_engine, no_transaction = cast("Engine", None), cast("HandlerTransaction", None)
-        super().__init__(attempt, no_engine, state, no_transaction, readers)
+        no_durable = cast("LazyDurable", None)
+        no_frames = cast("FrameWriter", None)
+        super().__init__(attempt, no_engine, state, no_transaction, readers, no_durable, no_frames)
         self._pipe = pipe
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._pipe.write(Progressed(percent, message))
+
+    async def _append(self, frame: NewFrame) -> None:
+        self._pipe.write(Emitted(frame))
 
     async def _upstream_results(self) -> list[UpstreamResult]:
         async with self._pipe.asking:
@@ -99,8 +108,12 @@ class _ChildCtx(Ctx):
     async def transaction(self) -> Connection:
         raise Fail("a task with executor='process' cannot have a transaction", retryable=False)
 
-    def _own_children(self) -> Children:
+    def _own_children(self) -> NoReturn:
         raise Fail("a task with executor='process' cannot have children", retryable=False)
+
+    def _durable_calls(self) -> NoReturn:
+        why = "a task with executor='process' cannot make durable calls"
+        raise ConfigError("task", self.kind, why)
 
     @property
     def sync(self) -> SyncCtx:
@@ -111,6 +124,9 @@ class _ChildSyncCtx(SyncCtx):
     def __init__(self, ctx: Ctx, loop: asyncio.AbstractEventLoop, pipe: _Pipe) -> None:
         super().__init__(ctx, loop)
         self._pipe = pipe
+
+    def _calls(self) -> DurableCalls:
+        return self._ctx  # which refuses them
 
     def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._pipe.write(Progressed(percent, message))

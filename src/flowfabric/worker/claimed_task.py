@@ -15,9 +15,11 @@ from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.sql.lease import Claimed
-from flowfabric.errors import LeaseLost, TaskConsumed
+from flowfabric.engine.streams.append_frame import Append, Appended
+from flowfabric.engine.streams.frame import DEFAULT_TTL, NewFrame
+from flowfabric.errors import EngineError, LeaseLost, TaskConsumed
 from flowfabric.ids import ExecutionId
-from flowfabric.states import FailureClass
+from flowfabric.states import FailureClass, FrameMode
 from flowfabric.worker.outcome_recorder import Outcome, OutcomeRecorder
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
 from flowfabric.worker.running_attempt import RunningAttempt
@@ -96,6 +98,34 @@ class ClaimedTask:
         )
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
+
+    async def append_frame(
+        self,
+        frame_type: str,
+        payload: bytes = b"",
+        *,
+        mode: FrameMode = FrameMode.DURABLE,
+        ttl: float | timedelta = DEFAULT_TTL,
+        correlation_id: str | None = None,
+    ) -> Appended:
+        """Append a frame to the stream of the attempt; it is committed when the call returns.
+
+        Raises `LeaseLost` when the lease is not held, and `ValidationError` as `NewFrame`.
+        """
+        frame = NewFrame(
+            frame_type=frame_type,
+            payload=payload,
+            mode=mode,
+            ttl=ttl,
+            correlation_id=correlation_id,
+        )
+        append = Append(lease=self._lease(), frames=[frame])
+        [answer] = await repeat_while_leased(
+            self._attempt, lambda: self._engine.append_frames([append])
+        )
+        if isinstance(answer, EngineError):
+            raise LeaseLost(str(answer)) from answer
+        return answer[0]
 
     async def __aenter__(self) -> Self:
         return self

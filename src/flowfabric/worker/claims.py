@@ -12,8 +12,11 @@ from uuid import uuid4
 
 import msgspec
 
+from flowfabric.db.rows import Connection
+from flowfabric.db.transaction import run
 from flowfabric.engine.engine import Engine
-from flowfabric.engine.lifecycle.claim import Claimant
+from flowfabric.engine.lifecycle.claim import Claimant, claim
+from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.threads import HandlerThreads
@@ -56,26 +59,52 @@ class Claims:
             claimant = self.claimant()
             if claimant.kinds == ():
                 return []
-            lease_id, sent_at = uuid4(), time.monotonic()
+            call = _Call(claimant, self._lease_ttl, limit)
             try:
-                claimed = await engine.claim(
-                    claimant, ttl=self._lease_ttl, limit=limit, lease_id=lease_id
-                )
+                claimed = await run(engine.pool, "claim", call.send)
             except asyncio.CancelledError:
-                self._unanswered.add(lease_id, sent_at)
+                self._note_unanswered(call)
                 raise
             except FlowFabricError as error:
                 if isinstance(error, TransportError | OperationTimeout):
-                    self._unanswered.add(lease_id, sent_at)
+                    self._note_unanswered(call)
                 log.warning("worker %s cannot claim: %s", claimant.worker_instance_id, error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(random.uniform(0, pause)):
                         await self._stopping.wait()
                 pause = min(pause * 2, 10.0)
                 continue
-            self.seconds += 0.2 * (time.monotonic() - sent_at - self.seconds)
-            attempts = [RunningAttempt(each, sent_at) for each in claimed]
+            answered_at = time.monotonic()
+            self.seconds += 0.2 * (answered_at - call.sent_at - self.seconds)
+            attempts = [RunningAttempt(each, call.sent_at, answered_at) for each in claimed]
             for attempt in attempts:
                 self._held_leases.add(attempt)
             return attempts
         return []
+
+    def _note_unanswered(self, call: _Call) -> None:
+        if call.is_sent:
+            self._unanswered.add(call.lease_id, call.sent_at)
+
+
+class _Call:
+    """One claim, and when it was sent: not before there was a connection.
+
+    A lease may begin as soon as its claim is sent. While the database is away a call waits for a
+    connection, possibly for longer than a lease lasts.
+    """
+
+    def __init__(self, claimant: Claimant, ttl: float, limit: int) -> None:
+        self._claimant, self._ttl, self._limit = claimant, ttl, limit
+        self.lease_id = uuid4()
+        self.sent_at = 0.0
+
+    @property
+    def is_sent(self) -> bool:
+        return self.sent_at > 0.0
+
+    async def send(self, conn: Connection) -> list[Claimed]:
+        self.sent_at = time.monotonic()
+        return await claim(
+            conn, self._claimant, ttl=self._ttl, limit=self._limit, lease_id=self.lease_id
+        )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
-from flowfabric.errors import ChildFailed, LeaseLost
+from flowfabric.engine.schedules.definition import INSTANT_TAG
+from flowfabric.engine.streams.frame import DEFAULT_TTL
+from flowfabric.errors import LeaseLost
 from flowfabric.ids import ExecutionId
-from flowfabric.joins import Disposition
 from flowfabric.states import AttemptType
-from flowfabric.worker.child_batch import Child, ChildCall
-from flowfabric.worker.children import Children
+from flowfabric.worker.durable.calls import DurableCalls
+from flowfabric.worker.durable.children import Children
+from flowfabric.worker.durable.sync_calls import SyncDurableCalls
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
+from flowfabric.worker.stream_calls import StreamCalls
 from flowfabric.worker.upstreams import (
     ResultReader,
     UpstreamTask,
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
     from flowfabric.engine.joins.read_upstream_results import UpstreamResult
     from flowfabric.engine.lifecycle.sql.lease import Claimed
+    from flowfabric.engine.streams.frame import NewFrame
+    from flowfabric.worker.durable.durable import Durable, LazyDurable
+    from flowfabric.worker.frame_writer import FrameWriter
     from flowfabric.worker.running_attempt import RunningAttempt
     from flowfabric.worker.transaction import HandlerTransaction
 
@@ -66,14 +73,25 @@ class LeaseHealth:
         return self._attempt.lost_event
 
 
-class Ctx:
-    """The context of a running attempt: its execution, progress, children and lease.
+class Ctx(DurableCalls, StreamCalls):
+    """The context of a running attempt: its execution, progress, stream, children and lease.
 
     Its calls are repeated while the database is in trouble, until the lease is lost; then they
     raise `LeaseLost`.
     """
 
-    __slots__ = ("_attempt", "_children", "_engine", "_loop", "_readers", "_transaction", "state")
+    __slots__ = (
+        "_attempt",
+        "_children",
+        "_durable",
+        "_engine",
+        "_frames",
+        "_loop",
+        "_readers",
+        "_transaction",
+        "handler_thread",
+        "state",
+    )
 
     def __init__(
         self,
@@ -82,8 +100,14 @@ class Ctx:
         state: SimpleNamespace,
         transaction: HandlerTransaction,
         readers: Mapping[str, ResultReader],
+        durable: LazyDurable,
+        frames: FrameWriter,
     ) -> None:
         self._attempt = attempt
+        self._durable = durable
+        self._frames = frames
+        self.handler_thread: int | None = None
+        """The thread of a plain handler, which alone may use `sync`."""
         self._readers = readers
         self._transaction = transaction
         self._engine = engine
@@ -122,6 +146,12 @@ class Ctx:
         return self._attempt.claimed.tags
 
     @property
+    def scheduled_at(self) -> datetime | None:
+        """The instant of the schedule that the execution is for; None without a schedule."""
+        at = self._attempt.claimed.tags.get(INSTANT_TAG)
+        return None if at is None else datetime.fromisoformat(at)
+
+    @property
     def payload(self) -> bytes:
         """The payload as it was submitted."""
         return self._attempt.claimed.input_payload
@@ -140,16 +170,25 @@ class Ctx:
     @property
     def sync(self) -> SyncCtx:
         """The blocking form of these calls, for a handler that runs in a thread."""
-        return SyncCtx(self, self._loop)
+        return SyncCtx(self, self._loop, self.handler_thread)
 
     async def progress(self, percent: int | None = None, message: str | None = None) -> None:
-        """Store how far the attempt has come; raises `LeaseLost` when the lease is not held."""
+        """Store how far the attempt has come; raises `LeaseLost` when the lease is not held.
+
+        While the handler repeats what this attempt has done before, nothing is stored.
+        """
+        if self._durable.repeats:
+            return
         lease = self._attempt.lease
         refusal = await self._repeated(
             lambda: self._engine.progress(lease, percent=percent, message=message)
         )
         if refusal is not None:
             raise LeaseLost(str(refusal)) from refusal
+
+    async def _append(self, frame: NewFrame) -> None:
+        if not self._durable.repeats:
+            await self._frames.add(self._attempt, frame)
 
     @overload
     async def upstreams(self) -> dict[str, Any]: ...
@@ -182,9 +221,9 @@ class Ctx:
         """A connection to FlowFabric's database, in a transaction that ends with this attempt.
 
         Its writes are committed together with the handler's result: both once, or neither. The
-        transaction is rolled back when the handler raises, when its lease is lost, and when the
-        attempt is suspended to wait for children. The handler must not commit it, and should keep
-        it short.
+        transaction is rolled back when the handler raises and when its lease is lost. A wait that
+        would have to give up the lease raises `TransactionOpen` meanwhile. The handler must not
+        commit it, and should keep it short.
         """
         return await self._repeated(self._transaction.begin)
 
@@ -193,89 +232,51 @@ class Ctx:
         self._attempt.check_lease()
 
     async def _repeated(self, operation: Callable[[], Awaitable[T]]) -> T:
-        return await repeat_while_leased(self._attempt, operation)
+        with self._durable.busy():
+            return await repeat_while_leased(self._attempt, operation)
 
-    # Children. While a handler waits for children its attempt is suspended and holds no slot. Once
-    # the join is decided the handler runs again, from the top, and each call finds its children by
-    # its position among these calls.
+    # Durable calls.
 
-    @overload
-    async def gather(
-        self,
-        calls: Iterable[ChildCall[T]],
-        *,
-        concurrency: int | None = None,
-        return_exceptions: Literal[False] = False,
-    ) -> list[T]: ...
-    @overload
-    async def gather(
-        self,
-        calls: Iterable[ChildCall[T]],
-        *,
-        concurrency: int | None = None,
-        return_exceptions: bool,
-    ) -> list[T | ChildFailed]: ...
-    async def gather(
-        self,
-        calls: Iterable[ChildCall[Any]],
-        *,
-        concurrency: int | None = None,
-        return_exceptions: bool = False,
-    ) -> list[Any]:
-        """Run the calls as children and return their results, in the order given.
-
-        The first child that fails raises `ChildFailed` at once, while the others keep running. With
-        `return_exceptions` all children are waited for, and errors are returned among the results.
-        With `concurrency` at most that many children run at a time: the next one starts when
-        another ends, and after a failure no further child is started.
-        """
-        children = self._own_children()
-        gather = children.gather_outcomes if return_exceptions else children.gather
-        return await gather(calls, concurrency)
-
-    async def race(self, *calls: ChildCall[T]) -> T:
-        """The result of the first child that succeeds; the others are cancelled.
-
-        Raises `ChildFailed` when all have failed.
-        """
-        return await self._own_children().race(calls)
-
-    async def quorum(
-        self,
-        k: int,
-        calls: Iterable[ChildCall[T]],
-        *,
-        on_satisfied: Disposition = "cancel_remaining",
-    ) -> list[T]:
-        """The results of the first `k` children that succeed, in the order of the calls.
-
-        The others are cancelled, or with `let_run` keep running. Raises `ChildFailed` as soon as
-        too many have failed.
-        """
-        return await self._own_children().quorum(k, calls, on_satisfied)
-
-    async def spawn(self, call: ChildCall[T], *, detached: bool = False) -> Child[T]:
-        """Start a child and continue; `await child.result()` waits for it.
-
-        A detached child is not cancelled with its parent, and its parent cannot wait for it.
-        """
-        return await self._own_children().spawn(call, detached=detached)
+    def _durable_calls(self) -> Durable:
+        return self._durable.get()
 
     def _own_children(self) -> Children:
-        """The children of this attempt; raises `Fail` where a handler cannot have children."""
         if self._children is None:
-            self._children = Children(self._attempt, self._engine)
+            self._children = Children(self._durable.get())
         return self._children
 
 
-class SyncCtx:
+class SyncCtx(SyncDurableCalls):
     """The blocking form of the context's coroutines; must not be called on the event loop."""
 
-    def __init__(self, ctx: Ctx, loop: asyncio.AbstractEventLoop) -> None:
-        self._ctx, self._loop = ctx, loop
+    def __init__(
+        self, ctx: Ctx, loop: asyncio.AbstractEventLoop, thread: int | None = None
+    ) -> None:
+        self._ctx, self._loop, self._thread = ctx, loop, thread
 
     def progress(self, percent: int | None = None, message: str | None = None) -> None:
         self._wait(self._ctx.progress(percent, message))
+
+    def emit(
+        self, frame_type: str, value: object = b"", *, correlation_id: str | None = None
+    ) -> None:
+        self._wait(self._ctx.emit(frame_type, value, correlation_id=correlation_id))
+
+    def live(
+        self,
+        frame_type: str,
+        value: object = b"",
+        *,
+        ttl: float | timedelta = DEFAULT_TTL,
+        correlation_id: str | None = None,
+    ) -> None:
+        self._wait(self._ctx.live(frame_type, value, ttl=ttl, correlation_id=correlation_id))
+
+    def patch(self, document: Mapping[str, Any]) -> None:
+        self._wait(self._ctx.patch(document))
+
+    def set_state(self, document: Mapping[str, Any]) -> None:
+        self._wait(self._ctx.set_state(document))
 
     @overload
     def upstreams(self) -> dict[str, Any]: ...
@@ -291,61 +292,5 @@ class SyncCtx:
     def check(self) -> None:
         self._ctx.check()
 
-    @overload
-    def gather(
-        self,
-        calls: Iterable[ChildCall[T]],
-        *,
-        concurrency: int | None = None,
-        return_exceptions: Literal[False] = False,
-    ) -> list[T]: ...
-    @overload
-    def gather(
-        self,
-        calls: Iterable[ChildCall[T]],
-        *,
-        concurrency: int | None = None,
-        return_exceptions: bool,
-    ) -> list[T | ChildFailed]: ...
-    def gather(
-        self,
-        calls: Iterable[ChildCall[Any]],
-        *,
-        concurrency: int | None = None,
-        return_exceptions: bool = False,
-    ) -> list[Any]:
-        gather = self._ctx.gather(
-            calls, concurrency=concurrency, return_exceptions=return_exceptions
-        )
-        return self._wait(gather)
-
-    def race(self, *calls: ChildCall[T]) -> T:
-        return self._wait(self._ctx.race(*calls))
-
-    def quorum(
-        self,
-        k: int,
-        calls: Iterable[ChildCall[T]],
-        *,
-        on_satisfied: Disposition = "cancel_remaining",
-    ) -> list[T]:
-        return self._wait(self._ctx.quorum(k, calls, on_satisfied=on_satisfied))
-
-    def spawn(self, call: ChildCall[T], *, detached: bool = False) -> SyncChild[T]:
-        child = self._wait(self._ctx.spawn(call, detached=detached))
-        return SyncChild(child, self._wait)
-
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-
-class SyncChild(Generic[T]):
-    """The blocking form of `Child`, for a handler that runs in a thread."""
-
-    def __init__(self, child: Child[T], wait: Callable[[Coroutine[Any, Any, T]], T]) -> None:
-        self._child, self._wait = child, wait
-        self.execution_id = child.execution_id
-
-    def result(self) -> T:
-        """The child's result, once it has ended; raises `ChildFailed` if it did not succeed."""
-        return self._wait(self._child.result())

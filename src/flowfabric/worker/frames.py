@@ -11,6 +11,7 @@ from flowfabric.engine.joins.read_upstream_results import UpstreamResult
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.engine.lifecycle.sql.lease import Claimed
+from flowfabric.engine.streams.frame import NewFrame
 
 HEADER: Final = struct.Struct("<I")
 
@@ -82,8 +83,14 @@ class Progressed(msgspec.Struct, frozen=True, tag="progressed"):
     message: str | None
 
 
+class Emitted(msgspec.Struct, frozen=True, tag="emitted"):
+    """From the child process: a frame for the stream of the attempt."""
+
+    frame: NewFrame
+
+
 Request = Run | Upstreams | LogLevels
-Reply = Done | Failed | Troubled | UpstreamsWanted | Progressed | Logged
+Reply = Done | Failed | Troubled | UpstreamsWanted | Progressed | Emitted | Logged
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _replies: Final = msgspec.msgpack.Decoder(Reply)

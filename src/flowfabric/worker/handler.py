@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -17,12 +17,16 @@ from flowfabric.errors import (
     ChildFailed,
     Fail,
     FlowFabricError,
+    JournalFull,
     ResultDecodeError,
     RetryLater,
+    StepFailed,
 )
 from flowfabric.states import FailureClass
 from flowfabric.wire import read_untyped
 from flowfabric.worker.context import Ctx
+from flowfabric.worker.durable.settings import DurableSettings
+from flowfabric.worker.durable.step_errors import RECORDED
 from flowfabric.worker.stored_traceback import stored_traceback
 from flowfabric.worker.upstreams import ResultReader
 
@@ -32,7 +36,7 @@ _NOT_RAISABLE: Final = "exceptions must derive from BaseException"
 """Python's message when a handler raises a value that is no exception, such as `Retry`."""
 
 
-class EncodedResult(msgspec.Struct, frozen=True):
+class EncodedResult(msgspec.Struct, frozen=True, gc=False):
     """The result of a handler as bytes, and their encoding; None: that of the payload."""
 
     data: bytes | None = None
@@ -49,6 +53,8 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     """Decodes results of this kind, for the handlers of downstreams."""
     retry_on: tuple[type[BaseException], ...] = ()
     no_retry_on: tuple[type[BaseException], ...] = ()
+    durable: DurableSettings = DurableSettings()
+    """How its durable calls behave."""
 
 
 class Reported(FlowFabricError):
@@ -95,20 +101,45 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
             retry_after=error.after,
             error_type=type(error).__name__,
         )
+    told = _of_step(error)
+    if isinstance(told, RetryLater):
+        return failure_of(told, lease, handler)
     permanent = handler is None or (
-        isinstance(error, handler.no_retry_on)
-        or (bool(handler.retry_on) and not isinstance(error, handler.retry_on))
-        # A retry finds the same child, with the same result.
+        isinstance(told, handler.no_retry_on)
+        or (bool(handler.retry_on) and not isinstance(told, handler.retry_on))
+        # A retry finds the same child, with the same result; the same failed step.
         or (not handler.retry_on and isinstance(error, ChildFailed | ResultDecodeError))
+        or _ends_for_good(error)
     )
+    category = HANDLER_ERROR if isinstance(error, Exception) else HANDLER_PANIC
+    failure_class = FailureClass.PERMANENT if permanent else FailureClass.TRANSIENT
+    if isinstance(error, StepFailed) and error.category != HANDLER_ERROR:
+        category = error.category
+        if not permanent and handler is not None and not handler.retry_on:
+            failure_class = FailureClass.of(category)
     return Failure(
         lease=lease,
         reason=_chain(error),
-        category=HANDLER_ERROR if isinstance(error, Exception) else HANDLER_PANIC,
-        failure_class=FailureClass.PERMANENT if permanent else FailureClass.TRANSIENT,
+        category=category,
+        failure_class=failure_class,
         detail=stored_traceback(error),
         error_type=type(error).__name__,
     )
+
+
+def _of_step(error: BaseException) -> BaseException:
+    """The error that the function of a step raised, behind the `StepFailed` of its handler."""
+    if isinstance(error, StepFailed) and error.__cause__ is not None:
+        return error.__cause__
+    return error
+
+
+def _ends_for_good(error: BaseException) -> bool:
+    """Would a retry find the same: a failure that is recorded, or a journal that is full?"""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(_ends_for_good(each) for each in group.exceptions)
+    return isinstance(error, JournalFull) or getattr(error, RECORDED, False)
 
 
 def _explicit_class(error: Fail) -> FailureClass | None:

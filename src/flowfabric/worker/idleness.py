@@ -2,34 +2,77 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import datetime
 from typing import Final
 
+from flowfabric.db.faults import is_trouble
+from flowfabric.db.transaction import run
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.journal.start_compensations import compensations_due, start_compensations
 from flowfabric.engine.lifecycle.claim import Claimant
-from flowfabric.errors import OperationTimeout, TransportError
+from flowfabric.engine.lifecycle.promote_due import delays_due, promote_due
+from flowfabric.engine.schedules.fire_schedules import fire_schedules, schedules_due
+from flowfabric.engine.schedules.release_queued import release_queued, turns_due
+from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions, suspensions_due
+from flowfabric.errors import FlowFabricError
+from flowfabric.reconcile.loop import sweep_all
+from flowfabric.reconcile.sweeps import SWEEPS
+from flowfabric.worker.passed_over import PassedOver
 
 SWEPT_WITHIN: Final = 5.0
 """Seconds after the expiry of a lease within which a sweep makes the execution claimable."""
+_MAKES_CLAIMABLE: Final = {
+    promote_due,
+    expire_suspensions,
+    start_compensations,
+    fire_schedules,
+    release_queued,
+}
+_WAKING: Final = tuple(sweep for sweep in SWEEPS if sweep.step in _MAKES_CLAIMABLE)
+"""The sweeps that make executions claimable whose time has come."""
+_DUE: Final = (delays_due, suspensions_due, compensations_due, schedules_due, turns_due)
+_MOMENT: Final = 0.02
 
 
 class Idleness:
-    """Nothing is claimable, and no execution of a dead worker is about to be.
+    """Nothing is claimable or due, locked or not, and no execution of a dead worker is about to be.
 
     An execution is waited for if its lease expires within one lease TTL after the worker ran out of
     work. A holder that lives renews the lease beyond that, so its work is not waited for. After the
     TTL and the time of a sweep nothing is waited for.
     """
 
-    def __init__(self, lease_ttl: float) -> None:
-        self._lease_ttl = lease_ttl
+    def __init__(self, lease_ttl: float, *, sweeps: bool) -> None:
+        """With `sweeps` executions that are due are made claimable first."""
+        self._lease_ttl, self._sweeps = lease_ttl, sweeps
         self._until: datetime | None = None
         self._at_the_latest: float | None = None
+        self._swept = False
+        self._passed_over = PassedOver()
 
     def busy(self) -> None:
         """The worker has claimed something: what is waited for is decided anew afterwards."""
         self._until = self._at_the_latest = None
+        self._swept = False
+
+    async def wakes(self, engine: Engine) -> bool:
+        """Make claimable what is due; True if the worker has to claim once more after that."""
+        if self._swept or not self._sweeps:
+            return False
+        try:
+            for sweep in _WAKING:
+                await sweep_all(engine.pool, sweep)
+            due = [await run(engine.pool, "is_due", check) for check in _DUE]
+        except FlowFabricError as error:
+            if not is_trouble(error):
+                raise
+            return False
+        if any(due):  # another process sweeps just now
+            await asyncio.sleep(_MOMENT)
+        self._swept = not any(due)
+        return True
 
     async def reached(self, engine: Engine, claimant: Claimant) -> bool:
         """The worker has nothing to do; may it stop? False while the database does not answer."""
@@ -39,7 +82,11 @@ class Idleness:
             answer = await engine.count_expiring_leases(
                 claimant, within=self._lease_ttl, until=self._until
             )
-        except (TransportError, OperationTimeout):
+        except FlowFabricError as error:
+            if not is_trouble(error):
+                raise
             return False
         self._until = answer.until
-        return answer.leases == 0 or time.monotonic() > self._at_the_latest
+        if time.monotonic() > self._at_the_latest:
+            return True
+        return answer.leases == 0 and not await self._passed_over.look(engine, claimant)

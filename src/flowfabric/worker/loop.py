@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -19,11 +19,15 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
+from flowfabric.worker.background import STOP_WITHIN, start
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.claims import Claims
+from flowfabric.worker.durable.services import DurableServices
+from flowfabric.worker.frozen_heap import frozen_heap
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idleness import Idleness
 from flowfabric.worker.log_outcomes import log_lease_lost
+from flowfabric.worker.next_work import NextWork
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
 from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
@@ -37,7 +41,6 @@ from flowfabric.worker.unanswered_claims import UnansweredClaims
 from flowfabric.worker.watch_leases import watch_leases
 
 log: Final = logging.getLogger("flowfabric.worker")
-_STOP_WITHIN: Final = 2.0
 _POLL_LISTENING: Final = 3.0
 _FIRST_PAUSE: Final = 0.05
 _LOOK_EVERY: Final = 0.2
@@ -51,7 +54,7 @@ class _Parts(NamedTuple):
     engine: Engine
     recorder: OutcomeRecorder
     slots: Slots
-    waiter: Waiter
+    next_work: NextWork
 
 
 class Worker:
@@ -66,15 +69,20 @@ class Worker:
         state: SimpleNamespace | None = None,
         threads: HandlerThreads | None = None,
         on_close: Callable[[], Awaitable[None]] | None = None,
+        on_start: Callable[[Engine, str], Awaitable[None]] | None = None,
+        built_in: Iterable[Handler] = (),
     ) -> None:
+        """Kinds that are `built_in` are served beside others, but not by `tasks()`."""
         self.settings = settings
         self.instance = settings.instance_id()
         self.state = state or SimpleNamespace()
         self.handlers = dict(handlers)
+        own = {each.kind: each for each in built_in} if handlers else {}
+        self._served = {**self.handlers, **own}
         # A worker that freezes inside a transaction must not lock an execution beyond its lease.
         idle_timeout = min(database.idle_transaction_timeout, settings.lease_ttl)
         self._database = msgspec.structs.replace(database, idle_transaction_timeout=idle_timeout)
-        self._on_close = on_close
+        self._on_close, self._on_start = on_close, on_start
         self._threads = threads or HandlerThreads(settings.sync_workers)
         self._held_leases = HeldLeases()
         self._transactions = TransactionPool(
@@ -85,14 +93,14 @@ class Worker:
             self.instance,
             self._held_leases,
             lease_ttl=settings.lease_ttl,
-            running_for=database.statement_timeout + _STOP_WITHIN,
+            running_for=database.statement_timeout + STOP_WITHIN,
         )
-        self._claims = self._claims_of(tuple(self.handlers))
+        self._claims = self._claims_of(tuple(self._served))
         self._started = asyncio.Event()
         self._capacity_freed = asyncio.Event()
         self._background: asyncio.Task[None] | None = None
         self._until_idle = False
-        self._idleness = Idleness(settings.lease_ttl)
+        self._idleness = Idleness(settings.lease_ttl, sweeps=settings.reconcile)
 
     def _claims_of(self, kinds: tuple[str, ...] | None) -> Claims:
         return Claims(
@@ -113,7 +121,10 @@ class Worker:
         then cancels the others and releases their executions. A second signal ends the process at
         once.
         """
-        with stop_on_signals(self.stop) if handle_signals else contextlib.nullcontext():
+        with contextlib.ExitStack() as process:
+            if handle_signals:  # the process is this worker's own
+                process.enter_context(stop_on_signals(self.stop))
+                process.enter_context(frozen_heap())
             async with self._running() as parts:
                 await self._claim_until_stopped(parts)
 
@@ -153,7 +164,7 @@ class Worker:
         without an outcome releases the execution.
         """
         found: deque[RunningAttempt] = deque()
-        claims = self._claims if self.handlers else self._claims_of(None)
+        claims = self._claims_of(tuple(self.handlers) or None)
         async with self._running(found) as parts:
             while not self._stopping.is_set():
                 if found:
@@ -165,7 +176,7 @@ class Worker:
                     claimed = await claims.claim(parts.engine, 1)
                 if not claimed:
                     if not found:
-                        await self._wait_for_work(parts.waiter)
+                        await parts.next_work.wait(claims.claimant())
                     continue
                 [attempt] = claimed
                 yield ClaimedTask(
@@ -189,7 +200,8 @@ class Worker:
             stack.push_async_callback(self._transactions.close)
             if self._on_close is not None:
                 stack.push_async_callback(self._on_close)
-            renewer = await self._start_renewer(engine, stack)
+            kinds = tuple(self._served if by_hand is None else self.handlers)
+            renewer = await self._start_renewer(engine, stack, kinds)
             listener = Listener(self._database)
             listener.start()
             stack.push_async_callback(listener.close)
@@ -197,12 +209,13 @@ class Worker:
             watching = watch_leases(
                 engine.pool, listener, self.instance, renewer.look_for_lost_leases
             )
-            _start(stack, watching, "flowfabric leases")
+            start(stack, watching, "flowfabric leases")
             if settings.reconcile:
-                _start(stack, reconcile(engine.pool), "flowfabric reconcile")
+                sweeping = reconcile(engine.pool, self.instance, lambda: listener.session_pid)
+                start(stack, sweeping, "flowfabric reconcile")
             recorder = OutcomeRecorder(engine, self._held_leases)
-            _start(stack, recorder.run(), "flowfabric recorder")
-            _start(stack, recorder.dispatch(), "flowfabric dispatch")
+            start(stack, recorder.run(), "flowfabric recorder")
+            start(stack, recorder.dispatch(), "flowfabric dispatch")
             waiter = Waiter(
                 engine.pool,
                 listener,
@@ -212,7 +225,10 @@ class Worker:
                 first_pause=_FIRST_PAUSE,
             )
             stack.push_async_callback(waiter.close)
-            slots = self._slots(engine, recorder)
+            next_work = NextWork(engine, waiter, self._stopping)
+            services = DurableServices(engine, self._threads)
+            stack.push_async_callback(services.close)
+            slots = self._slots(engine, recorder, services)
 
             def found(attempts: list[RunningAttempt]) -> None:
                 if by_hand is None:
@@ -220,30 +236,34 @@ class Worker:
                 else:
                     by_hand.extend(attempts)
                     self._capacity_freed.set()
-                    waiter.wake()
+                    next_work.wake()
 
             def threads_changed() -> None:
                 if not self._stopping.is_set():
                     renewer.send_heartbeat()
                     self._capacity_freed.set()
-                    waiter.wake()
+                    next_work.wake()
 
             self._threads.on_change = threads_changed
-            _start(stack, self._unanswered.run(engine, found), "flowfabric claims")
+            start(stack, self._unanswered.run(engine, found), "flowfabric claims")
             log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
             self._started.set()
             try:
-                yield _Parts(engine, recorder, slots, waiter)
+                yield _Parts(engine, recorder, slots, next_work)
             finally:
                 self._stopping.set()
                 await self._unanswered.stop(engine, found)
                 await self._drain(recorder, slots)
         log.info("worker %s stopped", self.instance)
 
-    async def _start_renewer(self, engine: Engine, stack: contextlib.AsyncExitStack) -> Renewer:
+    async def _start_renewer(
+        self, engine: Engine, stack: contextlib.AsyncExitStack, kinds: tuple[str, ...]
+    ) -> Renewer:
         """Register the lanes and the worker, and renew leases and registration until the end."""
-        settings, kinds = self.settings, tuple(self.handlers)
+        settings = self.settings
         await engine.register_lanes(settings.lanes, registered_by=f"worker {settings.worker_id}")
+        if self._on_start is not None:
+            await self._on_start(engine, self.instance)
         async with engine.pool.connection() as conn:
             await register(conn, settings, self.instance, kinds)
         renewer = Renewer(
@@ -265,12 +285,14 @@ class Worker:
             raise
         return renewer
 
-    def _slots(self, engine: Engine, recorder: OutcomeRecorder) -> Slots:
+    def _slots(self, engine: Engine, recorder: OutcomeRecorder, services: DurableServices) -> Slots:
         readers = {kind: handler.read_result for kind, handler in self.handlers.items()}
 
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
-            handler = self.handlers[attempt.claimed.execution_kind]
-            return run_attempt(attempt, handler, engine, self.state, self._transactions, readers)
+            handler = self._served[attempt.claimed.execution_kind]
+            return run_attempt(
+                attempt, handler, engine, self.state, self._transactions, readers, services
+            )
 
         return Slots(
             self.settings,
@@ -280,6 +302,7 @@ class Worker:
             self._threads,
             capacity_freed=self._capacity_freed,
             stopping=self._stopping,
+            prepare=services.reading_ahead(self._served),
         )
 
     def _lease_lost(self, attempt: RunningAttempt, reason: Exception) -> None:
@@ -314,7 +337,7 @@ class Worker:
     # Claiming.
 
     async def _claim_until_stopped(self, parts: _Parts) -> None:
-        engine, recorder, slots, waiter = parts
+        engine, recorder, slots, next_work = parts
         while not self._stopping.is_set():
             limit = min(slots.capacity(self._claims.seconds), MAX_BATCH)
             if limit <= 0:
@@ -324,12 +347,12 @@ class Worker:
             slots.add(claimed)
             if claimed:
                 self._idleness.busy()
-                await waiter.busy()
+                await next_work.found()
             elif not self._until_idle:
-                await self._wait_for_work(waiter)
+                await next_work.wait(self._claims.claimant())
             elif len(slots):
                 await self._wait_for_capacity()
-            elif not await recorder.drained():
+            elif not await recorder.drained() and not await self._idleness.wakes(engine):
                 if await self._idleness.reached(engine, self._claims.claimant()):
                     return
                 with contextlib.suppress(TimeoutError):
@@ -342,42 +365,15 @@ class Worker:
         try:
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                await asyncio.wait((working,), timeout=_STOP_WITHIN)
+                await asyncio.wait((working,), timeout=STOP_WITHIN)
             return working.result() if working.done() else None
         finally:
             stopping.cancel()
             working.cancel()
             if not working.done():
-                await asyncio.wait((working,), timeout=_STOP_WITHIN)
+                await asyncio.wait((working,), timeout=STOP_WITHIN)
 
     async def _wait_for_capacity(self) -> None:
         """Wait until an attempt has ended, or the worker is stopped."""
         self._capacity_freed.clear()
         await self._capacity_freed.wait()
-
-    async def _wait_for_work(self, waiter: Waiter) -> None:
-        """Wait until there may be something to claim, or the worker is stopped."""
-        waiting = asyncio.create_task(waiter.wait())
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            if not waiting.done():
-                await _cancel(waiting)
-        if waiting.done() and not waiting.cancelled():
-            waiting.result()
-
-
-def _start(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:
-    """Run `work` in the background until the stack is closed."""
-    stack.push_async_callback(_cancel, asyncio.create_task(work, name=name))
-
-
-async def _cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for its end.
-
-    A task that hangs on a broken connection ends later, when its pool is closed.
-    """
-    task.cancel()
-    await asyncio.wait((task,), timeout=_STOP_WITHIN)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.journal.start_compensations import start_compensations
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
@@ -17,11 +18,14 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, OperationTimeout
+from flowfabric.reconcile.loop import sweep_all
+from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.worker.log_outcomes import log_not_recorded, log_outcome
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 
 log: Final = logging.getLogger("flowfabric.worker")
 BATCH: Final = 500
+_COMPENSATIONS: Final = next(each for each in SWEEPS if each.step is start_compensations)
 
 Outcome: TypeAlias = Completion | Failure | Trouble | DelayRequest | Cancellation | Lease
 """How an attempt ends; a bare lease is released."""
@@ -50,6 +54,7 @@ class OutcomeRecorder:
         self._dispatch_due = asyncio.Event()
         self._all_dispatched = asyncio.Event()
         self._all_dispatched.set()
+        self._compensates = False
         self._recorded = 0
         self._recorded_before = 0
 
@@ -93,7 +98,11 @@ class OutcomeRecorder:
                 by_kind.setdefault(type(entry[1]), []).append(entry)
             for kind, entries in by_kind.items():
                 await self._record(self._operations[kind], entries)
-            if any(attempt.is_member for attempt, _, _ in batch):
+            self._compensates |= any(
+                attempt.compensates and isinstance(outcome, Failure)
+                for attempt, outcome, _ in batch
+            )
+            if self._compensates or any(attempt.is_member for attempt, _, _ in batch):
                 self._request_dispatch()
             if not self._queue:
                 self._all_recorded.set()
@@ -101,13 +110,17 @@ class OutcomeRecorder:
     async def dispatch(self) -> None:
         """Dispatch the completions of flow members to the joins that wait for them.
 
-        Runs until cancelled. A dispatch that fails is left to the sweeps.
+        Compensations of executions that have failed are started. Runs until cancelled. A dispatch
+        that fails is left to the sweeps.
         """
         while True:
             await self._dispatch_due.wait()
             self._dispatch_due.clear()
             try:
                 await self._engine.dispatch()
+                if self._compensates:
+                    self._compensates = False
+                    await sweep_all(self._engine.pool, _COMPENSATIONS)
             except FlowFabricError as error:
                 log.warning("completions could not be dispatched, left to the sweeps: %s", error)
             if not self._dispatch_due.is_set():

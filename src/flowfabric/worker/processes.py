@@ -15,6 +15,7 @@ from flowfabric.worker.forwarded_logs import current_levels, replay_log
 from flowfabric.worker.frames import (
     HEADER,
     Done,
+    Emitted,
     Failed,
     Logged,
     Progressed,
@@ -105,6 +106,9 @@ class _Child:
                     case Progressed(percent, message):
                         with contextlib.suppress(LeaseLost):
                             await ctx.progress(percent, message)
+                    case Emitted(frame):
+                        with contextlib.suppress(LeaseLost):
+                            await ctx._append(frame)  # pyright: ignore[reportPrivateUsage]
         except (asyncio.IncompleteReadError, BrokenPipeError, ConnectionResetError):
             code = await self._process.wait()
             raise Fail(f"the process of the task {_end(code)}", category="infra_crash") from None

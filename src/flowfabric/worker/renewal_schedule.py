@@ -14,6 +14,9 @@ HEARTBEAT: Final = 10.0
 """Seconds between two heartbeats of a worker."""
 _FIRST_PAUSE: Final = 0.35
 """Seconds between the first two tries that fail: at most three tries a second."""
+_RECONNECT_PAUSE: Final = 0.8
+"""Seconds between two tries to reconnect, at most half as much more: two of them fit into the time
+in which a worker must be connected again to keep its leases."""
 _LOOK_PAUSE: Final = 0.05
 """Seconds between two looks for lost leases, at least."""
 _LOOK_SHARE: Final = 4
@@ -34,6 +37,8 @@ class RenewalSchedule:
         self._look_asked = False
         self._look_at = 0.0
         self._renewal_not_before = self._others_not_before = 0.0
+        self.reconnect_at = 0.0
+        """When the next try to reconnect is due, if the connection is lost."""
         self._pause = 0.0
 
     def next_at(self, oldest: float | None) -> float:
@@ -115,5 +120,10 @@ class RenewalSchedule:
         self._pause = min(max(_FIRST_PAUSE, self._pause * 2), max(_FIRST_PAUSE, self.every))
         retry_at = max(now, min(now + self._pause * random.uniform(1.0, 1.5), began + self.every))
         self._others_not_before = retry_at
+        self.reconnect_at = min(retry_at, now + _RECONNECT_PAUSE * random.uniform(1.0, 1.5))
         if renewal:
             self._renewal_not_before = retry_at
+
+    def reconnected(self) -> None:
+        """The database answers again: what waits for the next try is due."""
+        self._renewal_not_before = self._others_not_before = 0.0

@@ -2,6 +2,9 @@
 
 A handler that blocks the event loop does not stop the renewals. A lease counts as lost when the
 engine refuses to renew it, or when no renewal has succeeded for 0.8 TTL by this machine's clock.
+
+The connection holds the lock of the worker process, unless it leads through a pooler: when it ends
+and is not replaced soon, the process counts as dead. So it is replaced at once.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.find_lost_leases import find_lost_leases
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, heartbeat_worker
+from flowfabric.engine.workers.hold_worker_lock import hold_worker_lock
 from flowfabric.engine.workers.mark_worker_dead import STOPPED, mark_worker_dead
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
@@ -61,6 +65,7 @@ class Renewer:
         self._wake: asyncio.Event | None = None
         self._conn: Connection | None = None
         self._heartbeat_now = False
+        self._holds_lock = not database.direct().pooler
 
     async def start(self) -> None:
         """Renew from now on; raises the error that keeps the renewer from connecting.
@@ -109,7 +114,10 @@ class Renewer:
         self._started.set_result(None)
         while not self._stopping.is_set():
             oldest, now = self._oldest(), time.monotonic()
-            due_at = min(self._schedule.next_at(oldest), self._lost_at(oldest))
+            next_at = self._schedule.next_at(oldest)
+            if self._lock_is_lost():
+                next_at = self._schedule.reconnect_at
+            due_at = min(next_at, self._lost_at(oldest))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, due_at - now)):
                     await self._wake.wait()
@@ -129,9 +137,11 @@ class Renewer:
         them, however long the database is away.
         """
         schedule, oldest, now = self._schedule, self._oldest(), time.monotonic()
+        if self._lock_is_lost() and not await self._reconnected(oldest, now):
+            return
         if schedule.renewal_is_due(oldest, now):
             within = min(schedule.every, max(0.05, self._lost_at(oldest) - now))
-            if not await self._done(self._renew, "renew its leases", within):
+            if not await self._done(self._renew, "renew its leases", within, renewal=True):
                 return
         for is_due, work, purpose in (
             (schedule.look_is_due, self._look, "look for lost leases"),
@@ -142,11 +152,32 @@ class Renewer:
             if is_due(now) and not await self._done(work, purpose, within):
                 return
 
+    def _lock_is_lost(self) -> bool:
+        return self._holds_lock and (self._conn is None or self._conn.is_closed())
+
+    async def _reconnected(self, oldest: float | None, now: float) -> bool:
+        """Is there a connection again, with the lock? False too if a try is not due yet."""
+        schedule = self._schedule
+        if now < schedule.reconnect_at:
+            return False
+        renewal = schedule.renewal_is_due(oldest, now)
+        purpose = "renew its leases" if renewal else "reconnect"
+        within = min(schedule.every, max(0.05, self._lost_at(oldest) - now))
+        if not await self._done(_nothing, purpose, within, renewal=renewal):
+            return False
+        schedule.reconnected()
+        return True
+
     async def _done(
-        self, work: Callable[[Connection], Awaitable[None]], purpose: str, within: float
+        self,
+        work: Callable[[Connection], Awaitable[None]],
+        purpose: str,
+        within: float,
+        *,
+        renewal: bool = False,
     ) -> bool:
         """Was the work done within so many seconds? After a failure the connection is replaced."""
-        began, renewal = time.monotonic(), work == self._renew
+        began = time.monotonic()
         try:
             async with asyncio.timeout(within):
                 if self._conn is None or self._conn.is_closed():
@@ -165,7 +196,34 @@ class Renewer:
         return True
 
     async def _connect(self) -> Connection:
-        return await connect(self._database, role="renewer", limited=False)
+        """A connection that holds the lock before it is used for anything else."""
+        conn = await connect(self._database, role="renewer", limited=False, notice_lost_peer=True)
+        if self._holds_lock:
+            try:
+                await self._hold_lock(conn)
+            except BaseException:
+                conn.terminate()
+                raise
+            conn.add_termination_listener(lambda _: self._wake_up())
+        return conn
+
+    async def _hold_lock(self, conn: Connection) -> None:
+        lock = await hold_worker_lock(conn, self._instance, namespace=self._settings.namespace)
+        if not lock.held:
+            self._holds_lock = False
+            log.warning(
+                "worker %s cannot hold its lock, as behind a pooler: if its process dies, its"
+                " executions are claimable again when their leases expire, not before",
+                self._instance,
+            )
+        elif lock.shared and not self._started.done():
+            log.warning(
+                "worker %s: another process holds the lock of this worker_instance_id; give each"
+                " process its own, else the leases of a process that dies last until they expire",
+                self._instance,
+            )
+        if not lock.registered:
+            self._schedule.heartbeat_soon(time.monotonic())  # it registers again
 
     async def _renew(self, conn: Connection) -> None:
         sent_at = time.monotonic()
@@ -248,6 +306,8 @@ class Renewer:
             if not isinstance(answer, WorkerNotRegistered):
                 break
             await register(conn, settings, self._instance, self._kinds)
+            if self._holds_lock:
+                await self._hold_lock(conn)
         self._schedule.heartbeat_sent(began)
 
     async def _mark_stopped(self) -> None:
@@ -266,6 +326,10 @@ class Renewer:
                 self._instance,
                 _reason(error, _MARK_STOPPED_WITHIN),
             )
+
+
+async def _nothing(_conn: Connection) -> None:
+    """A connection is all that is needed."""
 
 
 def _reason(error: Exception, within: float) -> str:

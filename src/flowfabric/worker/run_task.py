@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -77,7 +78,7 @@ async def run_task(
             given = {**arguments, **_without_context(resolved, ctx)}
             if task.is_async:
                 return await task.function(ctx, **given)
-            call = partial(task.function, ctx, **given)
+            call = partial(_in_own_thread, ctx, partial(task.function, ctx, **given))
             in_context = partial(contextvars.copy_context().run, call)
             return await environment.threads.run(task.kind, in_context, running)
 
@@ -95,6 +96,15 @@ async def run_task(
     if raised is not None:
         raise raised  # even if the cleanup of a dependency swallowed it: the attempt failed
     return task.encode_result(result, encoding)
+
+
+def _in_own_thread(ctx: Ctx, call: Callable[[], Any]) -> Any:
+    """Call a plain handler; `ctx.sync` knows its thread meanwhile."""
+    ctx.handler_thread = threading.get_ident()
+    try:
+        return call()
+    finally:
+        ctx.handler_thread = None
 
 
 def _clean_up_later(running: list[Returned], stack: contextlib.AsyncExitStack) -> None:

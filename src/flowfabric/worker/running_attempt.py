@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from flowfabric.engine.lifecycle.lease import Lease
@@ -13,25 +14,42 @@ from flowfabric.errors import ExecutionNotActive, LeaseLost
 from flowfabric.ids import ExecutionId
 from flowfabric.states import TerminalOutcome
 
+if TYPE_CHECKING:
+    from flowfabric.engine.journal.read_journal import Journal
+    from flowfabric.worker.frame_writer import AttemptFrames
+
 
 class RunningAttempt:
     """One claimed execution, from its claim until its outcome is recorded."""
 
     __slots__ = (
+        "answered_at",
         "claimed",
+        "claimed_at",
+        "compensates",
         "error",
         "failures",
         "finished",
+        "frames",
         "has_children",
+        "lend_slot",
         "lost",
         "on_lost",
         "renewed_at",
         "slot",
+        "stored",
         "suspended",
+        "unwound",
     )
 
-    def __init__(self, claimed: Claimed, claimed_at: float) -> None:
+    def __init__(
+        self, claimed: Claimed, claimed_at: float, answered_at: float | None = None
+    ) -> None:
         self.claimed = claimed
+        self.claimed_at = claimed_at
+        """When the claim was sent, on this machine's clock."""
+        self.answered_at = claimed_at if answered_at is None else answered_at
+        """When the claim was committed at the latest, on this machine's clock."""
         self.renewed_at = claimed_at
         """When the last successful claim or renewal was sent, on this machine's clock."""
         self.failures = 0
@@ -42,12 +60,22 @@ class RunningAttempt:
         """The handler has returned or raised; what follows is only the recording."""
         self.has_children = False
         """The handler has spawned children, which made the execution a member of their flow."""
+        self.compensates = False
+        """The handler has armed compensations."""
         self.suspended = False
         """The attempt is recorded as suspended to wait; the handler has no outcome any more."""
+        self.unwound = False
+        """The task of a suspended attempt was cancelled, because its handler did not end."""
         self.error: BaseException | None = None
         """What the handler raised, for the log; only until the outcome is recorded."""
+        self.frames: AttemptFrames | None = None
+        """The frames that the handler emits; None until it emits the first."""
         self.slot: asyncio.Task[None] | None = None
         """The task that runs the handler."""
+        self.stored: asyncio.Future[Journal | None] | None = None
+        """The journal, if it is read before the attempt has a slot; None if that failed."""
+        self.lend_slot: Callable[[RunningAttempt, bool], None] | None = None
+        """Called with True while the handler waits for time alone, and another one may run."""
         self.on_lost: asyncio.Event | None = None
         """Set when the lease is lost; made when the handler first asks for it."""
 

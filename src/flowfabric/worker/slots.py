@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.run_attempt import HandlerOutcome, Recorded
@@ -27,23 +27,30 @@ class Slots:
         *,
         capacity_freed: asyncio.Event,
         stopping: asyncio.Event,
+        prepare: Callable[[Sequence[RunningAttempt]], None] = lambda _: None,
     ) -> None:
-        """Set `capacity_freed` when an attempt has ended; begin none once `stopping` is set."""
+        """Set `capacity_freed` when an attempt has ended; begin none once `stopping` is set.
+
+        `prepare` is called with attempts that are added, before they have a slot.
+        """
+        self._prepare = prepare
         self._settings, self._run = settings, run
         self._recorder, self._held_leases = recorder, held_leases
         self._threads = threads
         self._capacity_freed, self._stopping = capacity_freed, stopping
         self._buffer: deque[RunningAttempt] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._at_once = 1
+        self._starts_more = False
+        self._lent: dict[RunningAttempt, float] = {}
+        """The attempts that are about to give up their lease, and since when."""
         self._run_seconds = 1.0
+        self.running = 0
+        """How many attempts run."""
 
     def __len__(self) -> int:
         """How many attempts run or are buffered."""
-        return len(self._tasks) + len(self._buffer)
-
-    @property
-    def running(self) -> int:
-        return len(self._tasks)
+        return self.running + len(self._buffer)
 
     def capacity(self, claim_seconds: float) -> int:
         """How many executions to claim.
@@ -53,10 +60,25 @@ class Slots:
         """
         settings = self._settings
         ahead = 2 * settings.concurrency * claim_seconds / max(self._run_seconds, 1e-6)
-        return settings.concurrency + min(int(ahead), settings.prefetch) - len(self)
+        wanted = settings.concurrency + min(int(ahead), settings.prefetch)
+        return wanted - len(self) + len(self._lent)
 
-    def add(self, attempts: Iterable[RunningAttempt]) -> None:
+    def lend(self, attempt: RunningAttempt, lends: bool) -> None:
+        """The slot of this attempt runs another one meanwhile, or is needed again.
+
+        An attempt that goes on after all runs beside those in the slots: none is begun until one of
+        them has ended. At most `prefetch` slots are lent.
+        """
+        if not lends:
+            self._lent.pop(attempt, None)
+        elif len(self._lent) < self._settings.prefetch:
+            self._lent[attempt] = time.monotonic()
+            self._start_tasks()
+            self._capacity_freed.set()
+
+    def add(self, attempts: Sequence[RunningAttempt]) -> None:
         """Run these attempts as soon as slots are free; release them if the worker stops."""
+        self._prepare(attempts)
         self._buffer.extend(attempts)
         self._start_tasks()
 
@@ -79,14 +101,33 @@ class Slots:
             self._recorder.put(attempt, attempt.lease)
 
     def _start_tasks(self) -> None:
-        """Start a task for each free slot, as long as attempts are buffered."""
+        """Start tasks in free slots, as long as attempts are buffered.
+
+        A task runs one attempt after the other until a handler waits, so one task is enough for
+        handlers that do not wait. Once the tasks have run that far, in the next turn of the event
+        loop, more are started: twice as many at once while handlers wait, and half as many while
+        they do not.
+        """
         if self._stopping.is_set():
             self.release_buffered()
-        free = self._settings.concurrency - len(self._tasks)
-        for _ in range(min(free, len(self._buffer))):
-            task = asyncio.create_task(self._run_buffered(self._buffer.popleft()))
+        free = self._settings.concurrency - len(self._tasks) + len(self._lent)
+        starting = min(free, len(self._buffer), self._at_once)
+        for _ in range(starting):
+            task = asyncio.create_task(self._run_buffered())
             self._tasks.add(task)
             task.add_done_callback(self._ended)
+        if starting > 0 and not self._starts_more:
+            self._starts_more = True
+            asyncio.get_running_loop().call_soon(self._start_more)
+
+    def _start_more(self) -> None:
+        self._starts_more = False
+        if self.running:
+            self._at_once = min(2 * self._at_once, self._settings.concurrency)
+        else:
+            self._at_once = max(1, self._at_once // 2)
+        if self._buffer:
+            self._start_tasks()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A task has ended: its slot is free for another one, and for the next claim."""
@@ -94,11 +135,12 @@ class Slots:
         self._start_tasks()
         self._capacity_freed.set()
 
-    async def _run_buffered(self, first: RunningAttempt) -> None:
-        """Run `first`, then buffered attempts one after the other, until the buffer is empty."""
+    async def _run_buffered(self) -> None:
+        """Run buffered attempts one after the other, until the buffer is empty."""
         task = asyncio.current_task()
-        self._buffer.appendleft(first)
         while self._buffer and not self._stopping.is_set():
+            if len(self._tasks) - len(self._lent) > self._settings.concurrency:
+                return  # the slot was lent, and its attempt has gone on
             attempt = self._buffer.popleft()
             if attempt.lost:
                 self._held_leases.discard(attempt)
@@ -106,19 +148,25 @@ class Slots:
             if attempt.claimed.execution_kind in self._threads.exhausted:
                 self._recorder.put(attempt, attempt.lease)
                 continue
-            attempt.slot = task
+            attempt.slot, attempt.lend_slot = task, self.lend
             began = time.monotonic()
-            outcome = await self._run(attempt)
+            self.running += 1
+            try:
+                outcome = await self._run(attempt)
+            finally:
+                self.running -= 1
+                lent_at = self._lent.pop(attempt, None)
             attempt.slot = None
             if isinstance(outcome, Recorded):
                 self._recorder.recorded_by_handler(attempt)
                 outcome = None
-            if attempt.lost:
+            if attempt.lost or attempt.unwound:
                 # This task was cancelled, perhaps with the CancelledError still to come: it ends
                 # here, and a fresh task takes over its slot.
                 self._held_leases.discard(attempt)
                 return
-            self._run_seconds += 0.02 * (time.monotonic() - began - self._run_seconds)
+            ended = time.monotonic() if lent_at is None else lent_at
+            self._run_seconds += 0.02 * (ended - began - self._run_seconds)
             if outcome is None:
                 self._held_leases.discard(attempt)
             else:

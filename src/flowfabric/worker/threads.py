@@ -22,6 +22,7 @@ log: Final = logging.getLogger("flowfabric.worker")
 STUCK: Final = "flowfabric handler (stuck)"
 """The name of a stuck thread."""
 _NAME: Final = "flowfabric handler"
+_NONE: Final[frozenset[str]] = frozenset()
 
 Returned: TypeAlias = "asyncio.Future[tuple[Any, BaseException | None]]"
 """What a function returned or raised, as a value: a future refuses some exceptions."""
@@ -52,18 +53,26 @@ class HandlerThreads:
     @property
     def exhausted(self) -> frozenset[str]:
         """The kinds that are not claimed until a stuck thread has returned."""
+        if not self._stuck:
+            return _NONE
         stuck = self.stuck
         return frozenset(stuck if sum(stuck.values()) >= self._most_stuck else ())
 
     async def run(
-        self, kind: str, function: Callable[[], Any], running: list[Returned] | None = None
+        self,
+        kind: str,
+        function: Callable[[], Any],
+        running: list[Returned] | None = None,
+        *,
+        lent: bool = False,
     ) -> Any:
         """What the function returns or raises, run in a thread; waits while none is free.
 
         A thread whose caller is cancelled is stuck until its function returns. The future of a
-        function that has begun is added to `running`.
+        function that has begun is added to `running`. With `lent` the caller is the function of
+        another thread, which waits meanwhile: the two count as one.
         """
-        async with self._free:
+        async with contextlib.nullcontext() if lent else self._free:
             thread = self._idle.pop() if self._idle else _Thread()
             returned = thread.start(function)
             if running is not None:

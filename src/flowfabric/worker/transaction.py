@@ -36,36 +36,55 @@ class HandlerTransaction:
     """The transaction of one attempt: begun when the handler asks, ended with the attempt.
 
     While the lease is held its session is kept alive, however long the handler does something else.
+    Every attempt has one of these, and few ask for it: what it needs is made when it is begun.
     """
 
+    __slots__ = (
+        "_attempt",
+        "_beginning",
+        "_closing",
+        "_conn",
+        "_keeping_alive",
+        "_stack",
+        "_transaction",
+        "pool",
+    )
+
     def __init__(self, transactions: TransactionPool, attempt: RunningAttempt) -> None:
-        self._transactions, self._attempt = transactions, attempt
+        self.pool, self._attempt = transactions, attempt
         self._conn: Connection | None = None
         self._transaction: Transaction | None = None
-        self._stack = contextlib.AsyncExitStack()
-        self._beginning = asyncio.Lock()
-        self._closing = asyncio.Event()
+        self._stack: contextlib.AsyncExitStack | None = None
+        self._beginning: asyncio.Lock | None = None
+        self._closing: asyncio.Event | None = None
         self._keeping_alive: asyncio.Task[None] | None = None
 
     async def begin(self) -> Connection:
         """The connection, in a transaction; waits while the pool has no free connection."""
+        if self._beginning is None or self._closing is None:
+            self._beginning, self._closing = asyncio.Lock(), asyncio.Event()
         async with self._beginning:
             if self._conn is None:
                 async with contextlib.AsyncExitStack() as opening:
-                    conn, self._transaction = await self._transactions.begin(opening)
+                    conn, self._transaction = await self.pool.begin(opening)
                     self._stack = opening.pop_all()
                 self._conn = conn
-                self._keeping_alive = asyncio.create_task(self._keep_alive(conn))
+                self._keeping_alive = asyncio.create_task(self._keep_alive(conn, self._closing))
         return self._conn
 
-    async def _keep_alive(self, conn: Connection) -> None:
+    async def _keep_alive(self, conn: Connection, closing: asyncio.Event) -> None:
         while not self._attempt.lost:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._transactions.keep_alive_every):
-                    await self._closing.wait()
-            if self._closing.is_set() or is_lost(conn):
+                async with asyncio.timeout(self.pool.keep_alive_every):
+                    await closing.wait()
+            if closing.is_set() or is_lost(conn):
                 return
             await keep_alive(conn)
+
+    @property
+    def asked_for(self) -> bool:
+        """Was the transaction asked for? Then it is to be closed."""
+        return self._beginning is not None
 
     @property
     def begun(self) -> bool:
@@ -86,7 +105,7 @@ class HandlerTransaction:
         assert self._conn is not None
         assert self._transaction is not None
         try:
-            idle_timeout_ms = f"{self._transactions.engine_idle_timeout_ms}"
+            idle_timeout_ms = f"{self.pool.engine_idle_timeout_ms}"
             await execute(self._conn, ENGINE_SETTINGS, idle_timeout_ms=idle_timeout_ms)
             [answer] = await complete(self._conn, [completion])
             if isinstance(answer, Refusal):
@@ -99,11 +118,13 @@ class HandlerTransaction:
 
     async def close(self) -> None:
         """Roll back what was not committed, and return the connection to the pool."""
-        self._closing.set()
+        if self._closing is not None:
+            self._closing.set()
         if self._keeping_alive is not None:
             await asyncio.wait((self._keeping_alive,))
         if self._conn is not None and self._transaction is not None:
             await rolled_back(self._conn, self._transaction)
         self._transaction = None
-        await self._stack.aclose()
+        if self._stack is not None:
+            await self._stack.aclose()
         self._conn = None

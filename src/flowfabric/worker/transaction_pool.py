@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING, Final, Literal, LiteralString, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 _ANSWER_WITHIN: Final = 0.5
 """Within how many seconds a pooler must answer beside an open transaction."""
 _ROLLBACK_WITHIN: Final = 5.0
+
+Isolation: TypeAlias = Literal["read committed", "repeatable read", "serializable"]
+"""An isolation level, as Postgres names it."""
+_LEVELS: Final[dict[Isolation, Literal["read_committed", "repeatable_read", "serializable"]]] = {
+    "read committed": "read_committed",
+    "repeatable read": "repeatable_read",
+    "serializable": "serializable",
+}
 
 # A pooler does not keep the settings of a session.
 IDLE_TIMEOUT: Final[LiteralString] = """
@@ -56,6 +64,8 @@ class TransactionPool:
             pool_size=settings.transactions,
             idle_transaction_timeout=settings.lease_ttl,
         )
+        self.size = settings.transactions
+        """How many connections there are at most."""
         self.keep_alive_every = settings.lease_ttl / 3
         self.engine_idle_timeout_ms = round(database.idle_transaction_timeout * 1000)
         """The idle timeout while the engine's statements run."""
@@ -74,7 +84,9 @@ class TransactionPool:
             if pool is not None:
                 await pool.close()
 
-    async def begin(self, stack: contextlib.AsyncExitStack) -> tuple[Connection, Transaction]:
+    async def begin(
+        self, stack: contextlib.AsyncExitStack, isolation: Isolation | None = None
+    ) -> tuple[Connection, Transaction]:
         """A connection in a transaction; closing `stack` returns the connection to the pool.
 
         Waits while all connections are in use. Behind a pooler a transaction occupies one of the
@@ -88,19 +100,19 @@ class TransactionPool:
                 self._pool = await Pool.open(self._database, role=self._role, for_handlers=True)
         conn = await stack.enter_async_context(self._pool.connection())
         if not self._database.pooler:
-            return conn, await _begun(conn)
+            return conn, await _begun(conn, isolation)
         async with self._admitting:  # one trial at a time, and a pause after one that failed
             await asyncio.sleep(self._next_trial - time.monotonic())
-            return conn, await self._admitted(conn)
+            return conn, await self._admitted(conn, isolation)
 
-    async def _admitted(self, conn: Connection) -> Transaction:
+    async def _admitted(self, conn: Connection, isolation: Isolation | None) -> Transaction:
         if any(attempt.failures for attempt in self._held_leases):
             raise ResourceExhausted("pooler connections", "leases wait for their renewal")
         if self._beside is None:
             single = msgspec.structs.replace(self._database, pool_size=1)
             self._beside = await Pool.open(single, role=self._role, for_handlers=True)
         async with self._beside.connection() as beside:
-            transaction = await _begun(conn)
+            transaction = await _begun(conn, isolation)
             try:
                 await execute(conn, IDLE_TIMEOUT, idle_timeout_ms=self._idle_timeout_ms)
                 await self._require_answer(beside)
@@ -135,8 +147,9 @@ class TransactionPool:
             ) from error
 
 
-async def _begun(conn: Connection) -> Transaction:
-    transaction = conn.transaction()
+async def _begun(conn: Connection, isolation: Isolation | None) -> Transaction:
+    level = None if isolation is None else _LEVELS[isolation]
+    transaction = conn.transaction(isolation=level)
     with translated("-- worker.transaction: begin\n"):
         await transaction.start()
     return transaction

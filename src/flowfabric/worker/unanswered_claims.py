@@ -78,8 +78,12 @@ class UnansweredClaims:
         asked = dict(self._sent_at)
         answer = await engine.read_claimed(tuple(asked), worker_instance_id=self._instance)
         # Counted from before the question: not later than the lease really expires.
+        took = time.monotonic() - asked_at
+        began = asked_at - self._lease_ttl
         attempts = [
-            RunningAttempt(each, asked_at + each.lease_expires_in - self._lease_ttl)
+            RunningAttempt(
+                each, began + each.lease_expires_in, began + each.lease_expires_in + took
+            )
             for each in answer
             if each.lease.lease_id in self._sent_at
         ]

@@ -7,7 +7,7 @@ from flowfabric.engine.events.subscribe_completions import subscribe_completions
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.operators.cancel_execution import cancel_execution
-from flowfabric.states import TerminalOutcome
+from flowfabric.states import CompletionOutcome
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.events.facts import completed, taken
@@ -23,7 +23,7 @@ async def test_an_end_is_told_with_all_that_is_known_of_it(
 
     [event] = await taken(ends)
     assert event.execution_id == done
-    assert event.outcome is TerminalOutcome.SUCCESS
+    assert event.outcome is CompletionOutcome.SUCCESS
     assert (event.namespace, event.lane_id, event.execution_kind) == ("default", "default", "bill")
     assert event.tags == {"shop.tenant": "acme"}
     assert event.flow_id is None
@@ -45,10 +45,10 @@ async def test_every_way_to_end_is_told_in_order(hub: Hub, db: Connection, clock
     told = await taken(ends, 4)
 
     assert [(event.execution_id, event.outcome) for event in told] == [
-        (done, TerminalOutcome.SUCCESS),
-        (failed.execution_id, TerminalOutcome.FAILED),
-        (cancelled, TerminalOutcome.CANCELLED),
-        (expired, TerminalOutcome.EXPIRED),
+        (done, CompletionOutcome.SUCCESS),
+        (failed.execution_id, CompletionOutcome.FAILED),
+        (cancelled, CompletionOutcome.CANCELLED),
+        (expired, CompletionOutcome.EXPIRED),
     ]
     assert [event.tags for event in told] == [{}] * 4
 

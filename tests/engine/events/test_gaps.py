@@ -150,4 +150,4 @@ async def test_a_row_that_cannot_be_understood_is_logged_and_passed(
             "ALTER TABLE ff.completion_event ADD CONSTRAINT completion_event_outcome CHECK"
             " (outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped'))"
         )
-    assert "cannot be read, skipping it: 'exploded' is not a valid TerminalOutcome" in caplog.text
+    assert "cannot be read, skipping it: 'exploded' is not a valid CompletionOutcome" in caplog.text

@@ -72,6 +72,7 @@ async def test_a_new_execution_is_described(db: Connection, clock: Clock) -> Non
         "blocking_detail": None,
         "current_attempt": None,
         "current_lease": None,
+        "current_suspension": None,
         "total_attempt_count": 0,
         "retry_count": 0,
         "lease_reclaim_count": 0,

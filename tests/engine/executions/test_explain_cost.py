@@ -46,7 +46,9 @@ async def queue(dsn: str) -> AsyncGenerator[Queue]:
     config = DatabaseConfig(dsn=dsn, statement_timeout=120)
     db = await connect(config, role="tests")
     try:
-        await db.execute("TRUNCATE ff.exec_core, ff.exec_body, ff.route, ff.worker_registry")
+        await db.execute(
+            "TRUNCATE ff.exec_core, ff.exec_body, ff.ready, ff.lease, ff.route, ff.worker_registry"
+        )
         await worker(db, liveness_ttl=3600)
         yield Queue(db)
     finally:

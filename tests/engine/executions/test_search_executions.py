@@ -1,7 +1,7 @@
 """Executions by lane, state, kind, tag and time."""
 
 import base64
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +10,8 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.search_executions import Search, SearchPage, search_executions
+from flowfabric.engine.journal.entry import PATCH_PREFIX, EntryWrite
+from flowfabric.engine.journal.record_entries import record_entries
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -19,9 +21,19 @@ from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
-from flowfabric.states import PublicState, TerminalOutcome
+from flowfabric.states import (
+    DIVERGENCE,
+    JournalKind,
+    JournalState,
+    PublicState,
+    SuspensionReason,
+    TerminalOutcome,
+)
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.executions.suspended import suspended
+from tests.engine.lifecycle.claim_costs import Queue
+from tests.explained import Explained
 
 
 def ids(page: SearchPage) -> list[ExecutionId]:
@@ -119,6 +131,50 @@ async def test_every_state_is_found_by_its_name(db: Connection, clock: Clock) ->
     for state in PublicState:
         expected = [made[state]] if state in made else []
         assert await search(db, public_state=state) == expected
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 50])
+async def test_those_that_resume_are_told_apart_in_the_queue(
+    db: Connection, clock: Clock, limit: int
+) -> None:
+    made: dict[bool, list[ExecutionId]] = {True: [], False: []}
+    for n in range(12):
+        resumes = n % 3 == 1
+        made[resumes].append(await given.created(db, priority=n % 2, execution_kind=f"k-{n % 5}"))
+        await clock.advance(1)
+    await db.execute(
+        "UPDATE ff.exec_core SET resume_pending = true WHERE execution_id = ANY ($1)",
+        [each.uuid for each in made[True]],
+    )
+
+    for resumes, state in ((True, PublicState.RESUMABLE), (False, PublicState.WAITING)):
+        found, cursor = [], None
+        while True:
+            page = await search_executions(
+                db, Search(public_state=state), cursor=cursor, limit=limit
+            )
+            found += ids(page)
+            if (cursor := page.next_cursor) is None:
+                break
+        assert found == made[resumes][::-1]
+
+
+@pytest.mark.slow
+@pytest.mark.session("reads the plan of a session with our settings")
+async def test_a_search_reads_what_it_finds_however_much_is_stored(db: Connection) -> None:
+    queue = Queue(db)
+    await queue.add(8_000, state="ended")
+    await queue.add(20, kind="run")
+    worker = msgspec.structs.replace(given.WORKER, kinds=("run",))
+    assert len(await claim(db, worker, ttl=30, limit=20)) == 20
+    await queue.add(8_000)
+    await db.execute("VACUUM ANALYZE")
+
+    for generic in (True, False):
+        explained = Explained(db, generic=generic)
+        for state in (PublicState.ACTIVE, PublicState.WAITING, PublicState.FAILED, None):
+            await search_executions(explained, Search(public_state=state), limit=20)  # type: ignore[arg-type]
+        assert max(cost.buffers for cost in explained.costs) < 500, explained.costs
 
 
 async def test_a_tag_is_found_by_key_and_value(db: Connection) -> None:
@@ -339,3 +395,74 @@ async def test_the_largest_uuid_is_found_too(db: Connection) -> None:
 
     assert await search(db) == [last]
     assert await search(db, lane_id="default") == [last]
+
+
+# By what handlers have recorded.
+
+
+async def test_divergent_executions_are_found_by_their_kind(db: Connection) -> None:
+    diverged = {
+        kind: await suspended(
+            db,
+            kind=kind,
+            reason=SuspensionReason.WAITING_FOR_OPERATOR_REVIEW,
+            detail=f"{DIVERGENCE}other calls",
+            keeps_waitpoints=True,
+        )
+        for kind in ("a", "b")
+    }
+    await suspended(db, kind="a", detail="waits for signal 'x'", keeps_waitpoints=True)
+
+    assert await search(db, divergent=True) == [diverged["b"], diverged["a"]]
+    assert await search(db, divergent=True, execution_kind="a") == [diverged["a"]]
+    suspended_too = Search(divergent=True, public_state=PublicState.SUSPENDED)
+    assert len(ids(await search_executions(db, suspended_too))) == 2
+
+
+async def patched(db: Connection, value: bytes | None, *, name: str = "audit") -> ExecutionId:
+    """An execution that runs and has recorded this answer of `ctx.patched`, or none."""
+    lease = await given.claimed(db, execution_kind="order")
+    if value is not None:
+        write = EntryWrite(
+            lease=lease,
+            seq=1,
+            kind=JournalKind.PATCH,
+            state=JournalState.DONE,
+            name=PATCH_PREFIX + name,
+            started_at=datetime(2026, 1, 1, tzinfo=UTC),
+            encoding="json",
+            value=value,
+        )
+        assert await record_entries(db, [write]) == {}
+    return lease.execution_id
+
+
+async def test_executions_that_may_be_without_a_patch(db: Connection) -> None:
+    await patched(db, b"true")
+    await patched(db, b"\xc3")
+    old = await patched(db, b"false")
+    unknown = await patched(db, None)
+    other = await patched(db, b"true", name="other")
+    ended = await given.claimed(db, execution_kind="order")
+    await complete(db, [Completion(ended)])
+    await given.created(db, execution_kind="order")  # begins with the new code
+
+    found = await search(db, execution_kind="order", patch_missing="audit")
+
+    assert sorted(found) == sorted([old, unknown, other])
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"patch_missing": "x"}, "patch_missing 'x' must be given with a kind"),
+        ({"patch_missing": "x", "execution_kind": "k", "divergent": True}, "patch_missing"),
+        ({"divergent": True, "public_state": PublicState.FAILED}, "public_state 'failed'"),
+        ({"divergent": True, "tag": ("a.b", "c")}, "tag"),
+    ],
+)
+async def test_filters_that_do_not_go_together_are_refused(
+    db: Connection, fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValidationError, match=named):
+        await search(db, **fields)

@@ -228,7 +228,7 @@ class Run:
     # What is left.
 
     async def ended(self) -> dict[str, str]:
-        rows = await self.flow.fetch("SELECT execution_id, public_state FROM ff.exec_core")
+        rows = await self.flow.fetch("SELECT execution_id, public_state FROM ff.execution")
         by_uuid = {each.uuid: name for each, name in self.names.items()}
         by_uuid |= {each.uuid: f"child {each.uuid}" for each in self.children}
         return {by_uuid[row["execution_id"]]: LETTERS[row["public_state"]] for row in rows}

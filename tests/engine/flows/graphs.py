@@ -241,7 +241,7 @@ class Graph:
     async def states(self) -> str:
         """`a:ok b:wc`: every member and where it stands, by name."""
         rows = await self.fetch(
-            "SELECT execution_id, public_state FROM ff.exec_core WHERE flow_id = $1", self.flow_id
+            "SELECT execution_id, public_state FROM ff.execution WHERE flow_id = $1", self.flow_id
         )
         stand = {row["execution_id"]: LETTERS[row["public_state"]] for row in rows}
         return " ".join(f"{name}:{stand[self[name].uuid]}" for name in sorted(self.ids))

@@ -369,7 +369,7 @@ async def test_several_at_once_are_as_if_one_by_one(db: Connection, ff_engine: E
         rows = await db.fetch(
             "SELECT f.flow_kind, f.tags, f.node_count, f.edge_count, f.graph_revision,"
             " array_agg(b.member_name || e.public_state ORDER BY b.member_name) AS members"
-            " FROM ff.flow_core f JOIN ff.exec_core e USING (partition_key, flow_id)"
+            " FROM ff.flow_core f JOIN ff.execution e USING (partition_key, flow_id)"
             " JOIN ff.exec_body b USING (partition_key, execution_id)"
             " GROUP BY f.flow_id, 1, 2, 3, 4, 5 ORDER BY members"
         )

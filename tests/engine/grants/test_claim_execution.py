@@ -11,6 +11,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.claim_execution import claim_execution
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completed, Completion, complete
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.release import release
@@ -287,11 +288,8 @@ async def test_a_later_grant_takes_the_place_of_one_that_ran_out(
 async def test_a_grant_to_reclaim_is_none_to_claim(db: Connection, clock: Clock) -> None:
     lease = await granted.lost(db, clock, policy=AT_ONCE)
     await granted.reclaim_granted(db, lease.execution_id)
-    await db.execute(
-        "UPDATE ff.exec_core SET lifecycle_phase = 'runnable', eligibility_state = 'eligible_now',"
-        " attempt_state = 'pending_retry_attempt', worker_id = NULL, worker_instance_id = NULL,"
-        " lease_expires_at_ms = NULL"
-    )
+    await expire_leases(db, limit=10)
+    await db.execute("UPDATE ff.exec_core SET attempt_state = 'pending_retry_attempt'")
 
     await refused(db, lease.execution_id, InvalidClaimGrant)
 

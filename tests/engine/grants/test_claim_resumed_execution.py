@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.engine.lifecycle.delay import DelayRequest, delay
@@ -21,6 +22,7 @@ from flowfabric.errors import (
     InvalidClaimGrant,
     NotAResumedExecution,
     NotFound,
+    UseClaimResumed,
     ValidationError,
 )
 from flowfabric.ids import ExecutionId
@@ -31,6 +33,8 @@ from tests import given
 from tests.engine import controls
 from tests.engine.grants import granted
 from tests.engine.grants.granted import claim_granted, unchanged
+from tests.engine.suspensions import parked
+from tests.engine.suspensions.parked import deliver
 
 Another = Callable[[], Awaitable[Connection]]
 ACTIVE = "active/not_applicable/none/none/running_attempt → active"
@@ -115,6 +119,49 @@ async def test_the_same_attempt_goes_on_under_a_new_epoch(
     assert await granted.grants(db) == []
     events = [event for event, _ in await given.lease_events(db, lease.execution_id)]
     assert events == ["acquired", "expired" if way == "lost" else "revoked", "acquired"]
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+async def test_one_that_was_suspended_and_resumed_needs_no_grant(
+    db: Connection, clock: Clock, ff_engine: Engine, delayed: bool
+) -> None:
+    held = await parked.parked(db)
+    if delayed:
+        await ff_engine.resume_execution(held.id, delay=5)
+        await refused(db, held.id, ExecutionNotLeaseable)
+        await clock.advance(5)
+        await promote_due(db, limit=10)
+    else:
+        await deliver(db, held.id, held.waitpoint)
+
+    with pytest.raises(UseClaimResumed):
+        await ff_engine.claim_execution(
+            held.id,
+            worker_id="w",
+            worker_instance_id="w-1",
+            expected_attempt_index=0,
+            lease_ttl=30,
+        )
+    task = await resume_it(db, held.id)
+
+    assert (task.kind, task.lease.attempt_id) == (LeaseHandleKind.RESUMED, held.lease.attempt_id)
+    assert (await given.row(db, held.id))["resume_pending"] is False
+    await release(db, [task.lease])
+    await refused(db, held.id, InvalidClaimGrant)  # interrupted, but not resumed
+
+
+async def test_a_grant_of_a_resumed_execution_is_for_its_worker_only(
+    db: Connection, clock: Clock, ff_engine: Engine
+) -> None:
+    held = await parked.parked(db)
+    await refused(db, held.id, ExecutionNotLeaseable)
+    await ff_engine.resume_execution(held.id)
+    await claim_granted(db, held.id)
+
+    await refused(db, held.id, InvalidClaimGrant, worker_id="another")
+
+    assert (await resume_it(db, held.id)).kind is LeaseHandleKind.RESUMED
+    assert await granted.grants(db) == []
 
 
 async def test_the_time_that_is_left_may_be_given(db: Connection, clock: Clock) -> None:

@@ -133,13 +133,13 @@ async def test_at_the_cap_nothing_is_granted_and_nothing_ends(
     db: Connection, clock: Clock, key: None, policy: ExecutionPolicy | None, cap: int
 ) -> None:
     lease = await granted.lost(db, clock, policy=policy)
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = $1", cap)
+    await db.execute("UPDATE ff.lease SET lease_reclaim_count = $1", cap)
 
     assert await answer(db, lease.execution_id) == ReclaimCapExceeded(
         execution_id=lease.execution_id, reclaim_count=cap
     )
 
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = $1", cap - 1)
+    await db.execute("UPDATE ff.lease SET lease_reclaim_count = $1", cap - 1)
     await reclaim_granted(db, lease.execution_id)
 
 
@@ -147,7 +147,7 @@ async def test_a_count_below_nothing_counts_as_nothing(
     db: Connection, clock: Clock, key: None
 ) -> None:
     lease = await granted.lost(db, clock, policy=ExecutionPolicy(max_reclaim_count=0))
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = -3")
+    await db.execute("UPDATE ff.lease SET lease_reclaim_count = -3")
 
     assert await answer(db, lease.execution_id) == ReclaimCapExceeded(
         execution_id=lease.execution_id, reclaim_count=0

@@ -357,7 +357,8 @@ async def test_one_reclaim_more_than_the_cap_ends_it(
         await expire_leases(db, limit=10)
     await reclaim_granted(db, lease.execution_id)
     # Many losses by hand are the same loss many times.
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = $1", cap)
+    for table in ("exec_core", "lease"):
+        await db.execute(f"UPDATE ff.{table} SET lease_reclaim_count = $1", cap)
     await clock.advance(5)
 
     answer = await reclaim_it(db, lease.execution_id, max_reclaim_count=argument)
@@ -391,7 +392,7 @@ async def test_the_last_reclaim_that_is_allowed_is_made(
     cap = 3 if argument is None else argument
     lease = await granted.lost(db, clock, policy=ExecutionPolicy(max_reclaim_count=3))
     await reclaim_granted(db, lease.execution_id)
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = $1", cap - 1)
+    await db.execute("UPDATE ff.lease SET lease_reclaim_count = $1", cap - 1)
 
     task = await reclaim_it(db, lease.execution_id, max_reclaim_count=argument)
 
@@ -402,7 +403,7 @@ async def test_the_last_reclaim_that_is_allowed_is_made(
 async def test_a_count_below_nothing_counts_as_nothing(db: Connection, clock: Clock) -> None:
     lease = await granted.lost(db, clock, policy=ExecutionPolicy(max_reclaim_count=5))
     await reclaim_granted(db, lease.execution_id)
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = -3")
+    await db.execute("UPDATE ff.lease SET lease_reclaim_count = -3")
 
     answer = await reclaim_it(db, lease.execution_id, max_reclaim_count=0)
 
@@ -416,7 +417,7 @@ async def test_every_hundredth_reclaim_is_warned_of(
 ) -> None:
     lease = await granted.lost(db, clock, policy=ExecutionPolicy(max_reclaim_count=1000))
     await reclaim_granted(db, lease.execution_id)
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = $1", before)
+    await db.execute("UPDATE ff.lease SET lease_reclaim_count = $1", before)
 
     with caplog.at_level(logging.WARNING, "flowfabric.lifecycle"):
         await reclaim_it(db, lease.execution_id)

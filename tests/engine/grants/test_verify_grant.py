@@ -1,4 +1,4 @@
-"""Is a grant what it claims to be?"""
+"""Is a grant what it claims to be? What is forged, and when a key ends, is in `grant_keys`."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from flowfabric.engine.grants.verify_grant import VerifiedGrant, verify_grant
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.errors import InvalidGrant
 from flowfabric.ids import ExecutionId
-from flowfabric.instants import epoch_ms, instant
+from flowfabric.instants import instant
 from flowfabric.states import GrantKind
 from flowfabric.testing import Clock
 from tests import given
@@ -100,25 +100,6 @@ async def test_that_it_is_over_is_said_before_anything_about_its_key(
     assert await fault(db, altered(grant, kid="k9")) == "grant_expired"
 
 
-async def test_a_key_that_nobody_knows_does_not_verify(db: Connection) -> None:
-    grant = await granted.claim_granted(db, await given.created(db))
-
-    assert await fault(db, altered(grant, kid="k9")) == "grant_unknown_kid"
-
-
-@pytest.mark.parametrize("grace", [0, 4])
-async def test_what_a_retired_key_signed_counts_to_the_last_millisecond_of_its_grace(
-    db: Connection, clock: Clock, grace: float
-) -> None:
-    grant = await granted.claim_granted(db, await given.created(db))
-    await rotate(db, "k2", "aa", grace=grace)
-    await clock.advance(grace)
-    await verify_grant(db, grant)
-    await clock.advance(0.001)
-
-    assert await fault(db, grant) == "grant_unknown_kid"
-
-
 async def test_after_a_rotation_the_new_key_signs(db: Connection) -> None:
     await rotate(db, "k2", "aa")
 
@@ -126,20 +107,6 @@ async def test_after_a_rotation_the_new_key_signs(db: Connection) -> None:
 
     assert GrantKey.parse(grant.grant_key).kid == "k2"
     await verify_grant(db, grant)
-
-
-@pytest.mark.parametrize("part", ["signature", "expires_at_ms", "execution_id"])
-async def test_a_key_that_was_never_given_out_is_unknown(
-    db: Connection, clock: Clock, part: str
-) -> None:
-    grant = await granted.claim_granted(db, await given.created(db))
-    parts = {
-        "signature": "0" * 64,
-        "expires_at_ms": epoch_ms(grant.expires_at) + 1,
-        "execution_id": ExecutionId(grant.execution_id.partition_key, ExecutionId.mint().uuid),
-    }
-
-    assert await fault(db, altered(grant, **{part: parts[part]})) == "grant_unknown"
 
 
 @pytest.mark.parametrize("how", ["claimed", "cancelled"])
@@ -151,22 +118,3 @@ async def test_a_grant_that_was_used_up_is_unknown(db: Connection, how: str) -> 
         await cancel_execution(db, grant.execution_id, reason="no")
 
     assert await fault(db, grant) == "grant_unknown"
-
-
-@pytest.mark.parametrize(
-    "tampering",
-    [
-        "ff.claim_grant SET worker_id = 'mallory'",
-        "ff.claim_grant SET worker_instance_id = 'mallory-1'",
-        "ff.claim_grant SET kind = 'reclaim'",
-        "ff.claim_grant SET execution_id = '550e8400-e29b-41d4-a716-446655440000'",
-        "ff.waitpoint_hmac SET secret = 'another'",
-    ],
-)
-async def test_a_row_that_somebody_changed_does_not_fit_its_signature(
-    db: Connection, tampering: str
-) -> None:
-    grant = await granted.claim_granted(db, await given.created(db))
-    await db.execute(f"UPDATE {tampering}")
-
-    assert await fault(db, grant) == "grant_signature_mismatch"

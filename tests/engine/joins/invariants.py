@@ -8,10 +8,10 @@ from tests.engine.flows.model import decision
 SHARED = """
 WITH whole AS MATERIALIZED (      -- the flows of which retention has removed nothing
     SELECT f.partition_key, f.flow_id FROM ff.flow_core f
-     WHERE f.node_count = (SELECT count(*) FROM ff.exec_core e
+     WHERE f.node_count = (SELECT count(*) FROM ff.execution e
                             WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id))
 ), last_told AS MATERIALIZED (    -- of each execution
-    SELECT DISTINCT ON (execution_id) * FROM ff.completion_event
+    SELECT DISTINCT ON (execution_id) * FROM ff.completion_event WHERE outcome <> 'resumable'
      ORDER BY execution_id, event_id DESC
 )
 """
@@ -20,13 +20,13 @@ BROKEN = {
     "a flow counts its members, its edges and its revision": """
         SELECT f.* FROM ff.flow_core f
          WHERE f.graph_revision <> f.node_count + f.edge_count
-            OR f.node_count < (SELECT count(*) FROM ff.exec_core e
+            OR f.node_count < (SELECT count(*) FROM ff.execution e
                                 WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id))
             OR (f.edge_count <> (SELECT count(*) FROM ff.edge e
                                   WHERE (e.partition_key, e.flow_id) = (f.partition_key, f.flow_id))
                 AND (f.partition_key, f.flow_id) IN (SELECT * FROM whole))""",
     "a member has a flow": """
-        SELECT e.execution_id, e.flow_id FROM ff.exec_core e
+        SELECT e.execution_id, e.flow_id FROM ff.execution e
          WHERE e.flow_id IS NOT NULL
            AND NOT EXISTS (SELECT FROM ff.flow_core f
                             WHERE (f.partition_key, f.flow_id) = (e.partition_key, e.flow_id))""",
@@ -60,14 +60,14 @@ BROKEN = {
          WHERE (resolution = 'satisfied') <> coalesce(resolved_outcome = 'success', false)""",
     "an end that was dispatched was heard by every edge": """
         SELECT e.*, c.event_id FROM ff.edge e
-          JOIN ff.exec_core u
+          JOIN ff.execution u
             ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
           JOIN last_told c ON c.execution_id = u.execution_id
          WHERE e.edge_state = 'applied' AND e.resolution = 'unresolved'
            AND u.lifecycle_phase = 'terminal' AND c.event_id > e.min_event_id
            AND (c.dispatched_at_ms IS NOT NULL OR c.flow_id IS NULL)""",
     "nobody waits for a group that is decided": """
-        SELECT d.execution_id, g.* FROM ff.exec_core d
+        SELECT d.execution_id, g.* FROM ff.execution d
           JOIN ff.edge_group g
             ON (g.partition_key, g.waiter_eid) = (d.partition_key, d.execution_id)
          WHERE g.waits_as = 'member' AND g.group_state <> 'pending'
@@ -78,7 +78,7 @@ BROKEN = {
                               AND w.waits_as = 'children'
                               AND w.group_state = 'pending')""",
     "nobody begins before its group is decided": """
-        SELECT d.execution_id, d.public_state, g.* FROM ff.exec_core d
+        SELECT d.execution_id, d.public_state, g.* FROM ff.execution d
           JOIN ff.edge_group g
             ON (g.partition_key, g.waiter_eid) = (d.partition_key, d.execution_id)
          WHERE g.waits_as = 'member'
@@ -87,11 +87,12 @@ BROKEN = {
            AND d.replay_count = 0  -- whoever replays one that was cancelled has it run at once
            AND g.success_count + g.fail_count + g.skip_count + g.running_count > 0""",
     "every end is told once": """
-        SELECT e.execution_id, e.public_state, e.replay_count FROM ff.exec_core e
-         WHERE (SELECT count(*) FROM ff.completion_event c WHERE c.execution_id = e.execution_id)
+        SELECT e.execution_id, e.public_state, e.replay_count FROM ff.execution e
+         WHERE (SELECT count(*) FROM ff.completion_event c
+                 WHERE c.execution_id = e.execution_id AND c.outcome <> 'resumable')
             <> e.replay_count + (e.lifecycle_phase = 'terminal')::integer""",
     "the last end told is the one that stands": """
-        SELECT e.execution_id, e.terminal_outcome, c.outcome FROM ff.exec_core e
+        SELECT e.execution_id, e.terminal_outcome, c.outcome FROM ff.execution e
           JOIN last_told c USING (execution_id)
          WHERE e.lifecycle_phase = 'terminal' AND e.terminal_outcome <> c.outcome""",
     "a group is listed exactly while its flag is up and somebody is named": """
@@ -107,7 +108,7 @@ BROKEN = {
               USING (partition_key, flow_id)
          WHERE b.reason IS NULL OR m IS NULL""",
     "only a cancelled flow owes ends or parks members": """
-        SELECT e.execution_id, e.blocking_reason, f.public_flow_state FROM ff.exec_core e
+        SELECT e.execution_id, e.blocking_reason, f.public_flow_state FROM ff.execution e
           JOIN ff.flow_core f USING (partition_key, flow_id)
          WHERE f.public_flow_state <> 'cancelled'
            AND (e.blocking_reason = 'paused_by_flow_cancel'
@@ -123,7 +124,7 @@ SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_
 GROUPS = """
 SELECT g.*, d.lifecycle_phase, d.started_at_ms
   FROM ff.edge_group g JOIN whole USING (partition_key, flow_id)
-  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (g.partition_key, g.waiter_eid)
+  JOIN ff.execution d ON (d.partition_key, d.execution_id) = (g.partition_key, g.waiter_eid)
  WHERE g.waits_as = 'member'
 """
 

@@ -24,7 +24,7 @@ from tests.engine.flows.model import final_letters
 SEEDS = range(12)
 
 UNFINISHED = """
-SELECT (SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase <> 'terminal')
+SELECT (SELECT count(*) FROM ff.execution WHERE lifecycle_phase <> 'terminal')
      + (SELECT count(*) FROM ff.completion_event WHERE dispatched_at_ms IS NULL)
      + (SELECT count(*) FROM ff.pending_cancel_groups)
 """
@@ -77,7 +77,7 @@ async def test_many_workers_that_all_dispatch_come_to_an_end(
     async with asyncio.timeout(30):
         await asyncio.gather(*(work() for _ in range(4)))
 
-    states = await flow.fetch("SELECT execution_id, public_state FROM ff.exec_core")
+    states = await flow.fetch("SELECT execution_id, public_state FROM ff.execution")
     found = {
         names[ExecutionId(flow["m000"].partition_key, row["execution_id"])]: row["public_state"]
         for row in states

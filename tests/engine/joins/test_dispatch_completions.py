@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.db.steps import COMMIT, stepped
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.dispatch_completions import dispatch_completions, undispatched
 from flowfabric.engine.lifecycle.complete import Completion
@@ -388,3 +389,23 @@ async def test_a_wide_join_is_carried_quickly_though_the_planner_believes_that_n
         await wide.carry_all()
 
     assert await wide.group("d") == "600/0/0/0 satisfied"
+
+
+@pytest.mark.parametrize(
+    ("end", "transactions", "states"), [("S", 1, "a:ok b:w c:wc"), ("F", 3, "a:f b:k c:k")]
+)
+async def test_a_dispatch_looks_again_only_for_completions_that_it_has_caused(
+    ff_engine: Engine, end: str, transactions: int, states: str
+) -> None:
+    flow = await submitted(ff_engine, "a>b b>c")
+    await flow.end("a", end)
+    commits: list[str] = []
+
+    async def step(_: Connection, statement: str) -> None:
+        if statement == COMMIT:
+            commits.append(statement)
+
+    with stepped(step):
+        await ff_engine.dispatch()
+
+    assert (len(commits), await flow.states()) == (transactions, states)

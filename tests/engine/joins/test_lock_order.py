@@ -1,10 +1,9 @@
-"""Executions are locked by id, whoever depends on whom: a batch of leases never deadlocks."""
+"""Executions are locked by id, whoever depends on whom: a batch never deadlocks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from uuid import uuid4
 
 import pytest
 
@@ -13,8 +12,7 @@ from flowfabric.db.steps import stepped
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.spawn_children import spawn_children
 from flowfabric.engine.lifecycle.complete import Completion, complete
-from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.engine.lifecycle.renew import renew
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.ids import ExecutionId, child_id
 from tests import given
 from tests.db.facts import is_blocked
@@ -24,22 +22,22 @@ from tests.engine.joins import parents
 from tests.engine.joins.invariants import broken_invariants
 
 
-class Renewal:
-    """A batch of leases that is renewed once a step of another operation is reached."""
+class Batch:
+    """Executions that are locked by id once a step of another operation is reached."""
 
     def __init__(
         self, db: Connection, conn: Connection, step: str, executions: Sequence[ExecutionId]
     ) -> None:
         self._db, self._conn, self._step = db, conn, step
-        self._leases = [Lease(each, 0, 0, uuid4()) for each in executions]
+        self._executions = executions
         self._task: asyncio.Task[object] | None = None
         self.reached = 0
 
     async def __call__(self, _: Connection, step: str) -> None:
         self.reached += step == self._step
         if step == self._step and self._task is None:
-            batch = renew(self._conn, self._leases, ttl=30)
-            self._task = await given.blocked(self._db, self._conn, batch)
+            locking = lock_executions(self._conn, self._executions)
+            self._task = await given.blocked(self._db, self._conn, locking)
 
     async def done(self) -> bool:
         """Neither it nor the other one was the victim of a deadlock."""
@@ -67,12 +65,12 @@ async def test_a_parent_that_runs_again_and_its_children(
     await family.settle()
     await family.replay("p")
     await family.take_up()
-    renewal = Renewal(db, await another(), "joins.reopen_join: the edges", [*family.ids.values()])
+    batch = Batch(db, await another(), "joins.reopen_join: the edges", [*family.ids.values()])
 
-    with stepped(renewal):
+    with stepped(batch):
         await family.spawn("ab")
 
-    assert await renewal.done()
+    assert await batch.done()
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["parent first", "children first"])
@@ -81,12 +79,12 @@ async def test_a_parent_and_children_that_it_had(
 ) -> None:
     family = await parents.parent(ff_engine, db, execution_id=parent(before=before))
     await family.spawn("ab")
-    renewal = Renewal(db, await another(), "flows.grow_flow", [*family.ids.values()])
+    batch = Batch(db, await another(), "flows.grow_flow", [*family.ids.values()])
 
-    with stepped(renewal):
+    with stepped(batch):
         await ff_engine.spawn_children(family.lease, family.born("ab"), group=family.join(1))
 
-    assert await renewal.done()
+    assert await batch.done()
 
 
 @pytest.mark.parametrize("arrows", ["a>d", "d a>d"], ids=["upstream first", "downstream first"])
@@ -96,12 +94,12 @@ async def test_a_skipped_member_and_its_upstreams(
     flow = await submitted(ff_engine, arrows)
     await flow.fail("a")
     await flow.carry_all()
-    renewal = Renewal(db, await another(), "lifecycle.restart", [*flow.ids.values()])
+    batch = Batch(db, await another(), "lifecycle.restart", [*flow.ids.values()])
 
-    with stepped(renewal):
+    with stepped(batch):
         await flow.replay("d")
 
-    assert await renewal.done()
+    assert await batch.done()
 
 
 async def test_a_child_that_ends_while_it_is_adopted_is_known_by_its_end(

@@ -30,7 +30,8 @@ from tests.engine.joins import parents
 from tests.engine.operators.test_cancel_flow_races import closed
 
 BLOCK_AGAIN = (
-    "UPDATE ff.exec_core SET eligibility_state = 'blocked_by_dependencies',"
+    "WITH dequeued AS (DELETE FROM ff.ready WHERE execution_id = $1)"
+    " UPDATE ff.exec_core SET eligibility_state = 'blocked_by_dependencies',"
     " blocking_reason = 'waiting_for_children' WHERE execution_id = $1"
 )
 

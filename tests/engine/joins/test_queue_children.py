@@ -155,7 +155,7 @@ async def test_a_large_family_is_cancelled_turn_by_turn(ff_engine: Engine, db: C
     await family.tick()
 
     cancelled = await db.fetchval(
-        "SELECT count(*) FROM ff.exec_core WHERE public_state = 'cancelled'"
+        "SELECT count(*) FROM ff.execution WHERE public_state = 'cancelled'"
     )
     assert cancelled == AT_ONCE + 10
     assert await family.count("pending_cancel_groups") == 0

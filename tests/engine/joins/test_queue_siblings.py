@@ -211,7 +211,7 @@ async def test_of_very_many_each_turn_takes_some(ff_engine: Engine) -> None:
     assert [await flow.tick() for _ in range(2)] == [1, 1]
 
     [row] = await flow.fetch(
-        "SELECT count(*) FROM ff.exec_core WHERE terminal_outcome = 'cancelled'"
+        "SELECT count(*) FROM ff.execution WHERE terminal_outcome = 'cancelled'"
     )
     assert row[0] == n
     assert await flow.tick() == 0

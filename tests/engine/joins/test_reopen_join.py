@@ -6,14 +6,17 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.joins.reopen_join import reopen_join
 from flowfabric.engine.joins.spawn_children import spawn_children
+from flowfabric.engine.journal.kept_entries import kept_entries
+from flowfabric.engine.journal.start_compensations import start_compensations
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.joins import AnyOf, JoinPolicy, Quorum
 from tests import given
-from tests.engine.controls import Another, waiting
+from tests.engine.controls import Another, actions, waiting
 from tests.engine.flows.graphs import done_or_waiting
 from tests.engine.joins import parents
+from tests.engine.journal.journals import COMPENSATION, entry, journal, recorded, refund
 
 
 async def revived(engine: Engine, db: Connection) -> tuple[parents.Family, Lease]:
@@ -60,6 +63,27 @@ async def test_children_that_were_cancelled_with_their_parent_run_again(
     await family.settle()
     assert await family.states() == "a:ok b:ok c:ok p:w"
     assert await family.read() == ("satisfied", ["a", "b", "c"], [])
+
+
+async def test_such_a_child_goes_on_after_what_it_had_done_and_undoes_nothing_twice(
+    ff_engine: Engine, db: Connection
+) -> None:
+    family = await parents.parent(ff_engine, db)
+    await family.spawn("a")
+    [child] = await family.claim("a")
+    await recorded(db, child, "one", "~nap?")
+    await ff_engine.arm_compensation(entry(child, 3, "undo", kind=COMPENSATION), refund())
+    await family.cancel("p")
+    await family.settle()
+    async with db.transaction():
+        assert await start_compensations(db, 10) == 1
+
+    await again(family, "a")
+
+    assert await journal(db, family["a"]) == ["1 one done", "3 undo done"]
+    assert (await kept_entries(db, [family["a"]]))[family["a"]].armed == ()
+    told = await actions(db, family["a"])
+    assert told[-1].details["dropped_keys"] == ["nap#0"]
 
 
 async def test_a_child_that_failed_by_itself_stays_failed(

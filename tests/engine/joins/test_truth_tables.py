@@ -103,7 +103,7 @@ FOUND = """
 SELECT g.*, d.public_state,
        (SELECT count(*) FROM ff.completion_event c WHERE c.execution_id = g.waiter_eid) AS told
   FROM ff.edge_group g
-  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (g.partition_key, g.waiter_eid)
+  JOIN ff.execution d ON (d.partition_key, d.execution_id) = (g.partition_key, g.waiter_eid)
 """
 
 

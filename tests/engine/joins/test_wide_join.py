@@ -86,5 +86,5 @@ async def test_a_thousand_downstreams_of_one_end_are_promoted_in_one_dispatch(
 
     assert await flow.carry() == 1
 
-    [row] = await flow.fetch("SELECT count(*) FROM ff.exec_core WHERE public_state = 'waiting'")
+    [row] = await flow.fetch("SELECT count(*) FROM ff.execution WHERE public_state = 'waiting'")
     assert row[0] == UPSTREAMS

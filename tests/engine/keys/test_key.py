@@ -7,7 +7,15 @@ from rich.console import Console
 from rich.pretty import pprint
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.keys.key import Key, active_key, check_kid, check_secret, verifying_key
+from flowfabric.engine.keys.key import (
+    Key,
+    KnownKey,
+    active_key,
+    check_kid,
+    check_secret,
+    known_key,
+    verifying_key,
+)
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.errors import ValidationError
 from flowfabric.testing import Clock
@@ -64,6 +72,19 @@ async def test_a_retired_key_verifies_to_the_last_millisecond_of_its_grace(
     assert await verifying_key(db, "k1") == Key("k1", bytes.fromhex(A))
     await clock.advance(0.001)
     assert await verifying_key(db, "k1") is None
+
+
+async def test_a_key_is_known_also_when_its_grace_is_over(db: Connection, clock: Clock) -> None:
+    await seed_waitpoint_hmac_secret(db, "k1", A)
+    await rotate(db, "k2", B, grace=1)
+    old, new = Key("k1", bytes.fromhex(A)), Key("k2", bytes.fromhex(B))
+
+    assert await known_key(db, "k1") == KnownKey(key=old, verifies=True)
+    await clock.advance(1.001)
+    assert await known_key(db, "k1") == KnownKey(key=old, verifies=False)
+    assert await known_key(db, "k2") == KnownKey(key=new, verifies=True)
+    assert await known_key(db, "k9") is None
+    assert A not in repr(await known_key(db, "k1"))
 
 
 @pytest.mark.parametrize("kid", ["", ":", "k:1", "k\n", "k\x00", "k\ud800", "ä" * 129])

@@ -103,11 +103,11 @@ async def test_what_is_open_on_the_lane_stays_as_it_is(db: Connection, clock: Cl
     await given.claimed(db, lane_id="default")
     await given.created(db)
     await given.created(db, delay=60)
-    before = await db.fetch("SELECT * FROM ff.exec_core ORDER BY execution_id")
+    before = await db.fetch("SELECT * FROM ff.execution ORDER BY execution_id")
 
     await set_lane_state(db, "default", "disabled")
 
-    assert await db.fetch("SELECT * FROM ff.exec_core ORDER BY execution_id") == before
+    assert await db.fetch("SELECT * FROM ff.execution ORDER BY execution_id") == before
 
 
 async def test_a_lane_that_nobody_knows_has_no_state(db: Connection) -> None:

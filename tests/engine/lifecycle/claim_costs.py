@@ -49,6 +49,12 @@ SELECT n * 7919 % 256, ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0')):
   FROM generate_series($1::bigint + 1, $1 + $2::bigint) AS n,
        (SELECT ff.route_id('default', 'default', $3::text, $4::text[]) AS route_id) AS r
 """
+READY = """
+INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id)
+SELECT route_id, created_at_ms, priority, partition_key, execution_id FROM ff.exec_core
+ WHERE created_at_ms BETWEEN 1700000000001 + $1::bigint AND 1700000000000 + $1 + $2::bigint
+   AND eligibility_state = 'eligible_now'
+"""
 # Indexes are built faster than they grow; checks are for rows that operations write.
 BURDENS = """
 SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) AS lift,
@@ -59,7 +65,8 @@ SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) 
 UNION ALL
 SELECT format('DROP INDEX %s', indexrelid::regclass), pg_get_indexdef(indexrelid)
   FROM pg_index
- WHERE indrelid IN ('ff.exec_core'::regclass, 'ff.exec_body'::regclass) AND NOT indisprimary
+ WHERE indrelid IN ('ff.exec_core'::regclass, 'ff.exec_body'::regclass, 'ff.ready'::regclass)
+   AND NOT indisprimary
 """
 
 
@@ -98,18 +105,19 @@ class Queue:
         else:
             await self._insert(count, kind, requires, priority, state)
         if analyze:
-            await self.db.execute("VACUUM ANALYZE ff.exec_core, ff.exec_body, ff.route")
+            await self.db.execute("VACUUM ANALYZE ff.exec_core, ff.exec_body, ff.ready, ff.route")
 
     async def _insert(self, count: int, *facts: Any) -> None:
         kind, requires, priority, state = facts
         await self.db.execute(BODIES, self._count, count)
         await self.db.execute(CORES, self._count, count, kind, list(requires), priority, state)
+        await self.db.execute(READY, self._count, count)
         self._count += count
 
 
 LOCKED = """
-SELECT FROM ff.exec_core WHERE eligibility_state = 'eligible_now'
- ORDER BY priority DESC, created_at_ms, execution_id LIMIT $1 FOR NO KEY UPDATE
+SELECT FROM ff.ready
+ ORDER BY priority DESC, created_at_ms, execution_id LIMIT $1 FOR UPDATE
 """
 """The best, as somebody else who claims them has them."""
 
@@ -124,6 +132,7 @@ VALUES = {
     "worker_id": "'w'",
     "worker_instance_id": "'w-1'",
     "ttl_ms": "30000",
+    "is_alone": "true",
 }
 
 

@@ -10,6 +10,7 @@ from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.errors import ValidationError
@@ -80,7 +81,9 @@ async def test_a_claim_answers_what_is_needed_to_run(db: Connection, clock: Cloc
         "total_attempt_count": 1,
         "attempt_timeout": 2.5,
         "deadline": 50.0,
+        "claimed_at": await clock.now(),
         "flow_id": None,
+        "kind": LeaseHandleKind.FRESH,
     }
     assert task.lease.execution_id == execution_id
     assert (task.lease.attempt_index, task.lease.lease_epoch) == (0, 1)
@@ -154,7 +157,7 @@ async def test_a_lost_lease_goes_on_with_the_same_attempt_and_is_counted(
 
     assert await given.standing(db, lease.execution_id) == ACTIVE
     assert (task.attempt_type, task.total_attempt_count) == (AttemptType.INITIAL, 1)
-    assert task.lease.attempt_index == 0
+    assert (task.lease.attempt_index, task.kind) == (0, LeaseHandleKind.RESUMED)
     assert task.lease.lease_epoch == lease.lease_epoch + 2
     stored = await given.row(db, lease.execution_id)
     assert stored == stored | {
@@ -185,7 +188,7 @@ async def test_an_attempt_that_was_put_down_goes_on_uncounted(
     [task] = await claim(db, given.OTHER, ttl=30)
 
     assert (task.attempt_type, task.total_attempt_count) == (AttemptType.INITIAL, 1)
-    assert task.lease.attempt_index == 0
+    assert (task.lease.attempt_index, task.kind) == (0, LeaseHandleKind.RESUMED)
     assert task.lease.lease_epoch > lease.lease_epoch
     stored = await given.row(db, lease.execution_id)
     assert (stored["lease_reclaim_count"], stored["retry_count"]) == (0, 0)

@@ -35,7 +35,9 @@ async def queue(dsn: str) -> AsyncGenerator[Queue]:
     config = DatabaseConfig(dsn=dsn, statement_timeout=120)
     db = await connect(config, role="tests")
     try:
-        await db.execute("TRUNCATE ff.exec_core, ff.exec_body, ff.route, ff.lease_event")
+        await db.execute(
+            "TRUNCATE ff.exec_core, ff.exec_body, ff.ready, ff.lease, ff.route, ff.lease_event"
+        )
         yield Queue(db)
     finally:
         await db.close()

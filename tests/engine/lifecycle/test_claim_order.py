@@ -1,16 +1,20 @@
 """Who gets what, and in which order."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.block import block
 from flowfabric.engine.lifecycle.claim import Claimant, Claimed, claim
 from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
+from flowfabric.states import BlockingReason, EligibilityState
 from flowfabric.testing import Clock
 from tests import given
 
@@ -65,6 +69,30 @@ async def test_the_order_holds_across_kinds_lanes_and_capabilities(
         order += names(tasks)
 
     assert order == [b"4", b"5", b"6", b"7", b"0", b"1", b"2", b"3"]
+
+
+QUEUED = "SELECT execution_id FROM ff.ready ORDER BY priority DESC, created_at_ms, execution_id"
+
+
+@pytest.mark.parametrize("limit", [1, 3, 10, 40])
+@pytest.mark.parametrize("skew", [1, 4])
+async def test_the_order_holds_across_many_kinds_of_which_some_have_most_executions(
+    db: Connection, clock: Clock, limit: int, skew: int
+) -> None:
+    chance = random.Random(limit * skew)
+    for _ in range(4):
+        kinds = [f"k-{int(30 * chance.random() ** skew)}" for _ in range(40)]
+        await create_execution(
+            db, [given.new(execution_kind=kind, priority=chance.randrange(3)) for kind in kinds]
+        )
+        await clock.advance(1)
+    expected = [row["execution_id"] for row in await db.fetch(QUEUED)]
+
+    order = []
+    while tasks := await claim(db, given.WORKER, ttl=30, limit=limit):
+        order += [task.lease.execution_id.uuid for task in tasks]
+
+    assert order == expected
 
 
 async def test_the_order_does_not_depend_on_the_partition(db: Connection, clock: Clock) -> None:
@@ -174,11 +202,15 @@ async def test_what_waits_for_its_time_is_not_claimed(db: Connection, clock: Clo
 async def test_what_is_blocked_is_not_claimed(
     db: Connection, eligibility: str, reason: str
 ) -> None:
-    await given.created(db)
-    # No operation blocks yet; the column is the contract.
-    await db.execute(
-        "UPDATE ff.exec_core SET eligibility_state = $1, blocking_reason = $2", eligibility, reason
-    )
+    execution_id = await given.created(db)
+    async with db.transaction():
+        await lock_executions(db, [execution_id])
+        await block(
+            db,
+            [execution_id],
+            eligibility=EligibilityState(eligibility),
+            reason=BlockingReason(reason),
+        )
 
     assert await claim(db, given.WORKER, ttl=30) == []
 
@@ -224,13 +256,11 @@ async def test_many_claimers_share_the_work_without_overlap(
     assert len(taken) == len(set(taken))
     left = [task.lease.execution_id for task in await claim(db, given.WORKER, ttl=30, limit=120)]
     assert {*taken, *left} == {answer.execution_id for answer in created}
-    assert await db.fetchval("SELECT max(lease_epoch) FROM ff.exec_core") == 1
+    assert await db.fetchval("SELECT max(lease_epoch) FROM ff.execution") == 1
 
 
 async def lock(conn: Connection, execution_id: ExecutionId) -> None:
-    await conn.execute(
-        "SELECT FROM ff.exec_core WHERE execution_id = $1 FOR UPDATE", execution_id.uuid
-    )
+    await conn.execute("SELECT FROM ff.ready WHERE execution_id = $1 FOR UPDATE", execution_id.uuid)
 
 
 async def test_a_row_in_use_elsewhere_is_passed_over(db: Connection, another: Another) -> None:
@@ -273,6 +303,23 @@ async def test_rows_in_use_elsewhere_do_not_shrink_a_batch(
         tasks = await claim(db, given.WORKER, ttl=30, limit=5)
 
     assert len(tasks) == 5
+
+
+async def test_rows_in_use_elsewhere_are_replaced_by_the_best_of_all_kinds(
+    db: Connection, another: Another
+) -> None:
+    await create_execution(
+        db, [given.new(execution_kind=f"k-{n % 7}", priority=n % 3) for n in range(120)]
+    )
+    expected = [row["execution_id"] for row in await db.fetch(QUEUED)]
+    other = await another()
+    async with other.transaction():
+        theirs = await claim(other, given.OTHER, ttl=30, limit=50)
+
+        ours = await claim(db, given.WORKER, ttl=30, limit=10)
+        rest = await claim(db, given.WORKER, ttl=30, limit=100)
+
+    assert [task.lease.execution_id.uuid for task in (*theirs, *ours, *rest)] == expected
 
 
 async def test_a_claim_that_is_rolled_back_leaves_the_row_to_others(

@@ -1,4 +1,4 @@
-"""A claim whose execution becomes claimable between its first look and its second."""
+"""A claim whose execution becomes claimable after its statement has begun."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ async def cancelled(db: Connection, clock: Clock) -> ExecutionId:
 
 
 @pytest.mark.parametrize("stood", [delayed, completed, cancelled])
-async def test_it_is_claimed_as_it_stands_by_then(
+async def test_it_is_left_for_the_next_claim_and_claimed_as_it_stands_by_then(
     db: Connection,
     another: Another,
     clock: Clock,
@@ -56,8 +56,9 @@ async def test_it_is_claimed_as_it_stands_by_then(
             assert await promote_due(db, 10) == 1
         else:
             await replay_execution(db, execution_id)
-    [task] = await call
+    assert await call == []
 
+    [task] = await claim(worker, given.WORKER, ttl=30)
     assert task.lease.execution_id == execution_id
     stored = await given.row(db, execution_id)
     assert stored["public_state"] == "active"

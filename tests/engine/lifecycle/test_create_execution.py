@@ -361,8 +361,10 @@ async def test_nothing_of_a_creation_outlives_a_rolled_back_transaction(db: Conn
 async def test_the_same_ids_in_different_orders_do_not_deadlock(
     db: Connection, another: Another
 ) -> None:
+    await given.created(db)  # its route: the callers must wait for one another's ids only
     low, middle, high = sorted((given.new() for _ in range(3)), key=lambda new: new.execution_id)
     holder, first, second = [await another() for _ in range(3)]
+    await given.created(db)  # the route is there: both wait for the execution
     held = holder.transaction()
     await held.start()
     await create_execution(holder, [middle])

@@ -95,9 +95,7 @@ async def test_what_replaces_locked_executions_is_not_past_its_deadline(
     other = await another()
 
     async with other.transaction():
-        await other.execute(
-            "SELECT FROM ff.exec_core WHERE execution_id = $1 FOR UPDATE", locked.uuid
-        )
+        await other.execute("SELECT FROM ff.ready WHERE execution_id = $1 FOR UPDATE", locked.uuid)
         claimed = await claim(db, given.WORKER, ttl=30)
 
     assert [task.lease.execution_id for task in claimed] == [in_time]

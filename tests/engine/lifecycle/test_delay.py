@@ -70,7 +70,7 @@ async def test_a_moment_or_a_while_is_the_same(
         ],
     )
 
-    found = await db.fetch("SELECT DISTINCT delay_until_ms FROM ff.exec_core")
+    found = await db.fetch("SELECT DISTINCT delay_until_ms FROM ff.execution")
     assert [record[0] for record in found] == [now + round(seconds * 1000)]
 
 

@@ -233,7 +233,7 @@ async def test_without_a_cap_of_its_own_an_execution_has_the_default(
 ) -> None:
     lease = await given.claimed(db, ttl=30, policy=policy)
     # A thousand losses by hand are the same loss a thousand times.
-    await db.execute("UPDATE ff.exec_core SET lease_reclaim_count = $1", cap - 1)
+    await db.execute("UPDATE ff.lease SET lease_reclaim_count = $1", cap - 1)
     await lose(db, clock)
     assert await given.public_state(db, lease.execution_id) == "waiting"
     await claim(db, given.WORKER, ttl=30)

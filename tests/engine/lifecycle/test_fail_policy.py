@@ -110,7 +110,7 @@ async def test_jitter_spreads_waits_between_half_and_whole(db: Connection, clock
     now = await clock.now_ms()
     waits = [
         record["delay_until_ms"] - now
-        for record in await db.fetch("SELECT delay_until_ms FROM ff.exec_core")
+        for record in await db.fetch("SELECT delay_until_ms FROM ff.execution")
     ]
     assert len(waits) == 200
     assert min(waits) >= 5000
@@ -126,7 +126,7 @@ async def test_jitter_is_opt_in(db: Connection, clock: Clock) -> None:
 
     await fail(db, [Failure(lease=task.lease, reason="boom") for task in tasks])
 
-    found = await db.fetch("SELECT DISTINCT delay_until_ms FROM ff.exec_core")
+    found = await db.fetch("SELECT DISTINCT delay_until_ms FROM ff.execution")
     assert [record[0] for record in found] == [await clock.now_ms() + 1000]
 
 

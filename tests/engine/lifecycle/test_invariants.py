@@ -22,6 +22,7 @@ from flowfabric.states import EligibilityState, LifecyclePhase, TerminalOutcome,
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.lifecycle.fenced import OPERATIONS
+from tests.engine.lifecycle.queued import check_queue
 
 POLICIES = [
     None,
@@ -103,7 +104,7 @@ class Walk:
     async def check(self) -> None:
         now = {
             (row["partition_key"], row["execution_id"]): dict(row)
-            for row in await self.db.fetch("SELECT * FROM ff.exec_core")
+            for row in await self.db.fetch("SELECT * FROM ff.execution")
         }
         ended = await self.db.fetch(
             "SELECT partition_key, execution_id, outcome FROM ff.completion_event"
@@ -115,6 +116,7 @@ class Walk:
             if row["lifecycle_phase"] == "terminal"
         )
         await self.check_histories(now)
+        await check_queue(self.db)
         for key, row in now.items():
             check_row(row)
             if key in self.rows:

@@ -11,9 +11,7 @@ from flowfabric.engine.lifecycle.mark_lease_expired_if_due import (
     LeaseMarkedExpired,
     LeaseNotExpired,
     NotExpiredReason,
-    SeenLease,
     mark_lease_expired_if_due,
-    not_due,
 )
 from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.errors import ExecutionNotActive
@@ -141,9 +139,7 @@ async def test_a_second_call_finds_nothing_to_take_back(db: Connection, clock: C
     assert answer.reason is NotExpiredReason.NOT_ACTIVE
 
 
-def test_an_active_execution_that_nobody_owns_is_told_apart() -> None:
-    """The schema does not let it come about."""
-    assert not_due(SeenLease("active", "unowned", True, False, False)) is NotExpiredReason.UNOWNED
+def test_the_reasons_have_the_words_of_the_interface() -> None:
     assert [reason.value for reason in NotExpiredReason] == [
         "execution_not_found",
         "not_active",

@@ -58,6 +58,7 @@ async def test_what_is_due_is_claimable(
     )
     assert await given.row(db, execution_id) == before | {
         "eligibility_state": "eligible_now",
+        "exceptional_state": None,
         "blocking_reason": "waiting_for_worker",
         "public_state": "waiting",
         "delay_until_ms": None,

@@ -27,7 +27,9 @@ async def test_it_answers_what_the_claim_answered(db: Connection, clock: Clock) 
             db, priority=number, tags={"a.n": f"{number}"}, input_payload=b"1", policy=timeout
         )
     lease_id = uuid4()
+    await release(db, [each.lease for each in await claim(db, given.WORKER, ttl=30, limit=1)])
     claimed = await claim(db, given.WORKER, ttl=30, limit=2, lease_id=lease_id)
+    assert [each.kind for each in claimed] == ["resumed", "fresh"]
     await claim(db, given.WORKER, ttl=30, limit=2)
 
     found = await read_claimed(db, [lease_id], worker_instance_id="w-1")

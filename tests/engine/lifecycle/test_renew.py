@@ -93,7 +93,7 @@ async def test_many_leases_are_renewed_in_one_call_in_order(db: Connection, cloc
 
     assert await renew(db, leases, ttl=60) == [None] * 50
 
-    expiries = await db.fetch("SELECT DISTINCT lease_expires_at_ms FROM ff.exec_core")
+    expiries = await db.fetch("SELECT DISTINCT lease_expires_at_ms FROM ff.execution")
     assert [record[0] for record in expiries] == [await clock.now_ms() + 60_000]
 
 
@@ -106,8 +106,8 @@ async def test_a_lease_must_be_renewed_for_a_while(db: Connection, ttl: float) -
 
 
 async def test_a_renewal_touches_no_index(db: Connection) -> None:
-    counters = """SELECT pg_stat_get_xact_tuples_hot_updated('ff.exec_core'::regclass) AS hot,
-                         pg_stat_get_xact_tuples_updated('ff.exec_core'::regclass) AS updated"""
+    counters = """SELECT pg_stat_get_xact_tuples_hot_updated('ff.lease'::regclass) AS hot,
+                         pg_stat_get_xact_tuples_updated('ff.lease'::regclass) AS updated"""
     lease = await given.claimed(db)
     async with db.transaction():
         before = await db.fetchrow(counters)

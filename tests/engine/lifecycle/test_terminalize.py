@@ -4,6 +4,7 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.errors import ExecutionNotActive
@@ -46,6 +47,7 @@ async def test_it_ends_what_has_not_ended_and_names_it(db: Connection, clock: Cl
             "terminal_at_ms": await clock.now_ms(),
         }
         assert await given.completion_events(db, execution_id) == ["cancelled"]
+    assert await db.fetchval("SELECT count(*) FROM ff.ready") == 0
     assert await given.row(db, done.execution_id) == ended_before
     assert await given.completion_events(db, done.execution_id) == ["success"]
     [late] = await complete(db, [Completion(held)])
@@ -152,10 +154,15 @@ async def test_an_attempt_that_was_laid_down_meanwhile_ends_with_its_execution(
 ) -> None:
     lease = await given.claimed(db)
     holder, ender = await another(), await another()
-    ending = terminalize(ender, [lease.execution_id], outcome=TerminalOutcome.CANCELLED)
+
+    async def locked_and_ended() -> set[ExecutionId]:
+        async with ender.transaction():
+            await lock_executions(ender, [lease.execution_id])
+            return await terminalize(ender, [lease.execution_id], outcome=TerminalOutcome.CANCELLED)
+
     async with holder.transaction():
         await release(holder, [lease])
-        task = await given.blocked(db, ender, ending)
+        task = await given.blocked(db, ender, locked_and_ended())
 
     assert await task == {lease.execution_id}
     [attempt] = await given.attempts(db, lease.execution_id)

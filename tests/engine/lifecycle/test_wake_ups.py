@@ -377,11 +377,11 @@ async def test_a_statement_asks_once_for_each_topic_however_many_rows_it_writes(
         "promote_due": 2,  # two lanes
         "promote_due again": 0,
         "claim": 1,  # readers of leases
-        "expire_leases": 4,  # both lanes, readers of leases, and the worker that held them
-        "release": 3,
+        "expire_leases": 5,  # both lanes, readers of leases and streams, and the worker
+        "release": 4,
         "release again": 0,
-        "retry": 3,
-        "delay": 1,
+        "retry": 4,
+        "delay": 2,
         "complete": 1,
         "complete again": 0,
         "claim nothing": 0,

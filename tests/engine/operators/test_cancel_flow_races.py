@@ -291,7 +291,7 @@ async def test_once_it_has_returned_no_worker_succeeds_any_more(
     late = await complete(conns[0], [Completion(task.lease) for task in shift.kept])
     assert not any(isinstance(each, Completed) for each in late)
     [alive] = await flow.fetch(
-        "SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase <> 'terminal'"
+        "SELECT count(*) FROM ff.execution WHERE lifecycle_phase <> 'terminal'"
     )
     assert alive[0] == 0
     await flow.carry_all()

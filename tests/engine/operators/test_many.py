@@ -17,11 +17,14 @@ from flowfabric.engine.operators.block_execution_for_admission import Blocked
 from flowfabric.engine.operators.change_priority import PriorityChanged
 from flowfabric.engine.operators.control import MAX_EXECUTIONS
 from flowfabric.engine.operators.replay_execution import Replayed
+from flowfabric.engine.operators.resume_execution import Resumed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
+from flowfabric.engine.operators.wake_execution import Woken
 from flowfabric.errors import (
     ExecutionNotActive,
     ExecutionNotEligible,
+    ExecutionNotSuspended,
     ExecutionNotTerminal,
     FlowAlreadyTerminal,
     MaxReplaysExhausted,
@@ -56,6 +59,10 @@ CONTROLS = {
     "replay_executions": Control(
         lambda engine, some: engine.replay_executions(some, reason="no", actor="ann"),
         *("failed", Replayed, "active", ExecutionNotTerminal, "replayed", "waiting"),
+    ),
+    "resume_executions": Control(
+        lambda engine, some: engine.resume_executions(some, reason="no", actor="ann"),
+        *("suspended", Resumed, "active", ExecutionNotSuspended, "resumed", "resumable"),
     ),
     "revoke_leases": Control(
         lambda engine, some: engine.revoke_leases(some, reason="no", actor="ann"),
@@ -93,6 +100,10 @@ CONTROLS = {
     "unblock_executions": Control(
         lambda engine, some: engine.unblock_executions(some, actor="ann"),
         *("paused", Unblocked, "waiting", ExecutionNotEligible, "unblocked", "waiting"),
+    ),
+    "wake_executions": Control(
+        lambda engine, some: engine.wake_executions(some, reason="no", actor="ann"),
+        *("delayed", Woken, "active", ExecutionNotEligible, "woken", "waiting"),
     ),
 }
 each = pytest.mark.parametrize("control", CONTROLS.values(), ids=CONTROLS)

@@ -17,6 +17,7 @@ from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, revoke_lease
 from flowfabric.engine.operators.set_execution_tag import set_execution_tag
 from flowfabric.engine.operators.unblock_execution import unblock_execution
+from flowfabric.engine.operators.wake_execution import wake_execution
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention
 from flowfabric.errors import FlowFabricError
@@ -24,6 +25,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import actions
+from tests.engine.lifecycle.queued import check_queue
 from tests.engine.lifecycle.test_invariants import Walk, check_row
 
 CONTROLS = {
@@ -36,9 +38,10 @@ CONTROLS = {
     "priority": lambda db, each: change_priority(db, each, 1),
     "block": lambda db, each: block_execution_for_admission(db, each, "paused_by_operator"),
     "unblock": unblock_execution,
+    "wake": wake_execution,
 }
 CHANCES = ["cancel", "revoke", "revoke", "replay", "replay", "replay", "priority", "block"]
-CHANCES += ["unblock", "unblock", "tag", "lane", "trim", "complete", "fail", "delay"]
+CHANCES += ["unblock", "unblock", "tag", "lane", "trim", "complete", "fail", "delay", "wake"]
 STATES = ["active", "active", "active", "paused"]
 FITTING = {"replay": "terminal"} | dict.fromkeys(
     ("revoke", "cancel", "complete", "fail", "delay"), "active"
@@ -91,13 +94,14 @@ class Operated(Walk):
     async def check(self) -> None:
         now = {
             (row["partition_key"], row["execution_id"]): dict(row)
-            for row in await self.db.fetch("SELECT * FROM ff.exec_core")
+            for row in await self.db.fetch("SELECT * FROM ff.execution")
         }
         ends: defaultdict[Any, list[str]] = defaultdict(list)
         for event in await self.db.fetch("SELECT * FROM ff.completion_event ORDER BY event_id"):
             ends[event["partition_key"], event["execution_id"]].append(event["outcome"])
         assert set(ends) <= set(now)
         await self.check_histories(now)
+        await check_queue(self.db)
         for key, row in now.items():
             check_row(row)
             check_ends(row, ends[key])
@@ -119,7 +123,7 @@ class Operated(Walk):
         }
 
 
-LEFT = "SELECT partition_key, execution_id FROM ff.exec_core"
+LEFT = "SELECT partition_key, execution_id FROM ff.execution"
 
 
 def key_of(execution_id: ExecutionId) -> tuple[int, Any]:

@@ -85,7 +85,7 @@ async def test_what_was_forgotten_meanwhile_cannot_be_replayed(
     assert [each.event_type for each in await actions(db)] == ["retention_trimmed"]
 
 
-async def test_a_completion_told_again_while_it_is_replayed_is_refused(
+async def test_a_completion_told_again_is_refused_as_soon_as_the_replay_is_committed(
     db: Connection, another: Another
 ) -> None:
     lease = await given.claimed(db)
@@ -93,9 +93,10 @@ async def test_a_completion_told_again_while_it_is_replayed_is_refused(
     operator, holder = await another(), await another()
     async with operator.transaction():
         await replay_execution(operator, lease.execution_id)
-        completing = await given.blocked(db, holder, complete(holder, [Completion(lease, b"")]))
+        [repeated] = await complete(holder, [Completion(lease, b"")])
 
-    [refused] = await completing
+    [refused] = await complete(holder, [Completion(lease, b"")])
+    assert repeated == Completed(execution_id=lease.execution_id, repeated=True)
     assert isinstance(refused, ExecutionNotActive)
     assert await given.completion_events(db, lease.execution_id) == ["success"]
 

@@ -3,8 +3,10 @@
 from typing import Any
 from uuid import uuid4
 
+from flowfabric.conditions import Single
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.terminalize import terminalize
@@ -12,19 +14,25 @@ from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.change_priority import change_priority
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention
+from flowfabric.engine.streams.append_frame import append_frame
+from flowfabric.engine.streams.frame import NewFrame
+from flowfabric.engine.suspensions.send_signal import NewSignal, send_signal
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AnyOf
 from flowfabric.policy import FixedBackoff
-from flowfabric.states import TerminalOutcome
+from flowfabric.states import FrameMode, TerminalOutcome
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import execution
 from tests.engine.flows.graphs import submitted
+from tests.engine.suspensions.given_suspended import Suspended, accepted, pending, suspend
 
+# The ledger of a schedule says for 30 days what an instant has created, as it is.
 CATALOG = """
 SELECT c.table_name FROM information_schema.columns c
   JOIN information_schema.tables t USING (table_schema, table_name)
  WHERE c.table_schema = 'ff' AND c.column_name = 'execution_id' AND t.table_type = 'BASE TABLE'
+   AND c.table_name <> 'schedule_fire'
 """
 EMPTIED = {
     "attempt",
@@ -35,8 +43,20 @@ EMPTIED = {
     "exec_core",
     "exec_idempotency",
     "exec_tag",
+    "journal",
+    "lease",
     "lease_event",
     "operator_event",
+    "ready",
+    "signal_dedup",
+    "signal_event",
+    "signal_inbox",
+    "stream_frame",
+    "stream_meta",
+    "stream_summary",
+    "suspend_dedup",
+    "suspension_current",
+    "waitpoint_pending",
 }
 """Where these tests look; a table that is missing here was forgotten by a migration, or by us."""
 
@@ -67,6 +87,35 @@ INSERT INTO ff.claim_grant (
 SELECT $1, decode(kind, 'escape'), $2, kind, 'w', 'w-1', 'default', '{}', 60000, ff.now_ms(),
        ff.now_ms() + 60000, 0 FROM unnest(ARRAY['claim', 'reclaim']) AS kind
 """
+# An execution that has ended is neither queued nor leased; if it is, that is deleted too.
+QUEUED = """
+INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id)
+SELECT route_id, created_at_ms, priority, partition_key, execution_id
+  FROM ff.exec_core WHERE execution_id = $1
+"""
+LEASED = """
+INSERT INTO ff.lease (
+       partition_key, execution_id, attempt_index, lease_id, lease_epoch, lease_expires_at_ms,
+       last_mutation_at_ms, attempt_started_at_ms, lease_reclaim_count, attempt_recorded,
+       attempt_type, worker_id, worker_instance_id)
+VALUES ($1, $2, 0, gen_random_uuid(), 9, 0, 0, 0, 0, false, 'initial', 'w', 'w-1')
+"""
+
+
+WAITED = (
+    """
+INSERT INTO ff.journal (
+       partition_key, seq, execution_id, attempt_index, started_at_ms, recorded_at_ms, kind, state,
+       name)
+VALUES ($1, 1, $2, 0, 0, 0, 'step', 'done', 'charge')
+""",
+    """
+INSERT INTO ff.suspend_dedup (
+       partition_key, execution_id, idempotency_key, outcome, created_at_ms, expires_at_ms)
+VALUES ($1, $2, 'k', '{}', 0, 0)
+""",
+)
+"""Of a handler that was suspended by a call with an idempotency key."""
 
 
 async def tables_by_execution(db: Connection) -> set[str]:
@@ -91,11 +140,23 @@ async def remembered(db: Connection, **fields: Any) -> ExecutionId:
         db, tags={"shop.tenant": "t", "shop.order": "7"}, idempotency_key="order-7", **fields
     )
     await change_priority(db, execution_id, 7)
+    async with db.transaction():
+        await send_signal(db, NewSignal(execution_id=execution_id, signal_name="hello"))
+    await seed_waitpoint_hmac_secret(db, "k1", "a1" * 32)
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await append_frame(db, task.lease, NewFrame(payload=b"{}", mode=FrameMode.SUMMARY))
+    held = Suspended(task.lease, {"a": await pending(db, task.lease)})
+    await suspend(db, held, Single("a"))
+    await accepted(db, held.waitpoints["a"], idempotency_key="k")
     for _ in range(2):
         [task] = await claim(db, given.WORKER, ttl=30)
         await fail(db, [Failure(lease=task.lease, reason="boom")])
+    for statement in WAITED:
+        await db.execute(statement, execution_id.partition_key, execution_id.uuid)
     await db.execute(GRANT, execution_id.partition_key, execution_id.uuid)
     await db.execute(OWED, execution_id.partition_key, uuid4(), execution_id.uuid)
+    await db.execute(QUEUED, execution_id.uuid)
+    await db.execute(LEASED, execution_id.partition_key, execution_id.uuid)
     return execution_id
 
 

@@ -114,7 +114,7 @@ async def test_what_another_sweeper_forgets_is_passed_over(
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
 
 
-async def test_it_is_swept_every_minute(
+async def test_it_is_swept_every_twenty_seconds(
     db: Connection, clock: Clock, ff_sweep: Callable[[], Awaitable[int]]
 ) -> None:
     await execution(db, "cancelled")
@@ -123,4 +123,4 @@ async def test_it_is_swept_every_minute(
     await ff_sweep()
 
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
-    assert [sweep.every for sweep in SWEEPS if sweep.step is delete_finished] == [60.0]
+    assert [sweep.every for sweep in SWEEPS if sweep.step is delete_finished] == [20.0]

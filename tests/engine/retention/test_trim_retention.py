@@ -41,7 +41,7 @@ async def cancelled(db: Connection, **fields: Any) -> ExecutionId:
 
 async def kept(db: Connection) -> set[ExecutionId]:
     """The executions that there are."""
-    rows = await db.fetch("SELECT partition_key, execution_id FROM ff.exec_core")
+    rows = await db.fetch("SELECT partition_key, execution_id FROM ff.execution")
     return {ExecutionId(row["partition_key"], row["execution_id"]) for row in rows}
 
 
@@ -206,26 +206,19 @@ async def forgotten_one_by_one(db: Connection, count: int) -> list[ExecutionId]:
     return order
 
 
-async def test_what_ended_first_is_forgotten_first(db: Connection, clock: Clock) -> None:
-    executions = [await given.created(db) for _ in range(4)]
-    ends = [executions[n] for n in (2, 0, 3, 1)]
-    for execution_id in ends:
-        await clock.advance(1)
-        await cancel_execution(db, execution_id, reason="no")
-
-    assert await forgotten_one_by_one(db, 4) == ends
-
-
-async def test_what_ended_first_is_forgotten_first_also_among_several_kinds(
-    db: Connection, clock: Clock
+@pytest.mark.parametrize("kinds", ["aaaa", "abcd"], ids=["one kind", "several kinds"])
+async def test_what_was_created_first_is_forgotten_first(
+    db: Connection, clock: Clock, kinds: str
 ) -> None:
-    executions = [await given.created(db, execution_kind=kind) for kind in "abcd"]
-    ends = [executions[n] for n in (2, 0, 3, 1)]
-    for execution_id in ends:
+    executions: list[ExecutionId] = []
+    for kind in kinds:
         await clock.advance(1)
-        await cancel_execution(db, execution_id, reason="no")
+        executions.append(await given.created(db, execution_kind=kind))
+    for number in (2, 0, 3, 1):
+        await cancel_execution(db, executions[number], reason="no")
+    await clock.advance(1)
 
-    assert await forgotten_one_by_one(db, 4) == ends
+    assert await forgotten_one_by_one(db, 4) == executions
 
 
 async def test_what_somebody_works_on_is_passed_over(

@@ -7,6 +7,7 @@ from typing import Any, Final
 import asyncpg
 
 from flowfabric.states import EligibilityState, LifecyclePhase, TerminalOutcome, derive_public_state
+from tests.proofs.queue import QUEUE
 
 _LEASES: Final = """
 WITH told AS (        -- beginnings and ends of leases, each with the one before
@@ -21,7 +22,7 @@ WITH told AS (        -- beginnings and ends of leases, each with the one before
 
 BROKEN: Final = {
     "I2 a lease is held exactly while active, and at the attempt that runs": """
-        SELECT execution_id FROM ff.exec_core e
+        SELECT execution_id FROM ff.execution e
          WHERE (lease_expires_at_ms IS NOT NULL) <> (lifecycle_phase = 'active')
             OR (lifecycle_phase = 'terminal' AND attempt_index <> total_attempt_count - 1)""",
     "I3 epochs never fall": f"""{_LEASES}
@@ -29,23 +30,24 @@ BROKEN: Final = {
          UNION ALL
         SELECT execution_id FROM told WHERE begins AND lease_epoch = epoch_before""",
     "I4 an end is told once, and as it stands": """
-        SELECT e.execution_id FROM ff.exec_core e
-          LEFT JOIN ff.completion_event c USING (partition_key, execution_id)
-         GROUP BY e.partition_key, e.execution_id
-        HAVING count(c.event_id) <> (e.lifecycle_phase = 'terminal')::integer
-            OR min(c.outcome) <> e.terminal_outcome OR e.replay_count <> 0""",
+        SELECT execution_id FROM ff.execution e LEFT JOIN (
+               SELECT partition_key, execution_id, count(*) AS ends, min(outcome) AS outcome
+                 FROM ff.completion_event GROUP BY partition_key, execution_id) AS told
+         USING (partition_key, execution_id)
+         WHERE coalesce(told.ends, 0) <> (e.lifecycle_phase = 'terminal')::integer
+            OR told.outcome <> e.terminal_outcome OR e.replay_count <> 0""",
     "I5 nothing happens to what has ended": """
-        SELECT e.execution_id FROM ff.exec_core e
+        SELECT e.execution_id FROM ff.execution e
          WHERE e.lifecycle_phase = 'terminal'
            AND (e.last_mutation_at_ms <> e.terminal_at_ms
-                OR EXISTS (SELECT FROM ff.lease_event l
-                            WHERE l.execution_id = e.execution_id
-                              AND l.occurred_at_ms > e.terminal_at_ms))""",
+                OR (SELECT l.event_type IN ('acquired', 'reclaimed', 'renewed')
+                      FROM ff.lease_event l WHERE l.execution_id = e.execution_id
+                     ORDER BY l.event_id DESC LIMIT 1))""",
     "I6 what is delayed has an instant": """
-        SELECT execution_id FROM ff.exec_core
+        SELECT execution_id FROM ff.execution
          WHERE eligibility_state = 'not_eligible_until_time' AND delay_until_ms IS NULL""",
     "I7 it began with its first lease": """
-        SELECT e.execution_id FROM ff.exec_core e
+        SELECT e.execution_id FROM ff.execution e
          WHERE e.started_at_ms IS DISTINCT FROM (
                SELECT min(l.occurred_at_ms) FROM ff.lease_event l
                 WHERE l.execution_id = e.execution_id AND l.event_type = 'acquired')""",
@@ -66,18 +68,19 @@ BROKEN: Final = {
            AND (a.lease_id, a.lease_epoch, a.attempt_index)
             <> (t.lease_id, t.lease_epoch, t.attempt_index)
          UNION ALL
-        SELECT e.execution_id FROM ff.exec_core e
+        SELECT e.execution_id FROM ff.execution e
          WHERE e.terminal_outcome = 'success'
            AND (SELECT count(*) FROM ff.attempt a
                  WHERE a.execution_id = e.execution_id AND a.outcome = 'success') <> 1""",
     "I10 the words of states are checked": """
         SELECT conname FROM pg_constraint
          WHERE conrelid = 'ff.exec_core'::regclass AND contype = 'c' AND NOT convalidated""",
+    **QUEUE,
 }
 
 _STATES: Final = """
 SELECT DISTINCT lifecycle_phase, eligibility_state, terminal_outcome, resume_pending, public_state
-  FROM ff.exec_core
+  FROM ff.execution
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
@@ -20,14 +20,16 @@ SCAN: Final = 1.0
 SPARE: Final = 1.0
 """The recovery bound is TTL, scan and this."""
 RESUMED: Final = 15.0
+FLUSHED_WITHIN_MS: Final = 1_000
+"""The WAL of a claim is flushed within 600 ms of its commit: three times `wal_writer_delay`."""
 
 _LOST: Final = """
 SELECT count(*) FROM unnest($1::uuid[]) AS acked (execution_id)
- WHERE NOT EXISTS (SELECT FROM ff.exec_core e WHERE e.execution_id = acked.execution_id
+ WHERE NOT EXISTS (SELECT FROM ff.execution e WHERE e.execution_id = acked.execution_id
                       AND e.public_state = 'completed')
 """
 _LOST_MEMBERS: Final = """
-SELECT $2::integer - count(*) FROM ff.exec_core
+SELECT $2::integer - count(*) FROM ff.execution
  WHERE flow_id = ANY($1::uuid[]) AND public_state = 'completed'
 """
 _TWICE: Final = """
@@ -38,14 +40,14 @@ _SIDE: Final = """
 SELECT (SELECT count(*) FROM side), (SELECT count(DISTINCT execution_id) FROM side),
        (SELECT count(*) FROM side s JOIN ff.attempt a USING (execution_id, lease_epoch)
          WHERE a.outcome = 'success'),
-       (SELECT count(*) FROM ff.exec_core e JOIN ff.route r USING (route_id)
+       (SELECT count(*) FROM ff.execution e JOIN ff.route r USING (route_id)
          WHERE r.execution_kind = 'booked')
 """
 _BEGINNINGS: Final = """
 SELECT execution_id, count(*) FILTER (WHERE event_type = 'acquired') AS acquired,
        count(*) FILTER (WHERE event_type = 'expired' OR reason IN ('retry', 'released')) AS excused,
-       array_agg(lease_epoch) FILTER (WHERE event_type = 'acquired') AS epochs,
-       max(lease_epoch) FILTER (WHERE reason = 'completed') AS won
+       array_agg(lease_id) FILTER (WHERE event_type = 'acquired') AS leases,
+       max(lease_id::text) FILTER (WHERE reason = 'completed') AS won
   FROM ff.lease_event WHERE event_type <> 'renewed' GROUP BY execution_id
 """
 _SERVED: Final = """
@@ -56,7 +58,7 @@ SELECT coalesce(min(occurred_at_ms), $1::bigint + 3600000) FROM ff.lease_event  
  WHERE event_type = 'acquired' AND occurred_at_ms >= $1
 """
 _SUMS: Final = """
-SELECT count(*) FILTER (WHERE a.result = '55'), count(*) FROM ff.exec_core e
+SELECT count(*) FILTER (WHERE a.result = '55'), count(*) FROM ff.execution e
   JOIN ff.route r USING (route_id)
   LEFT JOIN ff.attempt a ON a.execution_id = e.execution_id AND a.outcome = 'success'
  WHERE r.execution_kind = 'join'
@@ -112,7 +114,7 @@ async def _kept(db: asyncpg.Connection[Any], acked: Acked, size: Size) -> Sequen
     told = len(acked.executions) + members
     there = await db.fetchval("SELECT count(*) FROM ff.exec_core")
     going = await db.fetchval(
-        "SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase <> 'terminal'"
+        "SELECT count(*) FROM ff.execution WHERE lifecycle_phase <> 'terminal'"
     )
     twice = await db.fetchval(_TWICE)
     [(rows, distinct, fenced, booked)] = await db.fetch(_SIDE)
@@ -140,28 +142,51 @@ def _fits(there: int, told: int, acked: Acked) -> bool:
     return there == told if not acked.unsure else there >= told
 
 
+class _Start(NamedTuple):
+    """A handler began under this lease."""
+
+    lease_id: str
+    at_ms: int
+
+
 async def _starts(db: asyncpg.Connection[Any], stage: Stage) -> list[Figure]:
-    started: defaultdict[str, list[int]] = defaultdict(list)
+    started: defaultdict[str, list[_Start]] = defaultdict(list)
     for line in stage.starts.read_text().splitlines():
-        execution_id, _attempt, epoch = line.split()
-        started[execution_id].append(int(epoch))
-    unstarted = over = unheld = 0
+        execution_id, lease_id, at_ms = line.split()
+        started[execution_id].append(_Start(lease_id, int(at_ms)))
+    unstarted = over = unheld = undone = 0
     for row in await db.fetch(_BEGINNINGS):
-        epochs = started.pop(str(row["execution_id"]), [])
-        unstarted += row["won"] not in epochs
-        over += len(epochs) > 1 + row["excused"]
-        unheld += len(set(epochs)) < len(epochs) or not set(epochs) <= set(row["epochs"])
+        starts = started.pop(str(row["execution_id"]), [])
+        leases = [start.lease_id for start in starts]
+        recorded = {str(lease_id) for lease_id in row["leases"]}
+        lost = [start for start in starts if start.lease_id not in recorded]
+        unstarted += row["won"] not in leases
+        over += len(starts) > 1 + row["excused"] + len(lost)
+        unheld += len(set(leases)) < len(leases) or not all(_undone(each, stage) for each in lost)
+        undone += len(lost)
     unheld += len(started)
     return [
         Figure(
             "G4",
             "executions that ended without a start; started more often than 1 + its lost "
-            "leases and failures; started twice on a lease, or without one",
-            f"{unstarted}; {over}; {unheld}",
-            "0; 0; 0",
+            "leases and failures; started twice on a lease, or without one that was claimed; "
+            "starts by claims that a kill of Postgres took back",
+            f"{unstarted}; {over}; {unheld}; {undone}",
+            "0; 0; 0; any",
             held=not (unstarted or over or unheld),
         )
     ]
+
+
+def _undone(start: _Start, stage: Stage) -> bool:
+    """Was its claim taken back by a kill of Postgres? A claim does not wait for its flush.
+
+    The handler may begin later than its claim, but not after its lease would have expired.
+    """
+    return any(
+        began - FLUSHED_WITHIN_MS <= start.at_ms <= up + stage.size.ttl * 1000
+        for began, up in stage.server.outages
+    )
 
 
 async def _away(db: asyncpg.Connection[Any], outage: tuple[int, int]) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 
 import msgspec
 
@@ -18,8 +19,7 @@ BOOK = "INSERT INTO side (execution_id, lease_epoch) VALUES ($1, $2)"
 @app.middleware
 async def started(ctx: Ctx, call_next):
     """Every start leaves a line in a file, which no death of a process takes back."""
-    fence = ctx.fence
-    line = f"{ctx.execution_id.uuid} {ctx.attempt_index} {fence.lease_epoch}\n"
+    line = f"{ctx.execution_id.uuid} {ctx.fence.lease_id} {time.time_ns() // 1_000_000}\n"
     os.write(ctx.state.starts, line.encode())
     return await call_next()
 

@@ -30,7 +30,7 @@ PATIENCE: Final = 45.0
 _SIDE: Final = "CREATE TABLE side (execution_id uuid NOT NULL, lease_epoch bigint NOT NULL)"
 _ENDED: Final = """
 SELECT (SELECT count(*) FROM ff.completion_event),
-       (SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase <> 'terminal')
+       (SELECT count(*) FROM ff.execution WHERE lifecycle_phase <> 'terminal')
 """
 _SERVING: Final = "SELECT count(*) FROM ff.worker_registry WHERE worker_instance_id = ANY($1)"
 

@@ -41,7 +41,7 @@ SELECT e.lifecycle_phase, e.terminal_outcome, e.attempt_index, e.lease_epoch,
        e.total_attempt_count, e.retry_count, e.replay_count,
        (SELECT coalesce(array_agg(c.outcome ORDER BY c.event_id), '{}')
           FROM ff.completion_event c WHERE c.execution_id = e.execution_id) AS told
-  FROM ff.exec_core e WHERE (e.partition_key, e.execution_id) = ($1, $2)
+  FROM ff.execution e WHERE (e.partition_key, e.execution_id) = ($1, $2)
 """
 _AT_REST: Final = """
 SELECT count(*) = 0 FROM pg_stat_activity

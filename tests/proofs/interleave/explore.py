@@ -10,7 +10,7 @@ import msgspec
 
 from tests.proofs.interleave.actor import is_raw
 from tests.proofs.interleave.operations import Operation
-from tests.proofs.interleave.saved import State, outcomes_overwritten
+from tests.proofs.interleave.saved import State, outcomes_overwritten, resumed_twice
 from tests.proofs.interleave.scene import Scene
 from tests.proofs.interleave.stage import Outcome, Play, Stage
 
@@ -32,6 +32,9 @@ class Found(msgspec.Struct):
     successes_after: int = 0
     deadlocks: int = 0
     raw: int = 0
+    resumed_twice: int = 0
+    misplaced: int = 0
+    """Orders after which queue and leases do not fit to the executions."""
     faults: list[str] = []
 
     def add(self, other: Found) -> None:
@@ -114,10 +117,12 @@ async def judged(stage: Stage, case: Case, play: Play, orders: Orders) -> Found:
     found = Found(
         plays=1,
         overwritten=outcomes_overwritten(play.state),
+        resumed_twice=resumed_twice(play.state),
         acked=play.acked,
         successes_after=play.successes_after,
         deadlocks=play.deadlocks,
         raw=sum(map(is_raw, play.answers)),
+        misplaced=int(bool(play.broken)),
     )
     outcome, expected = play.outcome, orders.plain
     if not case.atomic:
@@ -128,7 +133,15 @@ async def judged(stage: Stage, case: Case, play: Play, orders: Orders) -> Found:
         outcome, expected = await settled(stage, case, play, orders), orders.swept
         found.equal = found.next_turn = int(outcome in expected)
     sound = found.equal or found.only_promises
-    if not sound or found.overwritten or found.successes_after or found.deadlocks or found.raw:
+    wrong = (
+        found.overwritten,
+        found.resumed_twice,
+        found.successes_after,
+        found.deadlocks,
+        found.raw,
+        found.misplaced,
+    )
+    if not sound or any(wrong):
         found.faults = [told_of(case, play, outcome, expected)]
     return found
 
@@ -159,6 +172,7 @@ def told_of(
         f" python -m tests.proofs.interleave '{case.scene.name}' {names} --steps {schedule}",
         f"  steps: {play.script}; deadlocks {play.deadlocks}",
         f"  answers: {' | '.join(outcome[0])}",
+        *(f"  not true: {claim}" for claim in play.broken),
     ]
     for expected, one in orders.items():
         lines.append(

@@ -17,11 +17,13 @@ from flowfabric.engine.joins.cancel_siblings import cancel_siblings
 from flowfabric.engine.joins.dispatch_completions import dispatch_batch
 from flowfabric.engine.joins.reconcile_siblings import reconcile_siblings
 from flowfabric.engine.joins.redispatch_lost_completions import redispatch_lost_completions
+from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.end_parked_members import end_parked_members
 from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
-from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.wait_children import ChildWait
+from flowfabric.engine.suspensions.suspension import SuspendRequest
 from flowfabric.errors import FlowAlreadyTerminal, NotBlockedByDeps
 from flowfabric.joins import AnyOf
 from flowfabric.states import CancellationPolicy
@@ -42,7 +44,6 @@ from tests.proofs.interleave.operations import (
 )
 from tests.proofs.interleave.scene import Scene
 
-NOBODY = UUID(int=0)
 MEMBERS = ("a", "b", "c", "d", "e")
 
 DISPATCH = partial(dispatch_batch, lock_timeout="60s")
@@ -50,14 +51,39 @@ DISPATCH = partial(dispatch_batch, lock_timeout="60s")
 DISPATCH_FREE = partial(dispatch_batch, pass_over_locked=True)
 """What a dispatcher does that has waited in vain."""
 
-# A batch that holds nothing changes nothing, but locks every row of it in the order of ids.
-EVERYBODY = Operation(
+
+async def _lock_everybody(engine: Engine, scene: Scene, _side: int) -> None:
+    everybody = list(scene.ids.values())
+    await transact(engine.pool, "lock", lambda conn: lock_executions(conn, everybody))
+
+
+# Changes nothing, but locks every execution in the order of ids.
+EVERYBODY = Operation("lock everybody", _lock_everybody, ())
+
+# Each call of a batch stands for itself: why one was refused is read after the others were done.
+
+# Locks nothing but the leases, in the order of ids.
+RENEW_EVERYBODY = Operation(
     "renew everybody",
-    lambda engine, scene, _: engine.renew(
-        [scene.leases.get(name, Lease(each, 0, 0, NOBODY)) for name, each in scene.ids.items()],
-        ttl=3600,
+    lambda engine, scene, _: engine.renew(list(scene.leases.values()), ttl=3600),
+    (),
+    atomic=False,
+)
+
+RELEASE_EVERYBODY = Operation(
+    "release everybody",
+    lambda engine, scene, _: engine.release(list(scene.leases.values())),
+    (),
+    atomic=False,
+)
+
+COMPLETE_EVERYBODY = Operation(
+    "complete everybody",
+    lambda engine, scene, _: engine.complete(
+        [Completion(lease, b"done") for lease in scene.leases.values()]
     ),
     (),
+    atomic=False,
 )
 
 
@@ -90,6 +116,7 @@ def apply_edge(arrow: str) -> Operation:
 
 
 RECONCILE_CANCELS = swept("reconcile_cancels", reconcile_cancels, ("flow",), counts_rows=False)
+CANCEL_SIBLINGS = swept("cancel_siblings", cancel_siblings, ("flow",), counts_rows=False)
 
 
 def _cancelled(answer: Any) -> str:
@@ -102,12 +129,23 @@ def _cancelled(answer: Any) -> str:
     return told(answer)
 
 
+async def _reconcile(engine: Engine, scene: Scene, side: int) -> int:
+    ended = await RECONCILE_CANCELS.call(engine, scene, side)
+    return ended + await CANCEL_SIBLINGS.call(engine, scene, side)
+
+
 GOES_ON: dict[str, Any] = {
     "passes_over": True,
-    "next_turn": RECONCILE_CANCELS.call,
+    "next_turn": _reconcile,
     "in_the_end": _cancelled,
 }
-"""A cancel lists the members that are in use, and the reconciler ends them."""
+"""A cancel lists the members that are in use, and the reconciler ends them.
+
+A cancel does not wait for the join of members that it ends. A dispatcher that has decided the join
+lists them as siblings to cancel if it looks before they have ended, and has nothing to list if it
+looks after, though it holds the waiter all the while. The turn that cancels siblings finds that
+those have ended, and drops the listing.
+"""
 
 
 def _refused(answer: Any) -> str:
@@ -157,6 +195,7 @@ def spawn(name: str, wait: str) -> Operation:
 
 FLOWS = (
     EVERYBODY,
+    RENEW_EVERYBODY,
     Operation(
         "add_execution_to_flow n",
         lambda engine, scene, _: engine.add_execution_to_flow(flow(scene), scene.id("n")),
@@ -174,7 +213,7 @@ FLOWS = (
     ),
     swept("dispatch", DISPATCH, ("flow",)),
     swept("dispatch what is free", DISPATCH_FREE, ("flow",)),
-    swept("cancel_siblings", cancel_siblings, ("flow",), counts_rows=False),
+    CANCEL_SIBLINGS,
     swept("reconcile_siblings", reconcile_siblings, ("flow",)),
     swept("redispatch_lost_completions", redispatch_lost_completions, ("flow",)),
     Operation(
@@ -235,6 +274,9 @@ FLOWS = (
 
 FAMILIES = (
     EVERYBODY,
+    RENEW_EVERYBODY,
+    RELEASE_EVERYBODY,
+    COMPLETE_EVERYBODY,
     spawn("spawn_children x", "x"),
     spawn("spawn_children x once more", "x once more"),
     holder(
@@ -250,6 +292,20 @@ FAMILIES = (
         "x",
         lambda engine, scene, _: engine.wait_children(
             [ChildWait(lease=scene.leases["x"], groups=(scene.joins["x"],))]
+        ),
+    ),
+    holder(
+        "suspend x for children",
+        "x",
+        lambda engine, scene, side: engine.suspend(
+            [
+                SuspendRequest(
+                    lease=scene.leases["x"],
+                    suspension_id=scene.uuid(4000 + side),
+                    keeps_waitpoints=True,
+                    awaits_joins=(scene.joins["x"].uuid,),
+                )
+            ]
         ),
     ),
     complete("x"),

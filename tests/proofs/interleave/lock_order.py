@@ -20,16 +20,17 @@ from tests.proofs.interleave.saved import restore
 from tests.proofs.interleave.scene import Scene
 from tests.proofs.interleave.stage import LOOK_AFTER, WAITS, Stage
 
-HOLD = "SELECT FROM ff.exec_core WHERE execution_id = $1 FOR NO KEY UPDATE"
+HOLD = "SELECT FROM ff.{} WHERE execution_id = $1 FOR NO KEY UPDATE"
 BYSTANDER = 2
 """The engine of the stage that nobody else plays on."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """An operation that locks several executions in a situation, by ascending id."""
+    """An operation that locks several rows of a table in a situation, by ascending id."""
 
     situation: str
     operation: Operation
+    table: str
     locks: tuple[UUID, ...]
 
     @property
@@ -55,17 +56,19 @@ async def meet(
     crossed.operations.add(batch.operation.name)
     for row in batch.meets_at:
         crossed.meetings += 1
-        waited, deadlocks = await _met(stage, scene, (batch.operation, everybody), row)
+        operations = (batch.operation, everybody)
+        waited, deadlocks = await _met(stage, scene, operations, HOLD.format(batch.table), row)
         crossed.waited += waited
         if deadlocks:
             crossed.faults.append(
-                f"{batch.situation}: {batch.operation.name} locks out of order: it deadlocks with"
-                f" {everybody.name} when both wait at {scene.known.text(str(row))}"
+                f"{batch.situation}: {batch.operation.name} locks {batch.table} out of order:"
+                f" it deadlocks with {everybody.name} when both wait at"
+                f" {scene.known.text(str(row))}"
             )
 
 
 async def _met(
-    stage: Stage, scene: Scene, operations: Sequence[Operation], row: UUID
+    stage: Stage, scene: Scene, operations: Sequence[Operation], hold: str, row: UUID
 ) -> tuple[bool, int]:
     """Did the first wait for the bystander, and how many deadlocks were there then?"""
     await restore(stage.db, scene.name)
@@ -74,7 +77,7 @@ async def _met(
         holding = bystander.transaction()
         await holding.start()
         try:
-            await bystander.execute(HOLD, row)
+            await bystander.execute(hold, row)
             waited = False
             for n, operation in enumerate(operations):
                 actors.append(

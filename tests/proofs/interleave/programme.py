@@ -14,6 +14,7 @@ from tests.proofs.interleave.operations import EXECUTIONS, Operation
 from tests.proofs.interleave.scene import Scene
 from tests.proofs.interleave.situations import SITUATIONS, Situation
 from tests.proofs.interleave.stage import Stage
+from tests.proofs.interleave.waits import WAIT_SITUATIONS, WAITS
 
 HOTTEST = (
     "claim",
@@ -33,12 +34,15 @@ class Part(msgspec.Struct, frozen=True):
     situations: tuple[Situation, ...]
     both_ways: bool = False
     """Are there several executions, whose ids may ascend or descend?"""
+    whole: bool = False
+    """Is every pair played where otherwise only a share of them is?"""
 
 
 PARTS = (
     Part(EXECUTIONS, SITUATIONS),
     Part(FLOWS, FLOW_SITUATIONS, both_ways=True),
     Part(FAMILIES, FAMILY_SITUATIONS, both_ways=True),
+    Part(WAITS, WAIT_SITUATIONS, whole=True),
 )
 
 
@@ -68,10 +72,19 @@ async def meetings(stage: Stage, scene: Scene, operations: Sequence[Operation]) 
     ]
 
 
-def one_each(found: Sequence[Meeting], chance: random.Random) -> list[Meeting]:
-    """Each pair once, where both do something if there is such a situation."""
+def one_each(found: Sequence[Meeting], chance: random.Random, share: float = 1.0) -> list[Meeting]:
+    """That share of the pairs once each, and the pairs of parts that are played whole.
+
+    Where both do something, if there is such a situation.
+    """
+    whole = {one.name for part in PARTS if part.whole for one in part.situations}
+    pairs = list(pairs_of(found).values())
+    played = chance.sample(pairs, round(share * len(pairs)))
+    played += [
+        here for here in pairs if here not in played and any(one.situation in whole for one in here)
+    ]
     chosen: list[Meeting] = []
-    for here in pairs_of(found).values():
+    for here in played:
         most = max(meeting.effective for meeting in here)
         chosen.append(chance.choice([one for one in here if one.effective == most]))
     return chosen
@@ -96,8 +109,11 @@ def pairs_of(found: Sequence[Meeting]) -> dict[frozenset[str], list[Meeting]]:
 
 
 def triples() -> Iterator[Meeting]:
-    """Three of the hottest at once."""
+    """Three of the hottest at once, and two of them with the creation of what they meet over."""
     hot = [one for one in EXECUTIONS if one.name in HOTTEST]
     for name in HOT_SITUATIONS:
         for three in combinations(hot, 3):
             yield Meeting(name, three)
+    [create] = [one for one in EXECUTIONS if one.name == "create"]
+    for two in combinations([one for one in hot if one.needs == ("x",)], 2):
+        yield Meeting("empty", (create, *two))

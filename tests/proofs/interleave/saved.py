@@ -15,6 +15,8 @@ State: TypeAlias = tuple[str, ...]
 
 TABLES = (
     "exec_core",
+    "ready",
+    "lease",
     "exec_body",
     "exec_tag",
     "exec_idempotency",
@@ -30,6 +32,13 @@ TABLES = (
     "pending_cancel_groups",
     "cancel_backlog",
     "cancel_backlog_member",
+    "journal",
+    "suspension_current",
+    "waitpoint_pending",
+    "suspend_dedup",
+    "signal_dedup",
+    "signal_inbox",
+    "signal_event",
 )
 CLOCK = "ff_testing.clock"
 
@@ -127,7 +136,9 @@ def without_marks_of_a_cancel(found: State) -> State:
     """The same, without what a cancel leaves differently where a member was in use.
 
     It names such a member, which may be about to end, and does not mark it. The mark on a member
-    that has ended says nothing: no member of a cancelled flow is replayed.
+    that has ended says nothing: no member of a cancelled flow is replayed. A join with nothing left
+    to cancel may keep the reason of a listing whose members the cancel had ended; whom the listing
+    did cancel has that reason too.
     """
     return tuple(map(_without_mark, found))
 
@@ -137,6 +148,8 @@ def _without_mark(line: str) -> str:
         return re.sub(r'"member_count":\d+', '"member_count":0', line)
     if line.startswith("exec_core ") and '"lifecycle_phase":"terminal"' in line:
         return line.replace('"flow_cancelled":true', '"flow_cancelled":false')
+    if line.startswith("edge_group ") and '"cancel_siblings_pending_flag":false' in line:
+        return re.sub(r'"cancel_siblings_reason":"\w+"', '"cancel_siblings_reason":null', line)
     return line
 
 
@@ -145,7 +158,8 @@ def outcomes_overwritten(found: State) -> int:
     executions = _rows(found, "exec_core")
     told: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for event in _rows(found, "completion_event"):
-        told[event["execution_id"]].append((event["event_id"], event["outcome"]))
+        if event["outcome"] != "resumable":
+            told[event["execution_id"]].append((event["event_id"], event["outcome"]))
     wrong = 0
     for each in executions:
         ends = [outcome for _, outcome in sorted(told[each["execution_id"]])]
@@ -153,6 +167,17 @@ def outcomes_overwritten(found: State) -> int:
         stands = not ended or ends[-1:] == [each["terminal_outcome"]]
         wrong += len(ends) != each["replay_count"] + ended or not stands
     return wrong
+
+
+def resumed_twice(found: State) -> int:
+    """Executions that were resumed more often than they were suspended."""
+    resumes: Counter[str] = Counter()
+    for event in _rows(found, "completion_event"):
+        resumes[event["execution_id"]] += event["outcome"] == "resumable"
+    suspends = {each["execution_id"]: 0 for each in _rows(found, "exec_core")}
+    for event in _rows(found, "lease_event"):
+        suspends[event["execution_id"]] += event["reason"] == "suspended"
+    return sum(count > suspends.get(each, 0) for each, count in resumes.items())
 
 
 def _rows(found: State, place: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.ids import ExecutionId, GroupId, uuid_partition
+from flowfabric.tokens import WaitpointToken
 from tests.proofs.interleave.saved import Known
 
 FLOW_ID = UUID("f1000000-0000-4000-8000-000000000001")
@@ -25,6 +26,7 @@ class Scene:
         self.leases: dict[str, Lease] = {}
         self.edges: dict[str, UUID] = {}
         self.joins: dict[str, GroupId] = {}
+        self.tokens: dict[str, WaitpointToken] = {}
         self.flow_id: UUID | None = None
         self.revision = 0
         self.known = Known({})
@@ -40,7 +42,7 @@ class Scene:
         return UUID(int=(0x5000_0000_0000_4000_8000 << 48) + number)
 
     def has(self, *names: str) -> bool:
-        """Is each of them there? `held x` is a lease, `edge x>y` an edge, `flow` the flow."""
+        """Is each of them there? `held x` is a lease, `edge x>y` an edge, `token x` a token."""
         return all(self._has(name) for name in names)
 
     def _has(self, name: str) -> bool:
@@ -52,6 +54,8 @@ class Scene:
                 return rest in self.edges
             case "wait":
                 return rest in self.joins
+            case "token":
+                return rest in self.tokens
             case _:
                 return name in self.ids or (name == "flow" and self.flow_id is not None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
@@ -17,13 +17,13 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.pool import Pool, connect
 from flowfabric.db.rows import Connection
 from flowfabric.db.steps import COMMIT
-from flowfabric.db.transaction import transact
 from flowfabric.engine.engine import Engine
 from flowfabric.testing import Clock
 from tests.proofs.interleave.actor import Actor, told
 from tests.proofs.interleave.operations import Operation, moved
 from tests.proofs.interleave.saved import State, restore, state, tidy, without_marks_of_a_cancel
 from tests.proofs.interleave.scene import Scene
+from tests.proofs.queue import broken_queue
 
 T = TypeVar("T")
 Outcome: TypeAlias = tuple[tuple[str, ...], State]
@@ -45,15 +45,10 @@ SELECT count(*) FROM ff.completion_event
 """
 
 
-FREE = "SELECT execution_id FROM ff.exec_core FOR NO KEY UPDATE SKIP LOCKED"
-ALL = "SELECT execution_id FROM ff.exec_core ORDER BY partition_key, execution_id"
-
-
-class Stepped(Engine):
-    """The engine, with a commit of its own also where a statement would be its own transaction."""
-
-    async def _run(self, operation: str, body: Callable[[Connection], Awaitable[T]]) -> T:
-        return await transact(self.pool, operation, body)
+LOCKED_IN = ("exec_core", "lease")
+"""Tables whose rows batches lock, each by id."""
+FREE = "SELECT execution_id FROM ff.{} FOR NO KEY UPDATE SKIP LOCKED"
+ALL = "SELECT execution_id FROM ff.{} ORDER BY partition_key, execution_id"
 
 
 class Play(msgspec.Struct, frozen=True):
@@ -74,6 +69,8 @@ class Play(msgspec.Struct, frozen=True):
     """Cancels that were acknowledged."""
     successes_after: int
     """Successes recorded after such an acknowledgement."""
+    broken: tuple[str, ...] = ()
+    """What the queue and the leases do not fit to."""
 
     @property
     def outcome(self) -> Outcome:
@@ -88,19 +85,19 @@ class Play(msgspec.Struct, frozen=True):
 class Stage:
     """Engines of one connection each on one database, and a connection that looks on."""
 
-    def __init__(self, db: Connection, engines: Sequence[Stepped]) -> None:
+    def __init__(self, db: Connection, engines: Sequence[Engine]) -> None:
         self.db, self.engines = db, engines
         self.clock = Clock(db)
         self.plays = 0
-        self.locks: dict[tuple[str, str], tuple[UUID, ...]] = {}
-        """What an operation that was played alone had locked before it committed, by id."""
+        self.locks: dict[tuple[str, str, str], tuple[UUID, ...]] = {}
+        """What an operation that was played alone had locked before it committed, by table."""
 
     @classmethod
     async def open(cls, dsn: str, actors: int) -> Stage:
         db = await connect(DatabaseConfig(dsn=dsn), role="looks on")
         await Clock.install(db)
         config = DatabaseConfig(dsn=dsn, pool_size=1)
-        engines = [Stepped(await Pool.open(config, role=f"actor {n}")) for n in range(actors)]
+        engines = [Engine(await Pool.open(config, role=f"actor {n}")) for n in range(actors)]
         for engine in engines:
             async with engine.pool.connection() as conn:
                 with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
@@ -185,6 +182,7 @@ class Stage:
                     for n, before in acks.items()
                 ]
             ),
+            broken=await broken_queue(self.db),
         )
 
     async def settle(self, actors: Sequence[Actor]) -> int:
@@ -213,11 +211,12 @@ class Stage:
         return deadlocks
 
     async def _note_locks(self, scene: Scene, operation: Operation) -> None:
-        free = {row["execution_id"] for row in await self.db.fetch(FREE)}
-        rows = [row["execution_id"] for row in await self.db.fetch(ALL)]
-        locked = tuple(each for each in rows if each not in free)
-        key = (scene.name, operation.name)
-        self.locks[key] = max(locked, self.locks.get(key, ()), key=len)
+        for table in LOCKED_IN:
+            free = {row["execution_id"] for row in await self.db.fetch(FREE.format(table))}
+            rows = [row["execution_id"] for row in await self.db.fetch(ALL.format(table))]
+            locked = tuple(each for each in rows if each not in free)
+            key = (scene.name, operation.name, table)
+            self.locks[key] = max(locked, self.locks.get(key, ()), key=len)
 
     async def _broken(self, actors: Sequence[Actor]) -> None:
         """Wait until the server has chosen a victim."""

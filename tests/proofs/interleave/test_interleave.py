@@ -39,7 +39,7 @@ SELECT 0 AS priority FROM ff.exec_body WHERE execution_id = %(x)s FOR UPDATE
 """
 READ = """
 -- planted.read
-SELECT priority FROM ff.exec_core WHERE execution_id = %(x)s
+SELECT priority FROM ff.execution WHERE execution_id = %(x)s
 """
 WRITE = """
 -- planted.write
@@ -49,7 +49,7 @@ SUCCEED = """
 -- planted.succeed
 INSERT INTO ff.completion_event (
        execution_id, route_id, occurred_at_ms, partition_key, outcome)
-SELECT execution_id, route_id, 0, partition_key, 'success' FROM ff.exec_core
+SELECT execution_id, route_id, 0, partition_key, 'success' FROM ff.execution
  WHERE execution_id = %(x)s
 """
 CREATE_TWICE = """
@@ -186,7 +186,8 @@ async def test_a_sweep_that_passes_over_a_row_in_use_has_another_turn(
 
 async def locks_of(stage: Stage, scene: Scene, operation: Operation) -> Batch:
     await stage.play(scene, (operation,))
-    return Batch(scene.name, operation, stage.locks[scene.name, operation.name])
+    locks = stage.locks[scene.name, operation.name, "exec_core"]
+    return Batch(scene.name, operation, "exec_core", locks)
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ OF_EXECUTIONS: Final = (
         begin=subjects.for_two_claims_each,
         call=lambda engine, _: engine.claim(subjects.WORKER, ttl=3600),
         right=lambda answer, _: len(answer) == 1 and isinstance(answer[0], Claimed),
-        effects="SELECT count(DISTINCT lease_id) FROM ff.exec_core WHERE public_state = 'active'",
+        effects="SELECT count(DISTINCT lease_id) FROM ff.execution WHERE public_state = 'active'",
         adds=1,
         writes=True,
     ),
@@ -145,7 +145,7 @@ OF_EXECUTIONS: Final = (
         begin=subjects.held,
         call=lambda engine, lease: engine.renew([lease], ttl=7200),
         right=lambda answer, _: answer == [None],
-        effects=rows("exec_core", "lease_expires_at_ms > ff.now_ms() + 3600000"),
+        effects=rows("lease", "lease_expires_at_ms > ff.now_ms() + 3600000"),
         writes=True,
     ),
     Operation(
@@ -175,7 +175,7 @@ OF_EXECUTIONS: Final = (
         begin=subjects.held_with_retries,
         call=lambda engine, lease: engine.fail([Failure(lease=lease, reason="boom")]),
         right=again(RetryScheduled),
-        effects="SELECT sum(retry_count) FROM ff.exec_core",
+        effects="SELECT sum(retry_count) FROM ff.execution",
     ),
     Operation(
         name="delay",
@@ -200,7 +200,7 @@ OF_EXECUTIONS: Final = (
             [Trouble(lease=lease, reason="no room")]
         ),
         right=again(ReleasedAfterTrouble),
-        effects="SELECT sum(infra_release_count) FROM ff.exec_core",
+        effects="SELECT sum(infra_release_count) FROM ff.execution",
     ),
     Operation(
         name="task.delay",

@@ -42,7 +42,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def executions(state: str) -> str:
-    return f"SELECT count(*) FROM ff.exec_core WHERE public_state = '{state}'"
+    return f"SELECT count(*) FROM ff.execution WHERE public_state = '{state}'"
 
 
 def ends(outcome: str) -> str:

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from tests.engine.joins import invariants
 from tests.proofs.model.views import NAMES
+from tests.proofs.queue import QUEUE
 
 EXECUTIONS: Final = {
     "I2, I8: whoever is active was leased last, and that lease has not ended": """
-        SELECT e.execution_id FROM ff.exec_core e LEFT JOIN last_lease l USING (execution_id)
+        SELECT e.execution_id FROM ff.execution e LEFT JOIN last_lease l USING (execution_id)
          WHERE (e.lifecycle_phase = 'active')
             <> coalesce(l.event_type IN ('acquired', 'reclaimed', 'renewed'), false)
             OR (e.lifecycle_phase = 'active'
@@ -26,15 +27,16 @@ EXECUTIONS: Final = {
              = coalesce(before IN ('acquired', 'reclaimed'), false)
             OR (event_type IN ('expired', 'revoked') AND lease_id <> lease_before)""",
     "I6: whoever is delayed has a moment to wait for": """
-        SELECT FROM ff.exec_core
+        SELECT FROM ff.execution
          WHERE (eligibility_state = 'not_eligible_until_time') <> (delay_until_ms IS NOT NULL)""",
     "every attempt but the current one is in the ledger": """
-        SELECT e.execution_id FROM ff.exec_core e
-          LEFT JOIN ff.attempt a USING (partition_key, execution_id)
-         GROUP BY e.partition_key, e.execution_id
-        HAVING count(a.attempt_index) <> e.total_attempt_count
+        SELECT e.execution_id FROM ff.execution e CROSS JOIN LATERAL (
+               SELECT count(*) AS attempts, bool_or(a.attempt_index = e.attempt_index) AS current
+                 FROM ff.attempt a WHERE (a.partition_key, a.execution_id)
+                                       = (e.partition_key, e.execution_id)) AS ledger
+         WHERE ledger.attempts <> e.total_attempt_count
              - (e.attempt_index < e.total_attempt_count
-                AND bool_or(a.attempt_index = e.attempt_index) IS NOT TRUE)::integer""",
+                AND ledger.current IS NOT TRUE)::integer""",
 }
 
 # A member that was cancelled before its group was decided and is replayed begins at once: a replay
@@ -53,6 +55,7 @@ CLAIMS: Final = {
     **invariants.BROKEN,
     BEGINS: invariants.BROKEN[BEGINS] + " AND d.replay_count = 0",
     **EXECUTIONS,
+    **QUEUE,
 }
 
 BROKEN: Final = SHARED + " UNION ALL ".join(

@@ -13,6 +13,7 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from tests.proofs.model.common import JOINS, LANES, POLICIES, moves_of
 from tests.proofs.model.control_rules import ControlRules
+from tests.proofs.model.durable_rules import DurableRules
 from tests.proofs.model.execution_rules import ExecutionRules
 from tests.proofs.model.flow_rules import FlowRules
 from tests.proofs.model.real import Real
@@ -22,7 +23,7 @@ from tests.proofs.model.time_rules import TimeRules
 Move = tuple[str, dict[str, Any]]
 
 
-class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules):
+class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
     """Submitters and workers, operators, builders of flows, and time."""
 
     @rule(move=moves_of(ExecutionRules))
@@ -39,6 +40,10 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules):
 
     @rule(move=moves_of(TimeRules))
     def pass_time(self, move: Move) -> None:
+        self._make(move)
+
+    @rule(move=moves_of(DurableRules))
+    def go_on(self, move: Move) -> None:
         self._make(move)
 
     def _make(self, move: Move) -> None:

@@ -12,7 +12,7 @@ from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
-from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.errors import (
     ExecutionNotActive,
@@ -142,7 +142,8 @@ def lease(
 ) -> Claimed:
     """Rows 9 and 10: the execution is held under a new epoch."""
     now = world.now_ms
-    if each.attempt_state != "attempt_interrupted":
+    goes_on = each.attempt_state == "attempt_interrupted"
+    if not goes_on:
         each.attempt_type = ATTEMPTS.get(each.attempt_state, "initial")
     each.lifecycle_phase, each.attempt_state = "active", "running_attempt"
     each.waits("not_applicable", "none")
@@ -161,6 +162,7 @@ def lease(
     world.touch(each)
     left = None if each.deadline_at_ms is None else (each.deadline_at_ms - now) / 1000
     return Claimed(
+        claimed_at=instant(world.now_ms),
         lease=Lease(each.execution_id, each.attempt_index, each.lease_epoch, lease_id),
         lane_id=each.lane_id,
         execution_kind=each.execution_kind,
@@ -172,6 +174,7 @@ def lease(
         attempt_timeout=None if allowed is None else allowed / 1000,
         deadline=left,
         flow_id=each.flow_id,
+        kind=LeaseHandleKind.RESUMED if goes_on else LeaseHandleKind.FRESH,
     )
 
 

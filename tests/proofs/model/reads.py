@@ -42,6 +42,7 @@ def describe_execution(world: World, execution_id: ExecutionId) -> ExecutionSnap
         blocking_detail=each.blocking_detail,
         current_attempt=_attempt(each),
         current_lease=_lease(each),
+        current_suspension=None,
         total_attempt_count=each.total_attempt_count,
         retry_count=each.retry_count,
         lease_reclaim_count=each.lease_reclaim_count,

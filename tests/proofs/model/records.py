@@ -24,6 +24,24 @@ RUNNABLE: Final = {
 }
 
 
+class Inbox(msgspec.Struct, frozen=True):
+    """A signal that was sent by name."""
+
+    signal_id: UUID
+    signal_name: str
+    idempotency_key: str | None
+    accepted_at_ms: int
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A finished call of a handler."""
+
+    name: str
+    attempt_index: int
+    recorded_at_ms: int
+    value: bytes
+
+
 class Execution(msgspec.Struct, kw_only=True):
     """One execution; the fields carry the names of the columns that they are compared with."""
 
@@ -71,6 +89,11 @@ class Execution(msgspec.Struct, kw_only=True):
     cancellation_reason: str | None = None
     cancelled_by: str | None = None
     result: bytes | None = None
+    signal_seq: int = 0
+    signals: list[Inbox] = []
+    """What is in its inbox, in order."""
+    entries: dict[int, Entry] = {}
+    """What its journal has, by number."""
     overridden: str | None = None
     """The outcome with which an operator ended it in place of its worker."""
 

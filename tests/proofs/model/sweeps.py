@@ -95,22 +95,33 @@ def _nothing(_: World) -> int:
 SWEEPS: dict[str, Callable[[World], int]] = {
     "promote_due": promote_due,
     "expire_leases": expire_leases,
+    "recover_dead_workers": _nothing,
     "expire_attempts": expire_attempts,
     "expire_executions": expire_executions,
+    "expire_suspensions": _nothing,
     "redispatch_lost_completions": _nothing,
     "dispatch_completions": dispatch.carry_all,
     "cancel_siblings": dispatch.cancel_siblings,
     "reconcile_siblings": _nothing,
     "reconcile_cancels": flows.reconcile_cancels,
     "end_parked_members": end_parked_members,
+    "fire_schedules": _nothing,
+    "release_queued": _nothing,
+    "start_compensations": _nothing,
     "project_unsettled": flows.project_unsettled,
     "unblock_routes": _nothing,
+    "expire_pending_waitpoints": _nothing,
     "expire_workers": _nothing,
     "expire_waiters": _nothing,
+    "vacuum_queue": _nothing,
     "expire_grants": _nothing,
     "delete_finished": _nothing,
+    "expire_frames": _nothing,
     "delete_empty_flows": _nothing,
     "prune_worker_events": _nothing,
     "prune_actions": _nothing,
+    "prune_schedule_fires": _nothing,
 }
-"""What each moves; no run is long enough for those that move nothing to find anything."""
+"""What each moves. No run is long enough for those that move nothing to find anything, no worker of
+the model holds a lock whose loss `recover_dead_workers` could see, and the model has no schedules
+and no streams."""

@@ -38,6 +38,8 @@ OPERATIONS: Final = (
     "apply_dependency_to_child: downstream",
     "set_edge_group_policy",
     "describe_execution",
+    "send_signal",
+    "record_entries",
 )
 """The operations that take an execution; an edge takes two."""
 

@@ -170,7 +170,7 @@ def test_a_model_that_is_wrong_is_noticed(
     monkeypatch.setattr(where, name, fault)
 
     with pytest.raises(Divergence):
-        run(real, Tally(), runs=100, steps=40, from_seed=1)
+        run(real, Tally(), runs=100, steps=40, from_seed=3)
 
 
 def test_the_same_seed_finds_the_same(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +189,8 @@ PLANTED = {
     "UPDATE ff.exec_core SET lease_epoch = lease_epoch + 1": "lease_epoch",
     "UPDATE ff.flow_core SET cancel_reason = 'why'": "why",
     "DELETE FROM ff.lease_event": "I2, I8",
+    "INSERT INTO ff.ready SELECT route_id, created_at_ms, priority, partition_key, execution_id,"
+    " deadline_at_ms FROM ff.exec_core": "queued or leased",
     "UPDATE ff.completion_event SET outcome = 'expired'": "the last end told",
 }
 

@@ -42,6 +42,7 @@ COLUMNS: Final = (
     "failure_category",
     "cancellation_reason",
     "cancelled_by",
+    "signal_seq",
 )
 NAMES: Final = ("execution_id", *COLUMNS, "lane_id", "execution_kind", "payload")
 
@@ -50,7 +51,7 @@ _columns: Final = attrgetter(*NAMES[1:])
 EXECUTIONS: Final = f"""
 SELECT e.execution_id, {", ".join(f"e.{name}" for name in COLUMNS)}, r.lane_id, r.execution_kind,
        b.payload
-  FROM ff.exec_core e JOIN ff.exec_body b USING (partition_key, execution_id)
+  FROM ff.execution e JOIN ff.exec_body b USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id) ORDER BY e.execution_id
 """
 
@@ -78,6 +79,12 @@ SELECT 'lane', NULL, NULL, ARRAY[lane_id, lane_state], NULL FROM ff.lane_registr
 SELECT 'ends', NULL, NULL, NULL,
        ARRAY[count(*), count(*) FILTER (WHERE dispatched_at_ms IS NOT NULL)]
   FROM ff.completion_event
+ UNION ALL
+SELECT 'signal', execution_id, signal_id, ARRAY[signal_name, idempotency_key],
+       ARRAY[signal_seq, accepted_at_ms] FROM ff.signal_inbox
+ UNION ALL
+SELECT 'entry', execution_id, NULL, ARRAY[name, state, convert_from(value, 'utf8')],
+       ARRAY[seq, attempt_index, recorded_at_ms] FROM ff.journal
 """
 
 
@@ -92,13 +99,33 @@ def _line(each: Execution) -> tuple[Any, ...]:
 
 
 def graphs(world: World) -> list[tuple[Any, ...]]:
-    """Every flow, group, edge and lane of the model, and how many ends were told."""
+    """Every flow, group, edge, lane, signal and entry of the model, and how many ends were told."""
     lines: list[tuple[Any, ...]] = []
     for flow in world.flows.values():
         lines.extend(_flow_lines(flow))
+    for each in world.executions.values():
+        lines.extend(_durable_lines(each))
     lines += [("lane", None, None, [lane, state], None) for lane, state in world.lanes.items()]
     dispatched = sum(each.dispatched for each in world.ends)
     lines.append(("ends", None, None, None, [len(world.ends), dispatched]))
+    return lines
+
+
+def _durable_lines(each: Execution) -> list[tuple[Any, ...]]:
+    uuid = each.execution_id.uuid
+    lines: list[tuple[Any, ...]] = [
+        (
+            "signal",
+            uuid,
+            signal.signal_id,
+            [signal.signal_name, signal.idempotency_key],
+            [number, signal.accepted_at_ms],
+        )
+        for number, signal in enumerate(each.signals, 1)
+    ]
+    for seq, entry in each.entries.items():
+        words = [entry.name, "done", entry.value.decode()]
+        lines.append(("entry", uuid, None, words, [seq, entry.attempt_index, entry.recorded_at_ms]))
     return lines
 
 

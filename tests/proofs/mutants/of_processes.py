@@ -26,8 +26,8 @@ OF_WORKERS: Final = (
         (
             Edit(
                 Place(folder="worker"),
-                find="RunningAttempt($each, $sent_at)",
-                put="RunningAttempt($each, time.monotonic())",
+                find="RunningAttempt($each, $call.sent_at, $answered_at)",
+                put="RunningAttempt($each, time.monotonic(), $answered_at)",
             ),
         ),
         proofs=("renewal",),
@@ -97,8 +97,8 @@ OF_CLIENTS: Final = (
         (
             Edit(
                 Place(function="Batcher._send_batch"),
-                find="repeated(lambda: self._send($requests))",
-                put="repeated(lambda tried=[]: self._send($requests if not tried and"
+                find="repeated(lambda: next($sends)($requests))",
+                put="repeated(lambda tried=[]: next($sends)($requests if not tried and"
                 " not tried.append(1) else [__import__('msgspec').structs.replace(each,"
                 " execution_id=type(each.execution_id).mint())"
                 " if getattr(each, 'execution_id', None) and each.idempotency_key is None"
@@ -113,7 +113,7 @@ OF_CLIENTS: Final = (
         (
             Edit(
                 Place(function="Batcher._send_batch"),
-                find="$answers = await repeated(lambda: self._send($requests))",
+                find="$answers = await repeated(lambda: next($sends)($requests))",
                 put="""$answers = await self._send($requests)
         except __import__("flowfabric.errors").errors.TransportError:
             if not hasattr($requests[0], "execution_id"):
@@ -129,10 +129,23 @@ OF_CLIENTS: Final = (
         ("G7",),
         (
             Edit(
-                Place(folder="client/client.py"),
-                find="repeated(lambda: self.engine.create_execution($everything))",
-                put="repeated(lambda: self.engine.create_execution("
-                "list(map(self.execution_of, calls, options))))",
+                Place(function="create_in_chunks"),
+                find="engine.create_execution($chunk, fresh=$fresh)",
+                put="engine.create_execution($chunk if $fresh else"
+                " [__import__('msgspec').structs.replace(each,"
+                " execution_id=type(each.execution_id).mint()) for each in $chunk], fresh=$fresh)",
+            ),
+        ),
+        proofs=("lost_ack",),
+    ),
+    Mutant(
+        "a client calls the ids of a repeated submit fresh",
+        ("G7",),
+        (
+            Edit(
+                Place(function="Batcher._send_batch"),
+                find="repeat(self._send)",
+                put="repeat(self._first_send)",
             ),
         ),
         proofs=("lost_ack",),
@@ -253,12 +266,13 @@ OF_SWEEPS: Final = (
         ("G21",),
         (
             Edit(
-                Place(statement="lock_and_read"),
-                find="ORDER BY $e.partition_key, $e.execution_id FOR",
-                put="ORDER BY $e.partition_key DESC, $e.execution_id DESC FOR",
+                Place(folder="db"),
+                find="ORDER BY partition_key, execution_id) AS named",
+                put="ORDER BY partition_key DESC, execution_id DESC) AS named",
+                every=True,
             ),
         ),
-        proofs=("storm",),
+        proofs=("interleave",),
     ),
 )
 

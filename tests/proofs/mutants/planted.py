@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.proofs.mutants.mutant import Edit, Mutant
+from tests.proofs.mutants.of_durable import OF_DURABLE
 from tests.proofs.mutants.of_processes import OF_PROCESSES
 from tests.proofs.mutants.place import Place
 
@@ -19,6 +20,7 @@ _JOINS = "engine/joins"
 _FENCE = Place(folder="engine/lifecycle")
 _FENCED = """($e.attempt_index, $e.lease_epoch, $e.lease_id)
            = ($held.$attempt, $held.$epoch, $held.$lease)"""
+_HOLDING = Place(folder="engine/lifecycle/sql/fence.py")
 _END = Place(folder="engine/lifecycle/sql")
 _TERMINALIZE = Place(folder="engine/lifecycle/terminalize.py")
 _LEASE = Place(folder="engine/lifecycle/sql")
@@ -32,6 +34,7 @@ OF_LEASES: Final = (
                 _FENCE,
                 find=_FENCED,
                 put="($e.attempt_index, $e.lease_id) = ($held.$attempt, $held.$lease)",
+                every=True,
             ),
         ),
         proofs=("zombie", "history", "model_stateful"),
@@ -45,9 +48,10 @@ OF_LEASES: Final = (
                 _FENCE,
                 find=_FENCED,
                 put="($e.attempt_index, $e.lease_epoch) = ($held.$attempt, $held.$epoch)",
+                every=True,
             ),
         ),
-        proofs=("zombie", "history"),
+        proofs=("zombie", "history", "lost_claim"),
         tests=(f"{_LIFECYCLE}/test_fence_parts.py",),
     ),
     Mutant(
@@ -56,8 +60,9 @@ OF_LEASES: Final = (
         (
             Edit(
                 _FENCE,
-                find="$e.lease_expires_at_ms > ff.now_ms() AND ($e.attempt_index,",
-                put="$e.lifecycle_phase = 'active' AND ($e.attempt_index,",
+                find="$l.lease_expires_at_ms > ff.now_ms()",
+                put="$l.lease_id IS NOT NULL",
+                every=True,
             ),
         ),
         proofs=("zombie", "model_stateful"),
@@ -76,13 +81,51 @@ OF_LEASES: Final = (
         tests=(f"{_LIFECYCLE}/test_terminalize.py",),
     ),
     Mutant(
+        "the epoch is not compared again when an execution ends",
+        ("G2", "G3"),
+        (
+            Edit(
+                _END,
+                find="AND (NOT $ending.leased OR $e.lease_epoch = $ending.lease_epoch - 1)",
+                put="",
+            ),
+        ),
+        proofs=("interleave",),
+    ),
+    Mutant(
+        "a lease stays when its execution ends",
+        ("G2", "G3"),
+        (
+            Edit(
+                _END,
+                find="AND $ended.leased RETURNING $ended.*",
+                put="AND false RETURNING $ended.*",
+            ),
+        ),
+        proofs=("interleave", "model_stateful"),
+    ),
+    Mutant(
+        "an execution that is ended stays in the queue",
+        ("G2",),
+        (Edit(_TERMINALIZE, find='+ dequeued("ended", where="$leaving.was_eligible")', put=""),),
+        proofs=("interleave", "model_stateful"),
+        tests=(f"{_LIFECYCLE}/test_terminalize.py",),
+    ),
+    Mutant(
+        "an execution that is requeued does not come into the queue",
+        ("G2", "G5"),
+        (Edit(_END, find='+ queued("requeued")', put=""),),
+        proofs=("interleave", "model_stateful"),
+        tests=(f"{_LIFECYCLE}/test_expire_leases.py",),
+    ),
+    Mutant(
         "the clock of the process in a lease",
         ("G15",),
         (
             Edit(
                 _LEASE,
-                find="lease_expires_at_ms = ff.now_ms() + %(ttl_ms)s::bigint",
-                put="lease_expires_at_ms = %(ttl_ms)s::bigint",
+                find="lease_epoch, ff.now_ms() + %(ttl_ms)s::bigint,",
+                put="lease_epoch, %(ttl_ms)s::bigint,",
             ),
             Edit(
                 Place(function="claim"),
@@ -126,9 +169,9 @@ OF_LEASES: Final = (
         (
             Edit(
                 _LEASE,
-                find="""total_attempt_count = greatest(
-                    $e.total_attempt_count, $e.attempt_index + $found.reclaims::integer + 1)""",
-                put="total_attempt_count = $e.total_attempt_count",
+                find="""greatest($e.total_attempt_count, $e.attempt_index
+                    + $found.reclaims::integer + 1) AS total_attempt_count""",
+                put="$e.total_attempt_count AS total_attempt_count",
             ),
             Edit(
                 _LEASE,
@@ -143,13 +186,43 @@ OF_LEASES: Final = (
         ),
     ),
     Mutant(
+        "one look at the lock of a worker is enough",
+        ("G5",),
+        (
+            Edit(
+                Place(folder="engine/workers/recover_dead_workers.py"),
+                find="APART_MS: Final = 2_000",
+                put="APART_MS: Final = 0",
+            ),
+        ),
+        proofs=("liveness",),
+        tests=("engine/workers/test_recover_dead_workers.py",),
+    ),
+    Mutant(
+        "an expired lease keeps its epoch",
+        ("G3",),
+        (
+            Edit(
+                Place(folder="engine/lifecycle/sql/expire_lease.py"),
+                find="attempt_outcome=\"'lease_expired_reclaimable'\",",
+                put='attempt_outcome="\'lease_expired_reclaimable\'", bumps_epoch="false",',
+            ),
+        ),
+        proofs=("model_stateful",),
+        tests=(
+            "engine/workers/test_recover_dead_workers.py",
+            f"{_LIFECYCLE}/test_expire_leases.py",
+        ),
+    ),
+    Mutant(
         "opposite lock order in one operation",
         ("G21",),
         (
             Edit(
-                _FENCE,
-                find="ORDER BY $e.partition_key, $e.execution_id, $held.ordinal FOR",
-                put="ORDER BY $e.partition_key DESC, $e.execution_id DESC, $held.ordinal FOR",
+                _HOLDING,
+                find="ORDER BY $held.$partition, $held.$execution, $held.ordinal",
+                put="ORDER BY $held.$partition DESC, $held.$execution DESC, $held.ordinal",
+                every=True,
             ),
         ),
         proofs=("interleave",),
@@ -205,7 +278,20 @@ OF_LEASES: Final = (
                 put="",
             ),
         ),
-        tests=("engine/grants/test_verify_grant.py",),
+        proofs=("grant_keys",),
+        tests=("engine/keys/test_rotate_waitpoint_hmac_secret_all.py",),
+    ),
+    Mutant(
+        "a grant counts whatever its signature is",
+        ("S4",),
+        (
+            Edit(
+                Place(function="verify_grant"),
+                find="hmac.compare_digest($signer.sign($message), $key.signature) and",
+                put="",
+            ),
+        ),
+        proofs=("grant_keys",),
     ),
 )
 
@@ -220,7 +306,34 @@ OF_EVENTS: Final = (
                 put="$found[$whole].event_id > self.$horizon:",
             ),
         ),
+        proofs=("outbox_gap",),
         tests=("engine/events/test_gaps.py",),
+    ),
+    Mutant(
+        "a subscription from now on does not wait for writers",
+        ("G11",),
+        (
+            Edit(
+                Place(function="newest_final_id"),
+                find="await wait_for_writers(pool)",
+                put="",
+            ),
+        ),
+        proofs=("outbox_gap",),
+        tests=("engine/events/test_gaps.py",),
+    ),
+    Mutant(
+        "a lease event is delivered before it is flushed",
+        ("G11",),
+        (
+            Edit(
+                Place(function="Reader._read_flushed"),
+                find="if $found and self.$outbox.is_flushed_later:",
+                put="if False:",
+            ),
+        ),
+        proofs=("lost_claim",),
+        tests=("engine/events/test_flush.py",),
     ),
     Mutant(
         "ends are marked as dispatched before they are",
@@ -272,8 +385,8 @@ OF_FLOWS: Final = (
         (
             Edit(
                 Place(function="cancel_batch"),
-                find="if $members: await terminalize(",
-                put="if $members and not conn: await terminalize(",
+                find="terminalize( conn, $free, outcome",
+                put="terminalize( conn, [], outcome",
             ),
         ),
         proofs=("cascade_crash", "model_stateful"),
@@ -318,11 +431,60 @@ OF_FLOWS: Final = (
             ),
         ),
         proofs=("model_stateful",),
-        tests=(
-            "engine/operators/test_cancel_flow_races.py"
-            "::test_a_claim_that_comes_while_it_is_parked_gets_nothing",
-        ),
     ),
 )
 
-MUTANTS: Final = (*OF_LEASES, *OF_EVENTS, *OF_FLOWS, *OF_PROCESSES)
+OF_STREAMS: Final = (
+    Mutant(
+        "a reader goes on one frame too late",
+        ("G12",),
+        (
+            Edit(
+                Place(function="following"),
+                find="FrameId($place.ms, $place.seq + 1)",
+                put="FrameId($place.ms, $place.seq + 2)",
+            ),
+        ),
+        proofs=("streams",),
+        tests=("engine/streams/test_reads.py",),
+    ),
+    Mutant(
+        "frames of a repeated append are appended again",
+        ("G12", "G7"),
+        (
+            Edit(
+                Place(folder="db/functions/append_frames.sql"),
+                find="coalesce($m.append_id = append_ids[$holder.caller], false) AS repeated",
+                put="false AS repeated",
+            ),
+        ),
+        proofs=("streams",),
+        tests=("engine/streams/test_append_frame.py",),
+    ),
+)
+
+OF_SCHEDULES: Final = (
+    Mutant(
+        "an instant that another process has fired is fired again",
+        ("G7",),
+        (
+            Edit(
+                Place(folder="engine/schedules/fire_schedules.py"),
+                find="""AND $seen.next_fire_at_ms = $planned.seen_ms
+                        AND $seen.revision = $planned.revision""",
+                put="",
+            ),
+        ),
+        proofs=("schedules",),
+    ),
+)
+
+MUTANTS: Final = (
+    *OF_SCHEDULES,
+    *OF_STREAMS,
+    *OF_LEASES,
+    *OF_EVENTS,
+    *OF_FLOWS,
+    *OF_PROCESSES,
+    *OF_DURABLE,
+)

@@ -1,28 +1,33 @@
--- Returns the first p_limit claimable executions of the lanes in claim order, locked by the calling
--- statement. Executions of lanes that are paused or disabled, and executions past their deadline, are not
+-- Returns where the first p_limit claimable executions of the lanes are in ff.ready, in claim order, locked
+-- by the calling statement. Executions of lanes that are paused or disabled, and executions past their deadline, are not
 -- claimable.
 --
--- With several routes, a query without locks counts how many of the first p_limit executions each route
--- has; then that many are locked in each route. Executions that another transaction has locked, or that a
--- grant reserves for another worker, are skipped and replaced from any route.
+-- With several routes, the best executions are found by a merge of the routes, without locks, and then
+-- locked. Executions that another transaction has locked, or that a grant reserves for another worker, are
+-- skipped; the merge is then repeated for more executions, until enough are locked or no more are left.
 --
 -- Planner settings and ROWS 1 are bound to the function. The plan then reads the claim index in its order
 -- and looks rows up by key, however long the queue was when the plan was made. A sort or a bitmap of all
--- claimable rows would cost more with every queued row.
+-- claimable rows would cost more with every queued row. The plan is kept, also on connections of a pooler.
 CREATE OR REPLACE FUNCTION ff.claimable(
     p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer,
     p_worker_id text DEFAULT ''
-) RETURNS TABLE (partition_key smallint, execution_id uuid)
+) RETURNS TABLE (place tid)
     LANGUAGE plpgsql VOLATILE ROWS 1
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+    SET plan_cache_mode = force_generic_plan
     AS $$
 #variable_conflict use_column
 DECLARE
     routes bigint[];
-    share record;
-    locked_ids uuid[] := '{}';
-    missing bigint := 0;
+    wanted integer := p_limit;  -- how many the merge finds
+    chunk integer;              -- how many of each route it reads at first
+    missing integer := p_limit;
+    locked integer;
+    places tid[];
+    ids uuid[];
+    tried uuid[] := '{}';
     now_ms constant bigint := ff.now_ms();
     any_grant constant boolean := EXISTS (SELECT FROM ff.claim_grant WHERE expires_at_ms > ff.now_ms());
 BEGIN
@@ -31,63 +36,64 @@ BEGIN
      WHERE r.lane_id = ANY (p_lanes) AND r.namespace = p_namespace
        AND r.lane_id <> ALL (ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                     WHERE l.lane_id = ANY (p_lanes) AND l.lane_state IN ('paused', 'disabled')))
-       AND (p_kinds IS NULL OR r.execution_kind = ANY (p_kinds))
+       AND (p_kinds IS NULL OR r.execution_kind IN (SELECT unnest(p_kinds)))
        AND r.required_capabilities <@ p_capabilities;
 
     IF cardinality(routes) = 1 THEN
         RETURN QUERY
-        SELECT e.partition_key, e.execution_id FROM ff.exec_core e
-         WHERE e.route_id = routes[1] AND e.eligibility_state = 'eligible_now'
+        SELECT e.ctid FROM ff.ready e
+         WHERE e.route_id = routes[1]
            AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
          ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-         LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED;
+         LIMIT p_limit FOR UPDATE SKIP LOCKED;
         RETURN;
     END IF;
 
-    FOR share IN
-        SELECT chosen.route_id, count(*) AS size
-          FROM (SELECT route.route_id
-                  FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-                       SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
-                        WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                          AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                          AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
-                        ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                        LIMIT p_limit) AS best
-                 ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-                 LIMIT p_limit) AS chosen
-         GROUP BY chosen.route_id
-    LOOP
-        FOR partition_key, execution_id IN
-            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
-             WHERE e.route_id = share.route_id AND e.eligibility_state = 'eligible_now'
-               AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-               AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
-             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-             LIMIT share.size FOR NO KEY UPDATE SKIP LOCKED
-        LOOP
-            locked_ids := locked_ids || execution_id;
-            share.size := share.size - 1;
-            RETURN NEXT;
-        END LOOP;
-        missing := missing + share.size;
-    END LOOP;
+    WHILE missing > 0 AND routes IS NOT NULL LOOP
+        -- A route has more of the best than its chunk only if its whole chunk is among the best.
+        chunk := least(wanted, 2 + 3 * wanted / (2 * cardinality(routes)));
+        WITH head AS MATERIALIZED (
+            SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
+              FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
+                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                    WHERE e.route_id = route.route_id
+                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                    LIMIT chunk) AS best
+             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
+             LIMIT wanted
+        ), more AS (
+            SELECT best.place, best.priority, best.created_at_ms, best.execution_id
+              FROM (SELECT head.route_id FROM head GROUP BY head.route_id
+                    HAVING count(*) = chunk AND chunk < wanted) AS route
+             CROSS JOIN LATERAL (
+                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                    WHERE e.route_id = route.route_id
+                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                   OFFSET chunk LIMIT wanted - chunk) AS best
+        )
+        SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
+          FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
+                 UNION ALL
+                SELECT * FROM more
+                 ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
 
-    IF missing > 0 THEN
         RETURN QUERY
-        SELECT best.partition_key, best.execution_id
-          FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-               SELECT e.partition_key, e.execution_id, e.priority, e.created_at_ms
-                 FROM ff.exec_core e
-                WHERE e.route_id = route.route_id AND e.eligibility_state = 'eligible_now'
-                  AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                  AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, e.lease_epoch, p_worker_id))
-                  AND e.execution_id <> ALL (locked_ids)
-                ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                LIMIT missing FOR NO KEY UPDATE SKIP LOCKED) AS best
-         ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-         LIMIT missing;
-    END IF;
+        SELECT e.ctid
+          FROM unnest(places, ids) AS best (place, execution_id)
+          JOIN ff.ready e ON e.ctid = best.place AND e.execution_id = best.execution_id
+         WHERE best.execution_id NOT IN (SELECT unnest(tried))
+           AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+         LIMIT missing FOR UPDATE OF e SKIP LOCKED;
+        GET DIAGNOSTICS locked = ROW_COUNT;
+        missing := missing - locked;
+        EXIT WHEN coalesce(cardinality(places), 0) < wanted;
+        tried := tried || ids;
+        wanted := 4 * wanted;
+    END LOOP;
 END
 $$;

@@ -1,12 +1,17 @@
 -- Creates executions, many in one call; the engine and ff.submit both use it. Columns that executions of
 -- a batch have in common (route, encoding, creator, policy) are given once as a shape, and each execution
--- names its shape by a 1-based number. An array that is NULL as a whole is NULL for every execution. An
--- id may be given only once in a call.
+-- names its shape by a 1-based number. An array that is NULL as a whole is NULL for every execution, and
+-- without shape numbers every execution has the first shape. An id may be given only once in a call.
 --
 -- An execution that exists already, or whose idempotency key belongs to another execution, is not
 -- created. If a new execution is for a lane that is draining or disabled, the whole call is refused with
 -- SQLSTATE FF001; if its delay or its deadline has passed, with SQLSTATE 22023. An execution given as held
 -- is created blocked by dependencies; its edges follow in the same transaction.
+--
+-- given_fresh promises that the caller has just made the ids and sends them for the first time, so that no
+-- row has them and no other transaction inserts them. The executions are then stored by a plain INSERT: no
+-- search for a row with the same id before, no confirmation of the row in the WAL after. A repetition after
+-- a lost answer is not fresh. A broken promise is an error: SQLSTATE 23505.
 --
 -- Returns a row for each ordinal, except those that were created in the state waiting: the execution that
 -- the ordinal resolves to (the given one, or the earlier one of its idempotency key), whether this call
@@ -14,7 +19,7 @@
 --
 -- The planner settings are bound, because SQL clients and other drivers call ff.submit on connections
 -- without our settings. The plans of a function are cached: a plan made while a table was small would
--- otherwise read the whole table when it has grown.
+-- otherwise read the whole table when it has grown. Every statement has one plan for any arguments.
 CREATE OR REPLACE FUNCTION ff.create_execution(
     shape_namespace text[], shape_lane_id text[], shape_execution_kind text[],
     shape_required_capabilities text[], shape_payload_encoding text[],
@@ -25,12 +30,14 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
     given_deadline_ms bigint[], given_deadline_at_ms bigint[],
     given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[],
     given_now_ms bigint DEFAULT NULL, given_flow_id uuid[] DEFAULT NULL,
-    given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL
+    given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL,
+    given_fresh boolean DEFAULT false
 ) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text,
                  differs text[])
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -43,8 +50,9 @@ DECLARE
     resolved_ids uuid[] := given_execution_id;
     new_partitions smallint[];
     new_ids uuid[];
+    until bigint[];             -- when the delays end; NULL if there are none
     all_new boolean;
-    all_claimable boolean;
+    all_claimable boolean := given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
     any_new_route boolean := false;
     closed_lanes constant text[] := ARRAY(SELECT l.lane_id FROM ff.lane_registry l
                                            WHERE l.lane_id = ANY (shape_lane_id)
@@ -62,6 +70,9 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: deadline must be before the year 10000';
     END IF;
 
+    IF given_shape IS NULL THEN
+        given_shape := array_fill(1, ARRAY[cardinality(given_execution_id)]);
+    END IF;
     FOR shape IN 1 .. cardinality(shape_lane_id) LOOP
         routes := routes || ff.route_id(shape_namespace[shape], shape_lane_id[shape],
             shape_execution_kind[shape], string_to_array(shape_required_capabilities[shape], ','));
@@ -96,8 +107,9 @@ BEGIN
                       given_dedup_window_ms) WITH ORDINALITY
                AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
          WHERE g.idempotency_key IS NOT NULL
-           AND NOT EXISTS (SELECT FROM ff.exec_core e
-                            WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id))
+           AND (given_fresh OR NOT EXISTS (
+                    SELECT FROM ff.exec_core e
+                     WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
@@ -113,49 +125,103 @@ BEGIN
              ORDER BY g.ordinal);
     END IF;
 
-    -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
-    -- for each other on the primary key.
-    INSERT INTO ff.exec_core (
-           partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-           eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
-    SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
-           greatest(0, least(9000, coalesce(g.priority, 0))),
-           CASE WHEN g.held THEN 'blocked_by_dependencies'
-                WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
-           CASE WHEN g.held THEN 'waiting_for_children'
-                WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
-           CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
-           CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
-           coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-           coalesce(g.tags, '{}'), g.flow_id
-      FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
-                  given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
-                  given_held, resolved_ids)
-           AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                 deadline_at_ms, tags, flow_id, held, resolved_id),
-           LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
-     WHERE g.resolved_id = g.execution_id
-     ORDER BY g.partition_key, g.execution_id
-        ON CONFLICT DO NOTHING;
-
-    -- This call created exactly the executions whose body it stores.
-    WITH stored AS (
+    IF given_delay_ms IS NOT NULL OR given_delay_until_ms IS NOT NULL THEN
+        until := ARRAY(SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)
+                         FROM unnest(given_delay_until_ms, given_delay_ms) AS g (delay_until_ms, delay_ms));
+    END IF;
+    IF given_fresh AND (given_idempotency_key IS NULL OR resolved_ids = given_execution_id) THEN
+        -- unnest is in the select list, where its rows are not copied into a temporary store.
+        INSERT INTO ff.exec_core (
+               partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
+               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+        SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
+               greatest(0, least(9000, coalesce(g.priority, 0))),
+               CASE WHEN g.held THEN 'blocked_by_dependencies'
+                    WHEN g.until_ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+               CASE WHEN g.held THEN 'waiting_for_children'
+                    WHEN g.until_ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+               CASE WHEN g.until_ms > now_ms AND g.held IS NOT TRUE THEN g.until_ms END,
+               CASE WHEN g.until_ms > now_ms AND g.held THEN g.until_ms END,
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+               coalesce(g.tags, '{}'), g.flow_id
+          FROM (SELECT unnest(given_partition_key) AS partition_key,
+                       unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
+                       unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
+                       unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_tags) AS tags,
+                       unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
+                       unnest(until) AS until_ms) AS g;
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+        SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
+               g.execution_id,
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape]))
+          FROM (SELECT unnest(given_partition_key) AS partition_key,
+                       unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
+                       unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
+                       unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_held) AS held,
+                       unnest(until) AS until_ms) AS g
+         WHERE g.held IS NOT TRUE AND coalesce(g.until_ms, 0) <= now_ms;
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
                creator_identity, idempotency_key, policy, member_name)
         SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
                shape_policy[g.shape], g.member_name
-          FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                      given_idempotency_key, given_member_name, resolved_ids)
-               AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
-         WHERE g.resolved_id = g.execution_id
-            ON CONFLICT DO NOTHING
-     RETURNING partition_key, execution_id
-    )
-    SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
-    all_new := cardinality(new_ids) = cardinality(given_execution_id);
-    all_claimable := all_new AND given_delay_ms IS NULL AND given_delay_until_ms IS NULL AND given_held IS NULL;
+          FROM (SELECT unnest(given_partition_key) AS partition_key,
+                       unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
+                       unnest(given_payload) AS payload, unnest(given_idempotency_key) AS idempotency_key,
+                       unnest(given_member_name) AS member_name) AS g;
+        all_new := true;
+    ELSE
+        -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
+        -- for each other on the primary key.
+        WITH created AS (
+            INSERT INTO ff.exec_core (
+                   partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
+                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+            SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
+                   greatest(0, least(9000, coalesce(g.priority, 0))),
+                   CASE WHEN g.held THEN 'blocked_by_dependencies'
+                        WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                   CASE WHEN g.held THEN 'waiting_for_children'
+                        WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+                   CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
+                   CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
+                   coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+                   coalesce(g.tags, '{}'), g.flow_id
+              FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
+                          given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
+                          given_held, resolved_ids)
+                   AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
+                         deadline_at_ms, tags, flow_id, held, resolved_id),
+                   LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
+             WHERE g.resolved_id = g.execution_id
+             ORDER BY g.partition_key, g.execution_id
+                ON CONFLICT DO NOTHING
+            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, eligibility_state
+        )
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+          FROM created WHERE eligibility_state = 'eligible_now';
+
+        -- This call created exactly the executions whose body it stores.
+        WITH stored AS (
+            INSERT INTO ff.exec_body (
+                   partition_key, execution_id, created_at_ms, payload, payload_encoding,
+                   creator_identity, idempotency_key, policy, member_name)
+            SELECT g.partition_key, g.execution_id, now_ms, g.payload,
+                   shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
+                   shape_policy[g.shape], g.member_name
+              FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
+                          given_idempotency_key, given_member_name, resolved_ids)
+                   AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
+             WHERE g.resolved_id = g.execution_id
+                ON CONFLICT DO NOTHING
+         RETURNING partition_key, execution_id
+        )
+        SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
+        all_new := coalesce(cardinality(new_ids), 0) = cardinality(given_execution_id);
+    END IF;
+    all_claimable := all_new AND all_claimable;
 
     -- Only new executions are refused: an execution that exists is a duplicate, whatever its lane's state.
     IF cardinality(closed_lanes) > 0 THEN
@@ -164,7 +230,8 @@ BEGIN
                AS g (partition_key, execution_id, shape)
           JOIN ff.lane_registry l ON l.lane_id = shape_lane_id[g.shape]
          WHERE l.lane_id = ANY (closed_lanes)
-           AND (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids))
+           AND (all_new OR (g.partition_key, g.execution_id) IN (
+                    SELECT * FROM unnest(new_partitions, new_ids)))
          ORDER BY l.lane_id LIMIT 1;
         IF refusal IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'FF001', MESSAGE = refusal,

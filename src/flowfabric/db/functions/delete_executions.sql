@@ -65,7 +65,27 @@ BEGIN
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.signal_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.journal t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.signal_inbox t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.suspension_current t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.waitpoint_pending t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.suspend_dedup t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.signal_dedup t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.claim_grant t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.stream_frame t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.stream_summary t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    DELETE FROM ff.stream_meta t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.attempt t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
@@ -88,6 +108,12 @@ BEGIN
       JOIN ff.route r USING (route_id)
      WHERE (t.partition_key, t.namespace, t.idempotency_key) = (old.partition_key, r.namespace, b.idempotency_key)
        AND t.execution_id = old.execution_id;
+    DELETE FROM ff.ready t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE (t.route_id, t.priority, t.created_at_ms, t.execution_id, t.partition_key)
+         = (e.route_id, e.priority, e.created_at_ms, e.execution_id, e.partition_key);
+    DELETE FROM ff.lease t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_body t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.exec_core t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)

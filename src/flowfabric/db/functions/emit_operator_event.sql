@@ -18,7 +18,7 @@ BEGIN
     SELECT p_execution_id, p_flow_id, e.route_id, e.lease_epoch, ff.now_ms(), p_partition_key,
            p_event_type, p_actor, p_reason, p_details, nullif(e.tags, '{}')
       FROM (SELECT) AS one_row
-      LEFT JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (p_partition_key, p_execution_id);
+      LEFT JOIN ff.execution e ON (e.partition_key, e.execution_id) = (p_partition_key, p_execution_id);
     PERFORM ff.wake('operator');
 END
 $$;

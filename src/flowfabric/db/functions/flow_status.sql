@@ -8,7 +8,7 @@ RETURNS TABLE (
     LANGUAGE sql STABLE ROWS 1
     AS $$
     WITH members AS (
-        SELECT e.execution_id, e.public_state FROM ff.exec_core e
+        SELECT e.execution_id, e.public_state FROM ff.execution e
          WHERE e.partition_key = p_partition_key AND e.flow_id = p_flow_id
     ), counted AS (
         SELECT count(*)::integer AS total,

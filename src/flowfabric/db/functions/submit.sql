@@ -93,14 +93,15 @@ BEGIN
         ARRAY[namespace], ARRAY[lane], ARRAY[kind], ARRAY[array_to_string(capabilities, ',')],
         ARRAY['json'], ARRAY['sql:' || session_user COLLATE "default"], ARRAY[policy],
         ARRAY[new_partition],
-        ARRAY[new_id], ARRAY[1], ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
-        ARRAY[(extract(epoch FROM delay) * 1000)::bigint],
-        CASE WHEN delay IS NULL THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
-        ARRAY[(extract(epoch FROM deadline) * 1000)::bigint], NULL,
+        ARRAY[new_id], NULL, ARRAY[convert_to(payload::text, 'UTF8')], ARRAY[priority],
+        CASE WHEN delay IS NOT NULL THEN ARRAY[(extract(epoch FROM delay) * 1000)::bigint] END,
+        CASE WHEN delay IS NULL AND policy ->> 'delay_until' IS NOT NULL
+             THEN ARRAY[(policy ->> 'delay_until')::bigint] END,
+        CASE WHEN deadline IS NOT NULL THEN ARRAY[(extract(epoch FROM deadline) * 1000)::bigint] END, NULL,
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
                        (policy ->> 'dedup_window_ms')::bigint, 86400000)],
-        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END);
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true);
     found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
     IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
         RAISE EXCEPTION USING ERRCODE = 'FF002',

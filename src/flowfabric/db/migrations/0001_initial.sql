@@ -28,9 +28,25 @@ CREATE UNLOGGED TABLE ff.waiter (
 COMMENT ON TABLE ff.waiter IS
     'Processes that wait for a NOTIFY of a topic. A topic without a row here is not notified. Unlogged: a '
     'lost row costs one polling interval, never work.';
-COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, worker:<worker_instance_id>, completion, lease or operator.';
+COMMENT ON COLUMN ff.waiter.topic IS 'lane:<lane_id>, worker:<worker_instance_id>, attempt, completion, lease, operator or stream.';
 COMMENT ON COLUMN ff.waiter.waiting_until_ms IS
     'When the registration expires. A process renews it while it waits.';
+
+CREATE UNLOGGED TABLE ff.sweeper (
+    standby            boolean PRIMARY KEY,
+    worker_instance_id text NOT NULL,
+    held_until_ms      bigint NOT NULL,
+    session_pid        integer
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+COMMENT ON TABLE ff.sweeper IS
+    'The process that runs the sweeps, and the one that takes over from it. Unlogged: without a row the next '
+    'process that looks takes the role.';
+COMMENT ON COLUMN ff.sweeper.standby IS 'False: this process sweeps. True: it takes over.';
+COMMENT ON COLUMN ff.sweeper.held_until_ms IS
+    'When the role is free again. Each look of the process moves it ahead.';
+COMMENT ON COLUMN ff.sweeper.session_pid IS
+    'Server process of a session that ends with the worker process: the role is free once it has ended. '
+    'NULL if there is none, as behind a pooler.';
 
 -- Executions: the columns that change (exec_core), what was submitted (exec_body), and the attempts.
 
@@ -82,20 +98,19 @@ CREATE TABLE ff.exec_core (
     replay_count                   integer NOT NULL DEFAULT 0,
     lease_reclaim_count            integer NOT NULL DEFAULT 0,
     infra_release_count            integer NOT NULL DEFAULT 0,
+    signal_seq                     integer NOT NULL DEFAULT 0,
     progress_pct                   smallint,
     resume_pending                 boolean NOT NULL DEFAULT false,
     lease_lost                     boolean NOT NULL DEFAULT false,
     flow_cancelled                 boolean NOT NULL DEFAULT false,
+    compensates                    boolean NOT NULL DEFAULT false,
     lifecycle_phase                text NOT NULL DEFAULT 'runnable',
     eligibility_state              text NOT NULL,
     blocking_reason                text NOT NULL,
     terminal_outcome               text NOT NULL DEFAULT 'none',
     attempt_state                  text NOT NULL DEFAULT 'pending_first_attempt',
-    ownership_state                text NOT NULL GENERATED ALWAYS AS (
-        CASE WHEN lifecycle_phase = 'active' THEN 'leased' ELSE 'unowned' END) STORED,
     public_state                   text NOT NULL GENERATED ALWAYS AS (
         CASE lifecycle_phase
-            WHEN 'active' THEN 'active'
             WHEN 'suspended' THEN 'suspended'
             WHEN 'terminal' THEN
                 CASE terminal_outcome WHEN 'success' THEN 'completed' ELSE terminal_outcome END
@@ -107,31 +122,34 @@ CREATE TABLE ff.exec_core (
                 WHEN 'blocked_by_quota' THEN 'rate_limited'
                 ELSE 'waiting' END
         END) STORED,
+    exceptional_state              text GENERATED ALWAYS AS (
+        CASE WHEN blocking_reason = 'paused_by_flow_cancel' THEN 'paused_by_flow_cancel'
+            WHEN lifecycle_phase = 'runnable' THEN nullif(eligibility_state, 'eligible_now')
+            WHEN lifecycle_phase = 'terminal' THEN nullif(terminal_outcome, 'success')
+            ELSE lifecycle_phase
+        END) STORED,
     tags                           jsonb NOT NULL DEFAULT '{}',
     flow_id                        uuid,
     delay_until_ms                 bigint,
     not_before_ms                  bigint,
     deadline_at_ms                 bigint,
+    open_deadline_at_ms            bigint GENERATED ALWAYS AS (
+        CASE WHEN lifecycle_phase <> 'terminal' THEN deadline_at_ms END) STORED,
     started_at_ms                  bigint,
     terminal_at_ms                 bigint,
     last_capability_mismatch_at_ms bigint,
     lease_id                       uuid,
-    lease_expires_at_ms            bigint,
     attempt_started_at_ms          bigint,
-    attempt_timeout_at_ms          bigint,
     attempt_type                   text,
-    worker_id                      text,
-    worker_instance_id             text,
     progress_message               text,
     blocking_detail                text,
     failure_reason                 text,
     failure_category               text,
     cancellation_reason            text,
     cancelled_by                   text,
-    PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT exec_core_priority CHECK (priority BETWEEN 0 AND 9000),
     CONSTRAINT exec_core_lifecycle_phase CHECK (
-        lifecycle_phase IN ('runnable', 'active', 'suspended', 'terminal')),
+        lifecycle_phase IN ('runnable', 'suspended', 'terminal')),
     CONSTRAINT exec_core_eligibility_state CHECK (
         eligibility_state IN ('eligible_now', 'not_eligible_until_time', 'blocked_by_dependencies',
             'blocked_by_budget', 'blocked_by_quota', 'blocked_by_route', 'blocked_by_lane_state',
@@ -146,76 +164,76 @@ CREATE TABLE ff.exec_core (
     CONSTRAINT exec_core_terminal_outcome CHECK (
         terminal_outcome IN ('none', 'success', 'failed', 'cancelled', 'expired', 'skipped')),
     CONSTRAINT exec_core_attempt_state CHECK (
-        attempt_state IN ('none', 'pending_first_attempt', 'running_attempt', 'attempt_interrupted',
+        attempt_state IN ('none', 'pending_first_attempt', 'attempt_interrupted',
             'pending_retry_attempt', 'pending_replay_attempt', 'attempt_terminal')),
     CONSTRAINT exec_core_attempt_type CHECK (
-        attempt_type IN ('initial', 'retry', 'reclaim', 'replay')),
+        attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart')),
     CONSTRAINT exec_core_public_state CHECK (
-        public_state IN ('waiting', 'delayed', 'rate_limited', 'waiting_children', 'active',
-            'suspended', 'resumable', 'completed', 'failed', 'cancelled', 'expired', 'skipped')),
-    CONSTRAINT exec_core_ownership_state CHECK (ownership_state IN ('unowned', 'leased')),
+        public_state IN ('waiting', 'delayed', 'rate_limited', 'waiting_children', 'suspended',
+            'resumable', 'completed', 'failed', 'cancelled', 'expired', 'skipped')),
     CONSTRAINT exec_core_runnable_is_eligible_or_blocked CHECK (
         (lifecycle_phase = 'runnable') = (eligibility_state <> 'not_applicable')),
     CONSTRAINT exec_core_terminal_has_an_outcome CHECK (
         (lifecycle_phase = 'terminal') = (terminal_outcome <> 'none')
         AND (lifecycle_phase = 'terminal') = (terminal_at_ms IS NOT NULL)),
-    CONSTRAINT exec_core_running_while_active CHECK (
-        (lifecycle_phase = 'active') = (attempt_state = 'running_attempt')),
-    CONSTRAINT exec_core_leased_while_active CHECK (
-        (lifecycle_phase = 'active') = (lease_expires_at_ms IS NOT NULL)
-        AND (lifecycle_phase = 'active') = (worker_instance_id IS NOT NULL)
-        AND (lifecycle_phase = 'active') = (worker_id IS NOT NULL)
-        AND (lifecycle_phase <> 'active' OR lease_id IS NOT NULL)),
     CONSTRAINT exec_core_delayed_until_an_instant CHECK (
         (eligibility_state = 'not_eligible_until_time') = (delay_until_ms IS NOT NULL)),
     CONSTRAINT exec_core_not_before_while_blocked CHECK (
         not_before_ms IS NULL OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_operator'))
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 2000);
--- Claim order: best first within a route.
-CREATE INDEX exec_core_claim ON ff.exec_core (route_id, priority DESC, created_at_ms, execution_id)
-    WHERE eligibility_state = 'eligible_now';
+-- An execution that completes in the normal course changes no column of an index, and half of each page is
+-- left for its new version: the update then writes no index (HOT). So no index here may name a column that
+-- such an end changes, not even in its condition; exceptional_state and open_deadline_at_ms are for that.
 CREATE INDEX exec_core_delayed ON ff.exec_core (delay_until_ms) WHERE delay_until_ms IS NOT NULL;
--- Has no lease_expires_at_ms: renewing a lease then changes no indexed column (HOT update).
-CREATE INDEX exec_core_leased ON ff.exec_core (attempt_started_at_ms) WHERE lifecycle_phase = 'active';
-CREATE INDEX exec_core_attempt_timeout ON ff.exec_core (attempt_timeout_at_ms)
-    WHERE attempt_timeout_at_ms IS NOT NULL;
-CREATE INDEX exec_core_deadline ON ff.exec_core (deadline_at_ms)
-    WHERE deadline_at_ms IS NOT NULL AND lifecycle_phase <> 'terminal';
+CREATE INDEX exec_core_deadline ON ff.exec_core (open_deadline_at_ms) WHERE open_deadline_at_ms IS NOT NULL;
 CREATE INDEX exec_core_flow ON ff.exec_core (partition_key, flow_id) WHERE flow_id IS NOT NULL;
--- Outcomes that operators search for; successes are found by time.
-CREATE INDEX exec_core_not_success ON ff.exec_core (terminal_outcome, created_at_ms, execution_id)
-    WHERE terminal_outcome IN ('failed', 'cancelled', 'expired', 'skipped');
--- Finished executions, oldest first within a route: for retention.
-CREATE INDEX exec_core_finished ON ff.exec_core (route_id, terminal_at_ms) WHERE lifecycle_phase = 'terminal';
--- Executions that wait neither for a worker nor for an instant; there are few.
-CREATE INDEX exec_core_held_back ON ff.exec_core (route_id)
-    WHERE lifecycle_phase = 'suspended'
-       OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_budget', 'blocked_by_quota',
-              'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator');
+-- Executions that are delayed, blocked or suspended, or ended without success, by age within a route.
+CREATE INDEX exec_core_exceptional ON ff.exec_core (exceptional_state, route_id, created_at_ms, execution_id)
+    WHERE exceptional_state IS NOT NULL;
+-- By age within a route: for searches, newest first, and for retention, oldest first.
+CREATE INDEX exec_core_created ON ff.exec_core (route_id, created_at_ms, execution_id);
 -- Members of a cancelled flow that are about to be ended.
 CREATE INDEX exec_core_parked ON ff.exec_core (partition_key, flow_id)
-    WHERE blocking_reason = 'paused_by_flow_cancel';
+    WHERE exceptional_state = 'paused_by_flow_cancel';
 -- In the order of a hash: a sweep that reads a batch from a random hash on reaches every row equally.
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core (uuid_hash(execution_id))
-    WHERE eligibility_state = 'blocked_by_dependencies';
+    WHERE exceptional_state = 'blocked_by_dependencies';
+-- Executions whose compensations are to be started.
+CREATE INDEX exec_core_uncompensated ON ff.exec_core (created_at_ms)
+    WHERE compensates AND exceptional_state IN ('failed', 'cancelled', 'expired', 'skipped');
+-- The last index. While a table is empty, every index costs the same, and the planner takes the newest of
+-- those that have a column in common with the condition: a lookup by key must not read another one whole.
+ALTER TABLE ff.exec_core ADD PRIMARY KEY (partition_key, execution_id);
 COMMENT ON TABLE ff.exec_core IS
-    'One row per execution: the columns that change. Every transition locks this row; a call of a worker is '
-    'refused unless it has the lease in this row.';
+    'One row per execution, written when it is created, when it is queued again, delayed or blocked, when its '
+    'worker reports progress, and when it ends. A claim does not write it: an execution that a worker holds has '
+    'a row in ff.lease beside this one, which is as the claim found it. ff.execution has both.';
 COMMENT ON COLUMN ff.exec_core.attempt_index IS
-    'Number of the running attempt, or of the attempt that the next claim starts.';
+    'Number of the last attempt, or of the attempt that the next claim starts.';
 COMMENT ON COLUMN ff.exec_core.lease_epoch IS
-    'Grows with every claim and whenever a lease expires or is revoked; a call with an older epoch is refused.';
+    'Epoch of the last lease that has ended, more if that lease was voided. The lease that is held, if '
+    'there is one, has the next epoch: ending a lease changes this column, so a call under a lease that has '
+    'ended is refused by the row that the call locks.';
 COMMENT ON COLUMN ff.exec_core.lease_reclaim_count IS 'Claims that followed a lost lease.';
 COMMENT ON COLUMN ff.exec_core.infra_release_count IS
     'How often in a row the attempt was released because of trouble with the database.';
 COMMENT ON COLUMN ff.exec_core.resume_pending IS
-    'The execution was suspended and can continue. Not used yet.';
+    'The execution was suspended and can go on; from its resume until its next claim.';
+COMMENT ON COLUMN ff.exec_core.signal_seq IS
+    'How many signals the inbox has received; the number of the last one.';
+COMMENT ON COLUMN ff.exec_core.compensates IS
+    'The handler has armed a compensation: unless the execution succeeds, its compensations run. False again '
+    'once they are started.';
 COMMENT ON COLUMN ff.exec_core.lease_lost IS
     'The last lease expired or was revoked; the next claim counts as a reclaim.';
 COMMENT ON COLUMN ff.exec_core.flow_cancelled IS
     'The flow of the execution was cancelled while the execution ran: instead of being queued again, the '
     'execution is ended.';
+COMMENT ON COLUMN ff.exec_core.exceptional_state IS
+    'NULL in the normal course: while the execution waits for a worker or runs, and once it has succeeded. '
+    'Else why not: eligibility_state, paused_by_flow_cancel, suspended, or terminal_outcome.';
+COMMENT ON COLUMN ff.exec_core.open_deadline_at_ms IS 'The deadline until the execution has ended.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
 COMMENT ON COLUMN ff.exec_core.delay_until_ms IS
     'Not claimable before this instant. Set exactly while the execution is delayed.';
@@ -225,15 +243,102 @@ COMMENT ON COLUMN ff.exec_core.not_before_ms IS
 COMMENT ON COLUMN ff.exec_core.last_capability_mismatch_at_ms IS
     'When a claim grant was last refused because the worker lacks a capability.';
 COMMENT ON COLUMN ff.exec_core.lease_id IS
-    'Random, made by the caller of the last claim. Kept after the lease has ended, so that a repeated call '
-    'is recognised.';
-COMMENT ON COLUMN ff.exec_core.lease_expires_at_ms IS
-    'Set exactly while the execution is active. Not indexed: see exec_core_leased.';
-COMMENT ON COLUMN ff.exec_core.attempt_timeout_at_ms IS 'When the running attempt times out.';
-COMMENT ON COLUMN ff.exec_core.worker_id IS 'The pool of the worker that holds the lease.';
-COMMENT ON COLUMN ff.exec_core.worker_instance_id IS 'The process that holds the lease.';
+    'Of the last lease that has ended, so that a repeated call of its holder is recognised.';
+COMMENT ON COLUMN ff.exec_core.attempt_started_at_ms IS 'Of the last attempt that stopped running.';
 COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Why the last attempt failed, or why the execution ended.';
 COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the name of the operator is in operator_event.';
+
+CREATE TABLE ff.ready (
+    route_id       bigint NOT NULL,
+    created_at_ms  bigint NOT NULL,
+    priority       integer NOT NULL,
+    partition_key  smallint NOT NULL,
+    execution_id   uuid NOT NULL,
+    deadline_at_ms bigint
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
+        autovacuum_vacuum_cost_limit = 2000);
+-- Claim order: best first within a route. Also finds the row of an execution, whose columns these are.
+CREATE UNIQUE INDEX ready_claim ON ff.ready (route_id, priority DESC, created_at_ms, execution_id, partition_key);
+COMMENT ON TABLE ff.ready IS
+    'The queue: one row per execution that a worker can claim now. A row is inserted when an execution '
+    'becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a '
+    'statement reads of the execution together with this row is up to date as long as the row is there.';
+COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
+
+CREATE TABLE ff.lease (
+    partition_key         smallint NOT NULL,
+    attempt_index         integer NOT NULL,
+    execution_id          uuid NOT NULL,
+    lease_id              uuid NOT NULL,
+    lease_epoch           bigint NOT NULL,
+    lease_expires_at_ms   bigint NOT NULL,
+    last_mutation_at_ms   bigint NOT NULL,
+    attempt_started_at_ms bigint NOT NULL,
+    attempt_timeout_at_ms bigint,
+    lease_reclaim_count   integer NOT NULL,
+    attempt_recorded      boolean NOT NULL,
+    attempt_type          text NOT NULL,
+    worker_id             text NOT NULL,
+    worker_instance_id    text NOT NULL,
+    PRIMARY KEY (partition_key, execution_id),
+    CONSTRAINT lease_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart'))
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_cost_limit = 2000);
+COMMENT ON TABLE ff.lease IS
+    'One row per execution that a worker holds, deleted when the lease ends. There are as many as handlers '
+    'run and workers have claimed ahead, so sweeps read all of them. Renewals change no indexed column.';
+COMMENT ON COLUMN ff.lease.attempt_index IS 'Number of the attempt that runs.';
+COMMENT ON COLUMN ff.lease.lease_id IS 'Random, made by the caller of the claim.';
+COMMENT ON COLUMN ff.lease.lease_epoch IS 'One more than lease_epoch of the execution in exec_core.';
+COMMENT ON COLUMN ff.lease.attempt_started_at_ms IS
+    'When the attempt began; an attempt that was interrupted keeps the instant of its first claim.';
+COMMENT ON COLUMN ff.lease.attempt_timeout_at_ms IS 'When the running attempt times out.';
+COMMENT ON COLUMN ff.lease.lease_reclaim_count IS 'Of the execution, with this claim if it followed a lost lease.';
+COMMENT ON COLUMN ff.lease.attempt_recorded IS
+    'The ledger has a row of this attempt already: the attempt was interrupted, or is made again.';
+COMMENT ON COLUMN ff.lease.worker_id IS 'The pool of the worker that holds the lease.';
+COMMENT ON COLUMN ff.lease.worker_instance_id IS 'The process that holds the lease.';
+
+CREATE VIEW ff.execution AS
+    SELECT e.partition_key, e.execution_id, e.route_id, e.flow_id, e.tags, e.priority, e.created_at_ms,
+           greatest(e.last_mutation_at_ms, l.last_mutation_at_ms) AS last_mutation_at_ms,
+           CASE WHEN l.lease_id IS NULL THEN e.lifecycle_phase ELSE 'active' END AS lifecycle_phase,
+           CASE WHEN l.lease_id IS NULL THEN e.eligibility_state ELSE 'not_applicable' END AS eligibility_state,
+           CASE WHEN l.lease_id IS NULL THEN e.blocking_reason ELSE 'none' END AS blocking_reason,
+           CASE WHEN l.lease_id IS NULL THEN e.blocking_detail END AS blocking_detail,
+           e.terminal_outcome, e.exceptional_state,
+           CASE WHEN l.lease_id IS NULL THEN e.attempt_state ELSE 'running_attempt' END AS attempt_state,
+           CASE WHEN l.lease_id IS NULL THEN 'unowned' ELSE 'leased' END AS ownership_state,
+           CASE WHEN l.lease_id IS NULL THEN e.public_state ELSE 'active' END AS public_state,
+           l.lease_id IS NOT NULL AS leased,
+           coalesce(l.attempt_index, e.attempt_index) AS attempt_index,
+           greatest(e.total_attempt_count, l.attempt_index + 1) AS total_attempt_count,
+           e.retry_count, e.replay_count,
+           coalesce(l.lease_reclaim_count, e.lease_reclaim_count) AS lease_reclaim_count,
+           e.infra_release_count,
+           e.progress_pct, e.progress_message,
+           e.resume_pending AND l.lease_id IS NULL AS resume_pending,
+           e.lease_lost AND l.lease_id IS NULL AS lease_lost,
+           e.flow_cancelled, e.signal_seq, e.compensates,
+           e.delay_until_ms, e.not_before_ms, e.deadline_at_ms,
+           coalesce(e.started_at_ms, l.attempt_started_at_ms) AS started_at_ms, e.terminal_at_ms,
+           e.last_capability_mismatch_at_ms,
+           coalesce(l.lease_epoch, e.lease_epoch) AS lease_epoch,
+           coalesce(l.lease_id, e.lease_id) AS lease_id, l.lease_expires_at_ms,
+           coalesce(l.attempt_started_at_ms, e.attempt_started_at_ms) AS attempt_started_at_ms,
+           l.attempt_timeout_at_ms,
+           coalesce(l.attempt_type, e.attempt_type) AS attempt_type,
+           l.worker_id, l.worker_instance_id, e.failure_reason, e.failure_category, e.cancellation_reason,
+           e.cancelled_by
+      FROM ff.exec_core e
+      -- ANY: by an equality, all leases can be read in the order of their key and compared with every row.
+      LEFT JOIN ff.lease l
+        ON l.partition_key = ANY (ARRAY[e.partition_key]) AND l.execution_id = e.execution_id
+       AND l.lease_epoch = e.lease_epoch + 1;
+COMMENT ON VIEW ff.execution IS
+    'One row per execution as operations and people see it: exec_core, and the lease if a worker holds one. '
+    'Without a lease, lifecycle_phase is runnable, suspended or terminal; with one it is active.';
 
 CREATE TABLE ff.exec_body (
     partition_key    smallint NOT NULL,
@@ -247,7 +352,6 @@ CREATE TABLE ff.exec_body (
     member_name      text,
     PRIMARY KEY (partition_key, execution_id)
 );
-CREATE INDEX exec_body_created ON ff.exec_body (created_at_ms, execution_id);
 COMMENT ON TABLE ff.exec_body IS
     'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes '
     'only when the result of an upstream is passed to the execution.';
@@ -304,15 +408,15 @@ CREATE TABLE ff.attempt (
     result             bytea,
     result_encoding    text,
     PRIMARY KEY (partition_key, execution_id, attempt_index),
-    CONSTRAINT attempt_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay')),
+    CONSTRAINT attempt_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart')),
     CONSTRAINT attempt_outcome CHECK (
         outcome IN ('success', 'failed', 'retry', 'cancelled', 'expired', 'skipped', 'interrupted',
-            'waiting_children', 'suspended', 'lease_expired_reclaimable', 'lease_revoked',
-            'interrupted_reclaimed'))
+            'waiting_children', 'suspended', 'restarted', 'lease_expired_reclaimable',
+            'lease_revoked', 'interrupted_reclaimed'))
 );
 COMMENT ON TABLE ff.attempt IS
     'One row per attempt that ended or was interrupted. The attempt that runs now is described by its row '
-    'in exec_core.';
+    'in ff.lease.';
 COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under.';
 COMMENT ON COLUMN ff.attempt.result_encoding IS
     'How the result is encoded: json, msgpack, bytes, or the name of a codec; NULL: as the payload.';
@@ -333,7 +437,7 @@ CREATE TABLE ff.completion_event (
     dispatched_at_ms bigint,
     PRIMARY KEY (event_id, partition_key),
     CONSTRAINT completion_event_outcome CHECK (
-        outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped'))
+        outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped', 'resumable'))
 );
 -- For history and retention. Execution ids ascend with time, so this index grows at its end.
 CREATE INDEX completion_event_execution ON ff.completion_event (execution_id);
@@ -341,7 +445,8 @@ CREATE INDEX completion_event_execution ON ff.completion_event (execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event (event_id)
     WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL;
 COMMENT ON TABLE ff.completion_event IS
-    'Outbox of completions: one row each time an execution ends; a replayed execution has several.';
+    'Outbox of completions: one row each time an execution ends; a replayed execution has several. A row with '
+    'outcome resumable says that a suspended execution can go on; no edge is resolved by such a row.';
 COMMENT ON COLUMN ff.completion_event.event_id IS
     'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS
@@ -366,10 +471,11 @@ CREATE TABLE ff.lease_event (
         event_type IN ('acquired', 'renewed', 'expired', 'reclaimed', 'revoked')),
     CONSTRAINT lease_event_reason CHECK (
         reason IN ('completed', 'failed', 'retry', 'delay', 'waiting_children', 'suspended',
-            'cancelled', 'released', 'operator'))
+            'restarted', 'cancelled', 'released', 'operator', 'disconnected'))
 );
--- For history and retention, as on completion_event.
-CREATE INDEX lease_event_execution ON ff.lease_event (execution_id);
+-- For history and retention, as on completion_event. A long execution has very many, which are read in pages.
+CREATE INDEX lease_event_execution ON ff.lease_event (execution_id, event_id);
+ALTER TABLE ff.lease_event ALTER COLUMN execution_id SET (n_distinct = -0.3);
 COMMENT ON TABLE ff.lease_event IS
     'Outbox of lease changes: acquired, renewed if the full history is kept, reclaimed, expired, revoked.';
 COMMENT ON COLUMN ff.lease_event.reason IS 'Why the lease ended before its expiry.';
@@ -391,9 +497,11 @@ CREATE TABLE ff.operator_event (
     CONSTRAINT operator_event_event_type CHECK (
         event_type IN ('cancelled', 'completed', 'failed', 'delayed', 'lease_revoked', 'priority_changed',
             'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
-            'key_rotated'))
+            'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'schedule_created', 'schedule_updated',
+            'schedule_paused', 'schedule_resumed', 'schedule_triggered', 'schedule_backfilled',
+            'schedule_deleted'))
 );
-CREATE INDEX operator_event_execution ON ff.operator_event (execution_id) WHERE execution_id IS NOT NULL;
+CREATE INDEX operator_event_execution ON ff.operator_event (execution_id, event_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
 COMMENT ON TABLE ff.operator_event IS
     'Outbox and audit trail of operator actions. An action on a lane, a flow or a key has no execution.';
@@ -401,6 +509,219 @@ COMMENT ON COLUMN ff.operator_event.lease_epoch IS
     'Of the execution after the action: its place among the lease events.';
 COMMENT ON COLUMN ff.operator_event.partition_key IS 'Of the execution or flow, else 0.';
 COMMENT ON COLUMN ff.operator_event.details IS 'The values before and after.';
+
+CREATE TABLE ff.signal_event (
+    event_id        bigint GENERATED ALWAYS AS IDENTITY,
+    execution_id    uuid NOT NULL,
+    signal_id       uuid NOT NULL,
+    waitpoint_id    uuid,
+    route_id        bigint NOT NULL,
+    lease_epoch     bigint NOT NULL,
+    occurred_at_ms  bigint NOT NULL,
+    partition_key   smallint NOT NULL,
+    signal_name     text NOT NULL,
+    effect          text NOT NULL,
+    source_type     text NOT NULL,
+    source_identity text NOT NULL,
+    tags            jsonb,
+    PRIMARY KEY (event_id, partition_key),
+    CONSTRAINT signal_event_effect CHECK (
+        effect IN ('appended_to_waitpoint', 'resume_condition_satisfied', 'buffered_for_pending_waitpoint',
+            'buffered_in_inbox'))
+);
+CREATE INDEX signal_event_execution ON ff.signal_event (execution_id, event_id);
+COMMENT ON TABLE ff.signal_event IS
+    'Outbox of signals: one row for each signal that was accepted. A duplicate writes none.';
+COMMENT ON COLUMN ff.signal_event.lease_epoch IS
+    'Of the execution when the signal arrived: for the order of events.';
+COMMENT ON COLUMN ff.signal_event.waitpoint_id IS 'NULL for a signal that was sent by name, into the inbox.';
+COMMENT ON COLUMN ff.signal_event.effect IS 'What the signal did when it arrived.';
+
+-- Durable handlers: what a handler has done and waits for, its suspensions, waitpoints and signals.
+
+CREATE TABLE ff.journal (
+    partition_key  smallint NOT NULL,
+    seq            integer NOT NULL,
+    execution_id   uuid NOT NULL,
+    attempt_index  integer NOT NULL,
+    occurrence     integer NOT NULL DEFAULT 0,
+    started_at_ms  bigint NOT NULL,
+    recorded_at_ms bigint NOT NULL,
+    due_at_ms      bigint,
+    fingerprint    integer,
+    signal_seq     integer,
+    tries          smallint NOT NULL DEFAULT 1,
+    kind           text NOT NULL,
+    state          text NOT NULL,
+    name           text NOT NULL,
+    item           text NOT NULL DEFAULT '',
+    encoding       text,
+    value          bytea,
+    PRIMARY KEY (partition_key, execution_id, seq),
+    CONSTRAINT journal_kind CHECK (
+        kind IN ('step', 'now', 'patch', 'version', 'sleep', 'signal', 'waitpoint', 'wait', 'select',
+            'children', 'compensation', 'mark')),
+    CONSTRAINT journal_state CHECK (state IN ('open', 'done', 'failed')),
+    CONSTRAINT journal_name CHECK (octet_length(name) BETWEEN 1 AND 128),
+    CONSTRAINT journal_item CHECK (octet_length(item) <= 256)
+);
+COMMENT ON TABLE ff.journal IS
+    'One row per durable call of a handler: a step, a sleep, a wait, a call for children. A finished entry '
+    'never changes: when the handler runs again, the call returns what the entry holds.';
+COMMENT ON COLUMN ff.journal.seq IS
+    'In the order in which entries were first written, from 1; 0 is the mark of a later generation. Negative: a '
+    'compensation that was armed before the handler restarted; the lower the number, the later it was armed.';
+COMMENT ON COLUMN ff.journal.attempt_index IS 'The attempt that recorded the entry.';
+COMMENT ON COLUMN ff.journal.occurrence IS 'Number of the call among those with the same name and item, from 0.';
+COMMENT ON COLUMN ff.journal.due_at_ms IS 'End of a sleep, timeout of a wait, or next try of a step.';
+COMMENT ON COLUMN ff.journal.fingerprint IS 'crc32 of the encoded arguments; NULL where they do not encode.';
+COMMENT ON COLUMN ff.journal.signal_seq IS 'Number, in the inbox, of the signal that the entry consumed.';
+COMMENT ON COLUMN ff.journal.item IS 'What the caller gave as key=.';
+COMMENT ON COLUMN ff.journal.value IS
+    'What the call returned, or the error. Of a compensation the call to make; without a value such an entry '
+    'disarms those before it.';
+COMMENT ON COLUMN ff.journal.encoding IS 'Codec of the value; error where the entry has failed.';
+
+CREATE TABLE ff.suspension_current (
+    partition_key                 smallint NOT NULL,
+    attempt_index                 integer NOT NULL,
+    execution_id                  uuid NOT NULL,
+    suspension_id                 uuid NOT NULL,
+    suspended_at_ms               bigint NOT NULL,
+    timeout_at_ms                 bigint,
+    satisfied_at_ms               bigint,
+    closed_at_ms                  bigint,
+    closer_signal_id              uuid,
+    timeout_behavior              text NOT NULL DEFAULT 'fail',
+    reason_code                   text NOT NULL,
+    requested_by                  text NOT NULL DEFAULT 'worker',
+    close_reason                  text,
+    continuation_metadata_pointer text,
+    keeps_waitpoints              boolean NOT NULL DEFAULT false,
+    awaits_signals                text[] NOT NULL DEFAULT '{}',
+    awaits_joins                  uuid[] NOT NULL DEFAULT '{}',
+    condition                     jsonb NOT NULL,
+    resume_policy                 jsonb NOT NULL DEFAULT '{}',
+    all_satisfier_signals         jsonb,
+    PRIMARY KEY (partition_key, execution_id),
+    CONSTRAINT suspension_current_timeout_behavior CHECK (
+        timeout_behavior IN ('fail', 'cancel', 'expire', 'auto_resume_with_timeout_signal', 'escalate')),
+    CONSTRAINT suspension_current_reason_code CHECK (
+        reason_code IN ('waiting_for_signal', 'waiting_for_approval', 'waiting_for_callback',
+            'waiting_for_tool_result', 'waiting_for_operator_review', 'paused_by_policy', 'paused_by_budget',
+            'step_boundary', 'manual_pause')),
+    CONSTRAINT suspension_current_requested_by CHECK (
+        requested_by IN ('worker', 'operator', 'policy', 'system_timeout_policy')),
+    CONSTRAINT suspension_current_closed_with_a_reason CHECK (
+        (closed_at_ms IS NULL) = (close_reason IS NULL)),
+    CONSTRAINT suspension_current_closed_has_no_timeout CHECK (
+        closed_at_ms IS NULL OR timeout_at_ms IS NULL)
+);
+CREATE INDEX suspension_current_timeout ON ff.suspension_current (timeout_at_ms)
+    WHERE timeout_at_ms IS NOT NULL;
+CREATE INDEX suspension_current_open ON ff.suspension_current (partition_key, suspended_at_ms, execution_id)
+    WHERE closed_at_ms IS NULL;
+COMMENT ON TABLE ff.suspension_current IS
+    'The last suspension of each execution that was suspended; open until closed_at_ms is set.';
+COMMENT ON COLUMN ff.suspension_current.attempt_index IS 'The attempt that is suspended.';
+COMMENT ON COLUMN ff.suspension_current.timeout_at_ms IS 'When the timeout behaviour applies; NULL once closed.';
+COMMENT ON COLUMN ff.suspension_current.awaits_signals IS
+    'Names of signals in the inbox, any of which resumes the execution.';
+COMMENT ON COLUMN ff.suspension_current.awaits_joins IS
+    'Joins of children (ff.edge_group.group_id), any of which resumes the execution when it is decided.';
+COMMENT ON COLUMN ff.suspension_current.condition IS 'Which signals on waitpoints resume the execution.';
+COMMENT ON COLUMN ff.suspension_current.keeps_waitpoints IS
+    'A handler waits for several things: when it is resumed its waitpoints are pending again, instead of closed.';
+COMMENT ON COLUMN ff.suspension_current.all_satisfier_signals IS 'The signals that satisfied the condition.';
+
+CREATE TABLE ff.waitpoint_pending (
+    partition_key                     smallint NOT NULL,
+    attempt_index                     integer NOT NULL,
+    waitpoint_id                      uuid NOT NULL,
+    execution_id                      uuid NOT NULL,
+    suspension_id                     uuid,
+    created_at_ms                     bigint NOT NULL,
+    activated_at_ms                   bigint,
+    expires_at_ms                     bigint,
+    closed_at_ms                      bigint,
+    last_signal_at_ms                 bigint,
+    last_hmac_validation_failed_at_ms bigint,
+    signal_count                      integer NOT NULL DEFAULT 0,
+    state                             text NOT NULL DEFAULT 'pending',
+    waitpoint_key                     text NOT NULL,
+    token_kid                         text NOT NULL,
+    token                             text NOT NULL,
+    close_reason                      text,
+    required_signal_names             text[] NOT NULL DEFAULT '{}',
+    signals                           jsonb NOT NULL DEFAULT '[]',
+    PRIMARY KEY (partition_key, waitpoint_id),
+    CONSTRAINT waitpoint_pending_state CHECK (state IN ('pending', 'active', 'closed')),
+    CONSTRAINT waitpoint_pending_closed_with_a_reason CHECK (
+        (state = 'closed') = (closed_at_ms IS NOT NULL) AND (state = 'closed') = (close_reason IS NOT NULL)),
+    CONSTRAINT waitpoint_pending_signals_are_a_list CHECK (jsonb_typeof(signals) = 'array')
+);
+CREATE INDEX waitpoint_pending_execution ON ff.waitpoint_pending (execution_id, waitpoint_id);
+CREATE INDEX waitpoint_pending_expiry ON ff.waitpoint_pending (expires_at_ms) WHERE state = 'pending';
+CREATE INDEX waitpoint_pending_open ON ff.waitpoint_pending (created_at_ms, waitpoint_id) WHERE state <> 'closed';
+COMMENT ON TABLE ff.waitpoint_pending IS
+    'One row per waitpoint: a place where an outsider with its token can signal an execution. Kept when '
+    'closed, so that a late signal is told from a forged one; deleted with the execution.';
+COMMENT ON COLUMN ff.waitpoint_pending.state IS
+    'pending: created ahead, signals are buffered; active: an open suspension waits for it; closed.';
+COMMENT ON COLUMN ff.waitpoint_pending.token IS 'kid:digest; shown to the holder of the lease and to operators.';
+COMMENT ON COLUMN ff.waitpoint_pending.required_signal_names IS 'Empty: any name.';
+COMMENT ON COLUMN ff.waitpoint_pending.signals IS
+    'The signals that were accepted, in the order of their arrival; those of a pending waitpoint are buffered.';
+
+CREATE TABLE ff.suspend_dedup (
+    partition_key   smallint NOT NULL,
+    execution_id    uuid NOT NULL,
+    idempotency_key text NOT NULL,
+    outcome         jsonb NOT NULL,
+    created_at_ms   bigint NOT NULL,
+    expires_at_ms   bigint NOT NULL,
+    PRIMARY KEY (partition_key, execution_id, idempotency_key)
+);
+COMMENT ON TABLE ff.suspend_dedup IS
+    'The answer of each suspend that had an idempotency key, without tokens; a repeated call gets it again.';
+
+CREATE TABLE ff.signal_dedup (
+    partition_key   smallint NOT NULL,
+    waitpoint_id    uuid NOT NULL,
+    idempotency_key text NOT NULL,
+    signal_id       uuid NOT NULL,
+    execution_id    uuid NOT NULL,
+    expires_at_ms   bigint NOT NULL,
+    PRIMARY KEY (partition_key, waitpoint_id, idempotency_key)
+);
+CREATE INDEX signal_dedup_execution ON ff.signal_dedup (execution_id);
+COMMENT ON TABLE ff.signal_dedup IS
+    'The signals to a waitpoint that had an idempotency key: a repeated one is a duplicate until it expires.';
+
+CREATE TABLE ff.signal_inbox (
+    partition_key   smallint NOT NULL,
+    signal_seq      integer NOT NULL,
+    execution_id    uuid NOT NULL,
+    signal_id       uuid NOT NULL,
+    accepted_at_ms  bigint NOT NULL,
+    consumed        boolean NOT NULL DEFAULT false,
+    signal_name     text NOT NULL,
+    source_type     text NOT NULL,
+    source_identity text NOT NULL,
+    correlation_id  text NOT NULL DEFAULT '',
+    idempotency_key text,
+    encoding        text,
+    payload         bytea,
+    PRIMARY KEY (partition_key, execution_id, signal_seq),
+    CONSTRAINT signal_inbox_signal_name CHECK (octet_length(signal_name) BETWEEN 1 AND 128)
+);
+CREATE UNIQUE INDEX signal_inbox_idempotency ON ff.signal_inbox (partition_key, execution_id, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+COMMENT ON TABLE ff.signal_inbox IS
+    'Signals that were sent to an execution by name, in the order of their arrival. A handler consumes those '
+    'of one name first in, first out; an entry of the journal names the signal that it consumed.';
+COMMENT ON COLUMN ff.signal_inbox.consumed IS
+    'Consumed by an entry of an earlier generation, which the journal does not have any more.';
 
 -- Workers, grants of remote schedulers, and the keys that sign grants.
 
@@ -418,6 +739,8 @@ CREATE TABLE ff.worker_registry (
     registered_at_ms   bigint NOT NULL,
     stuck_threads      jsonb NOT NULL DEFAULT '{}',
     unclaimed_kinds    text[] NOT NULL DEFAULT '{}',
+    liveness_lock      bigint,
+    lock_missed_at_ms  bigint,
     PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
@@ -428,6 +751,25 @@ COMMENT ON COLUMN ff.worker_registry.stuck_threads IS
     'By kind: how many threads of the process still run although their attempts are over.';
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS
     'Kinds that the process does not claim until one of its stuck threads has returned.';
+COMMENT ON COLUMN ff.worker_registry.liveness_lock IS
+    'Key of the advisory lock that the session of the process holds while the process lives; NULL: the '
+    'process holds none, and its leases last until they expire.';
+COMMENT ON COLUMN ff.worker_registry.lock_missed_at_ms IS
+    'When a sweep first found the lock not held; NULL while the lock is held.';
+
+-- After a restart of the server the sessions have ended and the processes live: they reconnect first.
+CREATE VIEW ff.worker_liveness AS
+    SELECT w.partition_key, w.namespace, w.worker_instance_id, w.lock_missed_at_ms,
+           w.liveness_lock IN (
+               SELECT (l.classid::bigint << 32) | l.objid::bigint FROM pg_catalog.pg_locks l
+                WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+                  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+                                     WHERE d.datname = pg_catalog.current_database()))
+           OR pg_catalog.pg_postmaster_start_time()
+              > pg_catalog.clock_timestamp() - interval '5 seconds' AS connected
+      FROM ff.worker_registry w WHERE w.liveness_lock IS NOT NULL;
+COMMENT ON VIEW ff.worker_liveness IS
+    'The worker processes that hold an advisory lock while they live, and whether it is held now.';
 
 CREATE TABLE ff.worker_registry_event (
     partition_key      smallint NOT NULL,
@@ -456,7 +798,8 @@ CREATE TABLE ff.waitpoint_hmac (
 );
 CREATE UNIQUE INDEX waitpoint_hmac_one_active ON ff.waitpoint_hmac (active) WHERE active;
 COMMENT ON TABLE ff.waitpoint_hmac IS
-    'Keys that sign grants. One is active and signs; retired ones verify until they expire.';
+    'Keys that sign grants and the tokens of waitpoints. One is active and signs; retired ones verify until they '
+    'expire.';
 COMMENT ON COLUMN ff.waitpoint_hmac.expires_at_ms IS
     'Until when a retired key verifies; NULL for the active one.';
 
@@ -497,10 +840,101 @@ COMMENT ON COLUMN ff.claim_grant.lease_epoch IS
 CREATE VIEW ff.unused_grant AS
     SELECT g.partition_key, g.grant_id, g.execution_id, g.kind, g.worker_id, g.worker_instance_id,
            g.issued_at_ms, g.expires_at_ms
-      FROM ff.claim_grant g JOIN ff.exec_core e USING (partition_key, execution_id)
+      FROM ff.claim_grant g JOIN ff.execution e USING (partition_key, execution_id)
      WHERE g.lease_epoch >= e.lease_epoch AND e.lifecycle_phase <> 'terminal';
 COMMENT ON VIEW ff.unused_grant IS
     'Grants whose execution was not leased since they were issued, and has not ended; some have expired.';
+
+-- Streams: the frames that running handlers append for readers, and the documents that they keep up to date.
+
+CREATE TABLE ff.stream_frame (
+    partition_key   smallint NOT NULL,
+    attempt_index   integer NOT NULL,
+    execution_id    uuid NOT NULL,
+    ts_ms           bigint NOT NULL,
+    ttl_ms          bigint,
+    seq             integer NOT NULL,
+    summary_version integer,
+    mode            text NOT NULL,
+    frame_type      text NOT NULL,
+    correlation_id  text,
+    payload         bytea NOT NULL,
+    PRIMARY KEY (partition_key, execution_id, attempt_index, ts_ms, seq),
+    CONSTRAINT stream_frame_mode CHECK (mode IN ('durable', 'summary', 'best_effort')),
+    CONSTRAINT stream_frame_frame_type CHECK (octet_length(frame_type) BETWEEN 1 AND 128),
+    CONSTRAINT stream_frame_payload CHECK (octet_length(payload) <= 65536)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_insert_scale_factor = 0.2);
+COMMENT ON TABLE ff.stream_frame IS
+    'One row per frame of a stream. A stream belongs to one attempt of one execution; its frames are read in '
+    'the order of ts_ms and seq, which is the order in which they were committed.';
+COMMENT ON COLUMN ff.stream_frame.ts_ms IS
+    'When the frame was appended; never below that of the frame before it, also if the clock was set back.';
+COMMENT ON COLUMN ff.stream_frame.seq IS 'Number of the frame among those of its millisecond, from 0.';
+COMMENT ON COLUMN ff.stream_frame.ttl_ms IS 'For how long a best_effort frame is of use.';
+COMMENT ON COLUMN ff.stream_frame.summary_version IS 'Version of the summary after a frame of mode summary.';
+COMMENT ON COLUMN ff.stream_frame.payload IS 'The bytes; of a summary frame the JSON merge patch.';
+
+CREATE TABLE ff.stream_meta (
+    partition_key       smallint NOT NULL,
+    attempt_index       integer NOT NULL,
+    execution_id        uuid NOT NULL,
+    append_id           uuid,
+    created_at_ms       bigint NOT NULL,
+    last_ts_ms          bigint NOT NULL DEFAULT 0,
+    frame_count         bigint NOT NULL DEFAULT 0,
+    total_bytes         bigint NOT NULL DEFAULT 0,
+    last_seq            integer NOT NULL DEFAULT -1,
+    retention_maxlen    integer NOT NULL,
+    durable_kept        integer NOT NULL DEFAULT 0,
+    summary_kept        integer NOT NULL DEFAULT 0,
+    best_effort_kept    integer NOT NULL DEFAULT 0,
+    has_durable_frame   boolean NOT NULL DEFAULT false,
+    maxlen_applied_last integer,
+    ema_rate_hz         double precision,
+    last_append_ts_ms   bigint,
+    best_effort_ttl_ms  bigint,
+    expires_at_ms       bigint,
+    PRIMARY KEY (partition_key, execution_id, attempt_index)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+-- Streams with best-effort frames that may be too old.
+CREATE INDEX stream_meta_expiry ON ff.stream_meta (expires_at_ms) WHERE expires_at_ms IS NOT NULL;
+COMMENT ON TABLE ff.stream_meta IS
+    'One row per stream, made with its first frame. Whoever appends locks it until the commit, so the frames '
+    'of a stream become visible in the order of their ids. Whether the stream is closed follows from the '
+    'attempt: see ff.lease and ff.attempt.';
+COMMENT ON COLUMN ff.stream_meta.append_id IS
+    'Made by the caller of the last append, so that a call that is repeated after a lost answer is recognised.';
+COMMENT ON COLUMN ff.stream_meta.last_ts_ms IS 'ts_ms of the last frame; last_seq is its seq.';
+COMMENT ON COLUMN ff.stream_meta.frame_count IS 'Frames that were ever appended, also those that are deleted.';
+COMMENT ON COLUMN ff.stream_meta.retention_maxlen IS
+    'How many durable frames are kept: stream_policy.retention_maxlen of the policy, or 10000.';
+COMMENT ON COLUMN ff.stream_meta.durable_kept IS
+    'Durable frames that are stored now; summary_kept and best_effort_kept are those of the other modes.';
+COMMENT ON COLUMN ff.stream_meta.has_durable_frame IS 'A durable or a summary frame was ever appended.';
+COMMENT ON COLUMN ff.stream_meta.ema_rate_hz IS
+    'Best-effort frames per second, as a moving average; last_append_ts_ms is when the last was appended.';
+COMMENT ON COLUMN ff.stream_meta.maxlen_applied_last IS
+    'How many best-effort frames were kept at the last append of one: as many as the rate asks for.';
+COMMENT ON COLUMN ff.stream_meta.best_effort_ttl_ms IS 'ttl_ms of the last best-effort frame.';
+COMMENT ON COLUMN ff.stream_meta.expires_at_ms IS
+    'When the oldest best-effort frame may be deleted for its age; NULL if there is none, or a durable frame.';
+
+CREATE TABLE ff.stream_summary (
+    partition_key    smallint NOT NULL,
+    attempt_index    integer NOT NULL,
+    execution_id     uuid NOT NULL,
+    first_applied_ms bigint NOT NULL,
+    last_updated_ms  bigint NOT NULL,
+    version          integer NOT NULL,
+    patch_kind       text NOT NULL DEFAULT 'json-merge-patch',
+    document_json    jsonb NOT NULL,
+    PRIMARY KEY (partition_key, execution_id, attempt_index),
+    CONSTRAINT stream_summary_patch_kind CHECK (patch_kind = 'json-merge-patch')
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+COMMENT ON TABLE ff.stream_summary IS
+    'One row per stream that has had a summary frame: the document that all its patches have made.';
+COMMENT ON COLUMN ff.stream_summary.version IS 'How many patches were merged.';
 
 -- Flows: graphs of executions, their joins, and the cancellation of whole flows.
 
@@ -520,7 +954,6 @@ CREATE TABLE ff.flow_core (
     cancellation_policy text,
     tags                jsonb NOT NULL DEFAULT '{}',
     graph_digest        bytea,
-    PRIMARY KEY (partition_key, flow_id),
     CONSTRAINT flow_core_public_flow_state CHECK (public_flow_state IN ('open', 'cancelled')),
     CONSTRAINT flow_core_cancellation_policy CHECK (
         cancellation_policy IN ('cancel_flow_only', 'cancel_all', 'cancel_pending')),
@@ -529,8 +962,13 @@ CREATE TABLE ff.flow_core (
         AND (public_flow_state = 'cancelled') = (cancellation_policy IS NOT NULL)),
     CONSTRAINT flow_core_revision CHECK (graph_revision = node_count + edge_count)
 );
+-- For lists, the newest first: of all flows, of one namespace, of one partition.
+CREATE INDEX flow_core_created ON ff.flow_core (created_at_ms, flow_id);
+CREATE INDEX flow_core_namespace ON ff.flow_core (namespace, created_at_ms, flow_id);
+CREATE INDEX flow_core_partition ON ff.flow_core (partition_key, created_at_ms, flow_id);
 -- Flows that never got a member.
 CREATE INDEX flow_core_empty ON ff.flow_core (last_mutation_at_ms) WHERE node_count = 0;
+ALTER TABLE ff.flow_core ADD PRIMARY KEY (partition_key, flow_id);  -- the last index, as on exec_core
 COMMENT ON TABLE ff.flow_core IS
     'One row per flow. The state of the flow is computed from its members; only a cancellation is stored.';
 COMMENT ON COLUMN ff.flow_core.public_flow_state IS
@@ -565,9 +1003,14 @@ CREATE TABLE ff.edge (
     CONSTRAINT edge_dependency_kind CHECK (dependency_kind = 'success_only'),
     CONSTRAINT edge_resolved_by_an_outcome CHECK ((resolution = 'unresolved') = (resolved_outcome IS NULL)),
     CONSTRAINT edge_resolves_once_applied CHECK (resolution = 'unresolved' OR edge_state = 'applied')
-) WITH (fillfactor = 80);
-CREATE UNIQUE INDEX edge_pair ON ff.edge (partition_key, upstream_eid, group_id);
-CREATE INDEX edge_group_edges ON ff.edge (partition_key, group_id);
+) WITH (fillfactor = 50);
+-- Half of each page is left for the new version of an edge that is resolved: it writes no index (HOT).
+-- Execution ids ascend with time, so these indexes grow at their end. A lookup by one of the two columns has
+-- no other index to choose, however small the table was when its plan was made. With the counts of ANALYZE
+-- for a wide flow, one upstream for all edges, the primary key would seem as good: its partition, read whole.
+CREATE UNIQUE INDEX edge_pair ON ff.edge (upstream_eid, partition_key, group_id);
+CREATE INDEX edge_group_edges ON ff.edge (group_id);
+ALTER TABLE ff.edge ALTER COLUMN upstream_eid SET (n_distinct = -1), ALTER COLUMN group_id SET (n_distinct = -1);
 COMMENT ON TABLE ff.edge IS
     'One row per dependency: once the edge is applied, the join group_id waits for the execution '
     'upstream_eid. The counters of edge_group are computed from the resolutions here.';
@@ -612,8 +1055,10 @@ CREATE TABLE ff.edge_group (
     CONSTRAINT edge_group_fires_once CHECK ((group_state = 'pending') = (fired_at_ms IS NULL)),
     CONSTRAINT edge_group_cancel_siblings_reason CHECK (
         cancel_siblings_reason IN ('sibling_quorum_satisfied', 'sibling_quorum_impossible', 'parent_ended'))
-) WITH (fillfactor = 70);
-CREATE INDEX edge_group_waiter ON ff.edge_group (partition_key, waiter_eid);
+) WITH (fillfactor = 50);
+-- As on edge: a parent that waits for each of its children alone has a join for each.
+CREATE INDEX edge_group_waiter ON ff.edge_group (waiter_eid, partition_key);
+ALTER TABLE ff.edge_group ALTER COLUMN waiter_eid SET (n_distinct = -1);
 COMMENT ON TABLE ff.edge_group IS
     'One row per join: a flow member waits for its upstreams, or a handler waits for its children.';
 COMMENT ON COLUMN ff.edge_group.waiter_eid IS 'The execution that waits.';
@@ -705,3 +1150,113 @@ CREATE VIEW ff.settled_flow AS
      WHERE s.public_flow_state IN ('completed', 'failed', 'cancelled');
 COMMENT ON VIEW ff.settled_flow IS
     'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
+
+-- Schedules: what is executed again and again, and what became of each instant.
+
+CREATE TABLE ff.schedule (
+    partition_key         smallint NOT NULL,
+    namespace             text NOT NULL,
+    name                  text NOT NULL,
+    spec_kind             text NOT NULL,
+    cron                  text,
+    tz                    text NOT NULL,
+    every_ms              bigint,
+    anchor_ms             bigint,
+    at_ms                 bigint,
+    execution_kind        text NOT NULL,
+    lane_id               text NOT NULL,
+    payload               bytea NOT NULL,
+    payload_encoding      text,
+    priority              integer NOT NULL,
+    policy                jsonb,
+    tags                  jsonb NOT NULL,
+    required_capabilities text[] NOT NULL,
+    overlap               text NOT NULL,
+    catch_up              integer NOT NULL,
+    catch_up_window_ms    bigint NOT NULL,
+    jitter_ms             bigint NOT NULL,
+    starts_at_ms          bigint,
+    until_ms              bigint,
+    runs                  integer,
+    runs_left             integer,
+    next_fire_at_ms       bigint,
+    last_fire_at_ms       bigint,
+    fired                 bigint NOT NULL DEFAULT 0,
+    skipped               bigint NOT NULL DEFAULT 0,
+    missed                bigint NOT NULL DEFAULT 0,
+    state                 text NOT NULL DEFAULT 'active',
+    state_by              text,
+    state_reason          text,
+    state_changed_at_ms   bigint,
+    source                text NOT NULL,
+    created_at_ms         bigint NOT NULL,
+    created_by            text NOT NULL,
+    revision              bigint NOT NULL DEFAULT 1,
+    latest_partitions     smallint[] NOT NULL DEFAULT '{}',
+    latest_ids            uuid[] NOT NULL DEFAULT '{}',
+    queued                boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (partition_key, namespace, name),
+    CONSTRAINT schedule_spec_kind CHECK (spec_kind IN ('cron', 'interval', 'once')),
+    CONSTRAINT schedule_spec CHECK (
+        (spec_kind = 'cron') = (cron IS NOT NULL)
+        AND (spec_kind = 'interval') = (every_ms IS NOT NULL AND anchor_ms IS NOT NULL)
+        AND (spec_kind = 'once') = (at_ms IS NOT NULL)),
+    CONSTRAINT schedule_overlap CHECK (
+        overlap IN ('allow', 'skip', 'queue_one', 'queue_all', 'cancel_running')),
+    CONSTRAINT schedule_state CHECK (state IN ('active', 'paused', 'finished', 'broken')),
+    CONSTRAINT schedule_source CHECK (source IN ('code', 'api')),
+    CONSTRAINT schedule_name CHECK (octet_length(name) BETWEEN 1 AND 256),
+    CONSTRAINT schedule_active_has_a_next CHECK (state <> 'active' OR next_fire_at_ms IS NOT NULL)
+) WITH (fillfactor = 70);
+CREATE INDEX schedule_due ON ff.schedule (next_fire_at_ms) WHERE state = 'active';
+CREATE INDEX schedule_queued ON ff.schedule (name) WHERE queued;
+-- Schedules that may have more rows in the ledger than are kept.
+CREATE INDEX schedule_busy ON ff.schedule (name) WHERE fired + skipped + missed > 1000;
+CREATE INDEX schedule_list ON ff.schedule (namespace, name);
+COMMENT ON TABLE ff.schedule IS
+    'One row per schedule: when it fires, what it executes, and what it has done so far.';
+COMMENT ON COLUMN ff.schedule.partition_key IS 'ff.key_partition of namespace and name.';
+COMMENT ON COLUMN ff.schedule.tz IS 'The time zone of the cron expression, by its IANA name.';
+COMMENT ON COLUMN ff.schedule.anchor_ms IS 'From which instant the interval counts.';
+COMMENT ON COLUMN ff.schedule.at_ms IS 'The only instant of a schedule that fires once.';
+COMMENT ON COLUMN ff.schedule.overlap IS 'What a firing does while an earlier execution has not ended.';
+COMMENT ON COLUMN ff.schedule.catch_up IS 'How many instants that nobody fired in time are fired later.';
+COMMENT ON COLUMN ff.schedule.catch_up_window_ms IS 'Older instants are not fired later.';
+COMMENT ON COLUMN ff.schedule.jitter_ms IS 'Each execution is delayed by less than this.';
+COMMENT ON COLUMN ff.schedule.until_ms IS 'The last instant that may fire.';
+COMMENT ON COLUMN ff.schedule.runs IS 'After how many firings the schedule is finished; NULL: never.';
+COMMENT ON COLUMN ff.schedule.next_fire_at_ms IS
+    'The next instant, or the first that is not fired yet. A paused schedule keeps its own.';
+COMMENT ON COLUMN ff.schedule.missed IS 'Instants that nobody fired in time and that were not caught up.';
+COMMENT ON COLUMN ff.schedule.state_reason IS 'Why it is paused, or the error of a broken one.';
+COMMENT ON COLUMN ff.schedule.source IS 'Defined by an application, or through the client or ff.';
+COMMENT ON COLUMN ff.schedule.revision IS
+    'One more with every change and firing: a firing compares it, so of two processes one fires.';
+COMMENT ON COLUMN ff.schedule.latest_ids IS
+    'The last ten executions, oldest first, and older ones that wait for their turn. Their partitions are in '
+    'latest_partitions.';
+COMMENT ON COLUMN ff.schedule.queued IS 'One of them may wait until an earlier one has ended.';
+
+CREATE TABLE ff.schedule_fire (
+    partition_key  smallint NOT NULL,
+    namespace      text NOT NULL,
+    name           text NOT NULL,
+    fire_at_ms     bigint NOT NULL,
+    trigger_id     uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    outcome        text NOT NULL,
+    execution_id   uuid,
+    execution_partition smallint,
+    recorded_at_ms bigint NOT NULL,
+    reason         text,
+    PRIMARY KEY (partition_key, namespace, name, fire_at_ms, trigger_id),
+    CONSTRAINT schedule_fire_outcome CHECK (
+        outcome IN ('fired', 'triggered', 'backfilled', 'skipped', 'missed', 'refused')),
+    CONSTRAINT schedule_fire_execution CHECK ((execution_id IS NULL) = (execution_partition IS NULL))
+);
+CREATE INDEX schedule_fire_age ON ff.schedule_fire (recorded_at_ms);
+COMMENT ON TABLE ff.schedule_fire IS
+    'One row per instant of a schedule: what became of it. Kept for 30 days, and of each schedule the newest 1,000.';
+COMMENT ON COLUMN ff.schedule_fire.fire_at_ms IS 'The instant; of a trigger, when it was called.';
+COMMENT ON COLUMN ff.schedule_fire.trigger_id IS 'Of a trigger its own id, else zero.';
+COMMENT ON COLUMN ff.schedule_fire.execution_id IS 'The execution that was created.';
+COMMENT ON COLUMN ff.schedule_fire.reason IS 'Why the instant was not fired.';

@@ -12,7 +12,7 @@ from flowfabric.engine.events.cursor import encode_cursor
 from flowfabric.engine.events.outbox import Entry, Event, Newest, Outbox, decoded_tags, entries
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
-from flowfabric.states import TerminalOutcome
+from flowfabric.states import CompletionOutcome
 
 READ: Final[LiteralString] = """
 -- events.read_completions
@@ -30,10 +30,10 @@ SELECT coalesce(max(event_id), 0) AS event_id FROM ff.completion_event
 
 
 class CompletionEvent(Event, frozen=True, kw_only=True):
-    """An execution ended."""
+    """An execution ended or, with the outcome `resumable`, can go on after a suspension."""
 
     execution_id: ExecutionId
-    outcome: TerminalOutcome
+    outcome: CompletionOutcome
     flow_id: UUID | None
     lane_id: str | None
     execution_kind: str | None
@@ -70,7 +70,7 @@ def _event(row: _Row) -> CompletionEvent:
         cursor=encode_cursor(row.event_id),
         event_id=row.event_id,
         execution_id=ExecutionId(row.partition_key, row.execution_id),
-        outcome=TerminalOutcome(row.outcome),
+        outcome=CompletionOutcome(row.outcome),
         flow_id=row.flow_id,
         namespace=row.namespace,
         lane_id=row.lane_id,

@@ -122,10 +122,12 @@ def _event(row: _Row) -> LeaseEvent:
 
 
 # A statement that ends an execution wakes only `completion`, and writes its lease event too.
+# A claim does not wait for its flush.
 LEASES: Final = Outbox(
     name="lease",
     topics=("lease", "completion"),
     hides_disconnects=False,
+    is_flushed_later=True,
     read=read_lease_history,
     newest=newest_lease_event,
 )

@@ -14,12 +14,14 @@ from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LEASES, LeaseEvent
 from flowfabric.engine.events.operator_events import OPERATORS, OperatorEvent
 from flowfabric.engine.events.outbox import Outbox
+from flowfabric.engine.events.signal_events import SIGNALS, SignalEvent
+from flowfabric.engine.events.wait_for_flush import wait_for_flush
 from flowfabric.errors import invalid_input
 from flowfabric.ids import NUM_FLOW_PARTITIONS
 from flowfabric.pages import check_limit
 
 OUTBOXES: Final[Mapping[str, Outbox[Any]]] = {
-    outbox.name: outbox for outbox in (COMPLETIONS, LEASES, OPERATORS)
+    outbox.name: outbox for outbox in (COMPLETIONS, LEASES, OPERATORS, SIGNALS)
 }
 _WINDOW: Final = 1000
 _MOST_WINDOWS: Final = 100
@@ -28,7 +30,7 @@ _MOST_WINDOWS: Final = 100
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some events, newest first, and the cursor of the next page if there may be older ones."""
 
-    events: list[CompletionEvent | LeaseEvent | OperatorEvent]
+    events: list[CompletionEvent | LeaseEvent | OperatorEvent | SignalEvent]
     next_cursor: bytes | None
 
 
@@ -41,10 +43,13 @@ async def list_events(
     filter: EventFilter | None = None,  # noqa: A002  as in the subscriptions
     partitions: int = NUM_FLOW_PARTITIONS,
 ) -> EventPage:
-    """At most `limit` (1000) events of `completion`, `lease` or `operator` before the cursor.
+    """At most `limit` (1000) events before the cursor.
 
+    `outbox` is `completion`, `lease`, `operator` or `signal`.
     One call looks at the last 100,000 ids at most: a page may be short, or empty, and still have
-    a cursor. Raises `ValidationError(invalid_input)` for another outbox, limit or cursor.
+    a cursor. Once the transaction of the call has committed, a crash loses no event of the page, so
+    the cursors of its events can be subscribed from. Raises `ValidationError(invalid_input)` for
+    another outbox, limit or cursor.
     """
     check_limit(limit)
     source = OUTBOXES.get(outbox)
@@ -54,19 +59,19 @@ async def list_events(
     before = decode_cursor(cursor)
     upto = await source.newest(conn) if before is None else before - 1
     found: list[Any] = []
-    oldest = upto
+    oldest, window = upto, min(limit + 1, _WINDOW)  # without a filter the first is a whole page
+    if source.is_flushed_later:
+        await wait_for_flush(conn)
     for _ in range(_MOST_WINDOWS):
         if upto <= 0:
             break
-        rows = await source.read(conn, upto - _WINDOW, upto, _WINDOW)
+        rows = await source.read(conn, upto - window, upto, window)
         for entry in reversed(rows):
             if wanted.accepts(entry):
                 if len(found) == limit:
                     return EventPage(events=found, next_cursor=encode_cursor(oldest))
                 found.append(entry.event)
                 oldest = entry.event_id
-        upto -= _WINDOW
-        if len(found) == limit:
-            break
+        upto, window = upto - window, _WINDOW
     older = encode_cursor(upto + 1) if upto > 0 else None
     return EventPage(events=found, next_cursor=older)

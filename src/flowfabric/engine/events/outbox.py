@@ -52,6 +52,8 @@ class Outbox(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
     topics: tuple[str, ...]
     hides_disconnects: bool
     """Does a subscription go on by itself after its connection was lost?"""
+    is_flushed_later: bool = False
+    """Are there events that are visible before their WAL is flushed?"""
     read: Callable[[Connection, int, int, int], Awaitable[list[Entry[E]]]]
     """`read(conn, after, upto, limit)`: the first rows with after < event_id <= upto, by id."""
     newest: Callable[[Connection], Awaitable[int]]

@@ -1,68 +1,89 @@
-"""The history of one execution: its submit, then its events, in order."""
+"""The history of one execution, page by page: its submit, then its events, in order."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+import re
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.events.history_order import HistoryOrder, HistoryRow, HistoryState
 from flowfabric.engine.events.lease_events import lease_word
 from flowfabric.engine.events.outbox import decoded_details
+from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
+from flowfabric.pages import MAX_PAGE, check_limit
 from flowfabric.states import OperatorEventType
 
+# Of each outbox as many events as a page can have; the page is merged from them. An execution has
+# few completions, and the `+ 0` keeps the plan to these.
 READ_HISTORY: Final[LiteralString] = """
 -- events.read_history
-SELECT l.occurred_at_ms, 'lease' AS outbox, l.event_type AS what, l.reason,
-       l.worker_instance_id AS by, l.attempt_index, l.lease_epoch,
-       CASE WHEN a.failure_reason IS NOT NULL
-            THEN jsonb_build_object('error', a.failure_reason, 'category', a.failure_category) END
-           AS details,
-       l.event_id
-  FROM ff.lease_event l
-  LEFT JOIN ff.attempt a      -- the attempt that ended under this lease
-    ON (a.partition_key, a.execution_id, a.attempt_index, a.lease_epoch)
-     = (l.partition_key, l.execution_id, l.attempt_index, l.lease_epoch)
-   AND l.event_type IN ('revoked', 'expired')
- WHERE l.execution_id = %(execution_id)s AND l.partition_key = %(partition_key)s
+(SELECT l.occurred_at_ms, 'lease' AS outbox, l.event_type AS what, l.reason,
+        l.worker_instance_id AS by, l.attempt_index, l.lease_epoch,
+        CASE WHEN a.failure_reason IS NOT NULL
+             THEN jsonb_build_object('error', a.failure_reason, 'category', a.failure_category) END
+            AS details,
+        l.event_id
+   FROM ff.lease_event l
+   LEFT JOIN ff.attempt a      -- the attempt that ended under this lease
+     ON (a.partition_key, a.execution_id, a.attempt_index, a.lease_epoch)
+      = (l.partition_key, l.execution_id, l.attempt_index, l.lease_epoch)
+    AND l.event_type IN ('revoked', 'expired')
+  WHERE l.execution_id = %(execution_id)s AND l.partition_key = %(partition_key)s
+    AND l.event_id > %(after_lease)s
+  ORDER BY l.event_id LIMIT %(limit)s)
  UNION ALL
 SELECT created_at_ms, 'execution', 'submitted', NULL, creator_identity, NULL, NULL,
        jsonb_strip_nulls(jsonb_build_object(
            'idempotency_key', idempotency_key, 'member_name', member_name)), 0
   FROM ff.exec_body
- WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+ WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s AND %(from_start)s
  UNION ALL
-SELECT occurred_at_ms, 'completion', outcome, NULL, NULL, NULL, NULL, NULL, event_id
-  FROM ff.completion_event
- WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+(SELECT occurred_at_ms, 'completion', outcome, NULL, NULL, NULL, NULL, NULL, event_id
+   FROM ff.completion_event
+  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+    AND event_id + 0 > %(after_completion)s
+  ORDER BY event_id + 0 LIMIT %(limit)s)
  UNION ALL
-SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, lease_epoch, details, event_id
-  FROM ff.operator_event
- WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
- ORDER BY event_id
+(SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, lease_epoch, details, event_id
+   FROM ff.operator_event
+  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+    AND event_id > %(after_operator)s
+  ORDER BY event_id LIMIT %(limit)s)
+ UNION ALL
+(SELECT occurred_at_ms, 'signal', effect, NULL, coalesce(nullif(source_identity, ''), source_type),
+        NULL, lease_epoch,
+        jsonb_strip_nulls(jsonb_build_object(
+            'signal_name', signal_name, 'source_type', source_type, 'waitpoint_id', waitpoint_id)),
+        event_id
+   FROM ff.signal_event
+  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+    AND event_id > %(after_signal)s
+  ORDER BY event_id LIMIT %(limit)s)
 """
 
-ENDING: Final = frozenset(
-    {OperatorEventType.CANCELLED, OperatorEventType.COMPLETED, OperatorEventType.FAILED}
-)
-"""What an operator does that ends the execution."""
+LOOK_AHEAD: Final = 20
+"""Events after the page among which the replay of its last attempt is looked for."""
 
-OutboxName: TypeAlias = Literal["execution", "lease", "completion", "operator"]
+_CURSOR: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-3])")
+
+OutboxName: TypeAlias = Literal["execution", "lease", "completion", "operator", "signal"]
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One event of an execution; the first is its submit (`execution`, `submitted`).
 
-    `what` is the type of a lease or operator event, or the outcome of a completion. A lease that
-    its holder gave up itself is `released`, with the reason (`completed`, `retry`, …); `revoked` is
-    one that was taken away. `by` is the client that submitted, the worker process that held the
-    lease, or the operator. `details` of a lease under which an attempt failed have its `error`. A
-    field that an event lacks is None.
+    `what` is the type of a lease or operator event, the outcome of a completion, or the effect of a
+    signal. A lease that its holder gave up itself is `released`, with the reason (`completed`,
+    `retry`, …); `revoked` is one that was taken away. `by` is the client that submitted, the worker
+    process that held the lease, the operator, or the source of the signal. `details` of a lease
+    under which an attempt failed have its `error`, those of a signal its `signal_name`. A field
+    that an event lacks is None.
     """
 
     at: datetime
@@ -75,47 +96,98 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     details: dict[str, Any]
 
 
-class _Row(msgspec.Struct, frozen=True):
-    occurred_at_ms: int
-    outbox: str
-    what: str
-    reason: str | None
-    by: str | None
-    attempt_index: int | None
-    lease_epoch: int | None
-    details: str | None
-    event_id: int
+class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some events in order, and the cursor of the next page if there is one."""
+
+    entries: list[HistoryEntry]
+    next_cursor: str | None
 
 
-async def read_history(conn: Connection, execution_id: ExecutionId) -> list[HistoryEntry]:
-    """Every event of the execution in the order in which it was written.
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a page has come: the last event of each outbox, and the state of the execution.
 
-    Empty if there is no such execution, unless events of a deleted one are still there.
+    As text it is the cursor of the next page.
+    """
+
+    lease: int = 0
+    completion: int = 0
+    operator: int = 0
+    signal: int = 0
+    state: HistoryState = HistoryState.OPEN
+
+    def __str__(self) -> str:
+        places = (self.lease, self.completion, self.operator, self.signal, self.state.value)
+        return ".".join(str(place) for place in places)
+
+    @classmethod
+    def parse(cls, cursor: str) -> _Place:
+        found = _CURSOR.fullmatch(cursor)
+        numbers = [int(each) for each in found.groups()] if found is not None else [2**63]
+        if max(numbers) >= 2**63:
+            raise invalid_input("cursor", cursor, "must be the next_cursor of a page of a history")
+        return cls(
+            lease=numbers[0],
+            completion=numbers[1],
+            operator=numbers[2],
+            signal=numbers[3],
+            state=HistoryState(numbers[4]),
+        )
+
+    def after(self, row: HistoryRow, state: HistoryState) -> _Place:
+        """The place after one more event."""
+        if row.outbox == "execution":
+            return self
+        return msgspec.structs.replace(self, **{row.outbox: row.event_id}, state=state)
+
+
+async def read_history(
+    conn: Connection, execution_id: ExecutionId, *, cursor: str | None = None, limit: int = MAX_PAGE
+) -> HistoryPage:
+    """At most `limit` (1000) events from `cursor` on, in the order in which they were written.
+
+    Empty if there is no such execution, unless events of a deleted one are still there. Raises
+    `ValidationError(invalid_input)` for another limit or cursor.
 
     The clock does not matter: it may have been set back in between.
     """
-    rows = await fetch_all(
+    check_limit(limit)
+    place = _Place() if cursor is None else _Place.parse(cursor)
+    fetched = limit + LOOK_AHEAD
+    found = await fetch_all(
         conn,
         READ_HISTORY,
-        _Row,
+        HistoryRow,
         partition_key=execution_id.partition_key,
         execution_id=execution_id.uuid,
+        after_lease=place.lease,
+        after_completion=place.completion,
+        after_operator=place.operator,
+        after_signal=place.signal,
+        from_start=cursor is None,
+        limit=fetched,
     )
-    entries = [
-        HistoryEntry(
-            at=instant(row.occurred_at_ms),
-            outbox=cast(OutboxName, row.outbox),
-            what=_what(row),
-            reason=row.reason,
-            by=row.by,
-            attempt_index=row.attempt_index,
-            lease_epoch=row.lease_epoch if row.outbox == "lease" else None,
-            details={} if row.details is None else decoded_details(row.details),
-        )
-        for row in _in_order(rows)
-    ]
+    # As many of each outbox were read: so many are in their order, whatever follows.
+    rows = list(islice(HistoryOrder(found, place.state), fetched))
+    entries = [_entry(row) for row, _ in rows]
     _add_replaced_errors(entries)
-    return entries
+    for row, state in rows[:limit]:
+        place = place.after(row, state)
+    return HistoryPage(
+        entries=entries[:limit], next_cursor=str(place) if len(rows) > limit else None
+    )
+
+
+def _entry(row: HistoryRow) -> HistoryEntry:
+    return HistoryEntry(
+        at=instant(row.occurred_at_ms),
+        outbox=cast(OutboxName, row.outbox),
+        what=_what(row),
+        reason=row.reason,
+        by=row.by,
+        attempt_index=row.attempt_index,
+        lease_epoch=row.lease_epoch if row.outbox == "lease" else None,
+        details={} if row.details is None else decoded_details(row.details),
+    )
 
 
 def _add_replaced_errors(entries: list[HistoryEntry]) -> None:
@@ -134,29 +206,5 @@ def _add_replaced_errors(entries: list[HistoryEntry]) -> None:
             ended = None
 
 
-def _what(row: _Row) -> str:
+def _what(row: HistoryRow) -> str:
     return lease_word(row.what, row.reason) if row.outbox == "lease" else row.what
-
-
-def _in_order(rows: Sequence[_Row]) -> Iterator[_Row]:
-    """Merge the outboxes, each in the order of its ids, by what can follow what.
-
-    An action of an operator follows the leases up to the epoch that it left behind. An execution
-    ends once, after its leases, and an action that ends it is recorded after its completion; only a
-    replay lets it go on.
-    """
-    yield from (row for row in rows if row.outbox == "execution")
-    leases = deque(row for row in rows if row.outbox == "lease")
-    completions = deque(row for row in rows if row.outbox == "completion")
-    has_ended = False
-    for action in (row for row in rows if row.outbox == "operator"):
-        while leases and (leases[0].lease_epoch or 0) <= (action.lease_epoch or 0):
-            yield leases.popleft()
-        replays = action.what == OperatorEventType.REPLAYED
-        if (replays or action.what in ENDING) and completions and not has_ended:
-            yield completions.popleft()
-            has_ended = True
-        has_ended = has_ended and not replays
-        yield action
-    yield from leases
-    yield from completions

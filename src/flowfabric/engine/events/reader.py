@@ -1,9 +1,10 @@
 """One reader of an outbox for all its subscribers.
 
-The reader moves a horizon. Every id up to the horizon is final: its row was read, or can never
-appear. The reader keeps the newest entries in memory. A subscriber whose position is in that range
-reads memory. A subscriber that lags behind it reads the table itself, up to the horizon, until it
-has caught up. So a slow subscriber delays no other, no event is dropped, and memory is bounded.
+The reader moves a horizon. Every id up to the horizon is final: its row was read and a crash cannot
+lose it, or its row can never appear. The reader keeps the newest entries in memory. A subscriber
+whose position is in that range reads memory. A subscriber that lags behind it reads the table
+itself, up to the horizon, until it has caught up. So a slow subscriber delays no other, no event is
+dropped, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import run
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.events.outbox import E, Entry, Outbox
+from flowfabric.engine.events.wait_for_flush import wait_for_flush
 from flowfabric.engine.events.wait_for_writers import wait_for_writers
 from flowfabric.errors import OperationTimeout, ResourceExhausted, RetryExhausted, TransportError
 
@@ -151,7 +153,7 @@ class Reader(Generic[E]):
 
     async def _advance(self) -> int:
         """Read on from the horizon: ids without a gap, then those behind a gap; how many rows."""
-        found = await self._read(self.horizon, _OPEN_END)
+        found = await self._read_flushed(self.horizon, _OPEN_END)
         whole = 0
         while whole < len(found) and found[whole].event_id == self.horizon + whole + 1:
             whole += 1
@@ -169,9 +171,15 @@ class Reader(Generic[E]):
             self._gap_since = time.monotonic()
         await wait_for_writers(self._pool)
         while self.horizon < highest:
-            page = _page(await self._read(self.horizon, highest), highest)
+            page = _page(await self._read_flushed(self.horizon, highest), highest)
             self._publish(page.entries, page.end)
         self._gap_since = None
+
+    async def _read_flushed(self, after: int, upto: int) -> list[Entry[E]]:
+        found = await self._read(after, upto)
+        if found and self.outbox.is_flushed_later:
+            await run(self._pool, "wait_for_flush", wait_for_flush)
+        return found
 
     async def _read(self, after: int, upto: int) -> list[Entry[E]]:
         return await run(

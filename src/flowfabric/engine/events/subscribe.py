@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, Generic, NoReturn
+from typing import Any, Final, Generic, NoReturn
 
 from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
@@ -16,6 +16,7 @@ from flowfabric.engine.events.lease_events import LEASES
 from flowfabric.engine.events.operator_events import OPERATORS
 from flowfabric.engine.events.outbox import E, Entry
 from flowfabric.engine.events.reader import BACK_OFF, LOST, Subscriber
+from flowfabric.engine.events.signal_events import SIGNALS
 from flowfabric.errors import StreamDisconnected, Unavailable
 
 EVERYTHING: Final = EventFilter()
@@ -24,9 +25,9 @@ EVERYTHING: Final = EventFilter()
 class Subscription(Generic[E]):
     """An async iterator over events, ascending by id, none missing; for one task at a time.
 
-    Close it with `async with` or `aclose()`. Subscriptions to lease and operator events end with
-    `StreamDisconnected` if the connection is lost; subscribe again with its cursor. Subscriptions
-    to completions go on by themselves.
+    Close it with `async with` or `aclose()`. Subscriptions to lease, operator and signal
+    events end with `StreamDisconnected` if the connection is lost; subscribe again with its cursor.
+    Subscriptions to completions go on by themselves.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Hub:
         self.completions: Final = Broadcast(pool, listener, COMPLETIONS, memory=memory)
         self.leases: Final = Broadcast(pool, listener, LEASES, memory=memory)
         self.operators: Final = Broadcast(pool, listener, OPERATORS, memory=memory)
+        self.signals: Final = Broadcast(pool, listener, SIGNALS, memory=memory)
 
     async def subscribe_instance_tags(self) -> NoReturn:
         """Raises `Unavailable`: tags are copied into every event instead."""
@@ -117,12 +119,11 @@ class Hub:
 
     def gap_ages(self) -> dict[str, float]:
         """For each outbox, how many seconds its events have waited for an unended writer."""
-        broadcasts = (self.completions, self.leases, self.operators)
-        return {each.outbox.name: each.gap_age for each in broadcasts}
+        return {each.outbox.name: each.gap_age for each in self._broadcasts()}
 
     async def close(self) -> None:
         """Every subscription ends, and `subscribe` raises `Unavailable`."""
-        await asyncio.gather(self.completions.close(), self.leases.close(), self.operators.close())
+        await asyncio.gather(*(each.close() for each in self._broadcasts()))
 
     async def subscribe(
         self, broadcast: Broadcast[E], cursor: bytes, wanted: EventFilter | None
@@ -131,3 +132,6 @@ class Hub:
         position = decode_cursor(cursor)
         wanted = (wanted or EVERYTHING).check(partitions=self._partitions)
         return Subscription(broadcast, await broadcast.subscribe(position), wanted)
+
+    def _broadcasts(self) -> tuple[Broadcast[Any], ...]:
+        return (self.completions, self.leases, self.operators, self.signals)

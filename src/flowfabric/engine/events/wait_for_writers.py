@@ -17,6 +17,7 @@ from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, fetch_one
 from flowfabric.db.transaction import run
 from flowfabric.engine.events.outbox import E, Outbox
+from flowfabric.engine.events.wait_for_flush import wait_for_flush
 
 FIRST_PAUSE: Final = 0.005
 LAST_PAUSE: Final = 0.25
@@ -60,8 +61,10 @@ async def wait_for_writers(pool: Pool) -> None:
 async def newest_final_id(pool: Pool, outbox: Outbox[E]) -> int:
     """The newest id of the outbox, once every id up to it is final.
 
-    Every event that is committed after this returns has a higher id.
+    Every event that is committed after this returns has a higher id, also after a crash.
     """
     newest = await run(pool, "newest", outbox.newest)
+    if outbox.is_flushed_later:
+        await run(pool, "wait_for_flush", wait_for_flush)
     await wait_for_writers(pool)
     return newest

@@ -4,13 +4,19 @@ describe_execution          one execution in full
 explain_execution           why an execution does not run, or how it ended
 explanation                 the explanation, and the facts that it is made from
 reasons                     makes the reasons from the facts
+wait_reasons                the reasons of suspended and sleeping executions
+read_waits                  what a suspended execution waits for
+words                       instants, spans and numbers in words
 search_executions           executions by lane, state, kind, tag and time
 list_executions             the ids of one partition
 locate_executions           full ids from uuids alone
+locate_execution_by_key     the execution of an idempotency key
 list_attempts               the attempts of one execution
+count_claimable             executions that a worker could claim, locked or not
 count_expiring_leases       leases that expire soon, on what a worker could run
 list_expired_leases         expired leases that no sweep has voided
 read_outcomes               the outcomes of executions that have ended
+look_at_waits               what has happened that handlers may wait for
 read_execution              the stored row of one execution
 read_execution_state        the public state
 read_execution_info         the state vector

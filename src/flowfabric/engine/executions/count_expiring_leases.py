@@ -23,8 +23,8 @@ WITH routes AS (      -- what the worker can run
     SELECT coalesce(%(until_ms)s::bigint, ff.now_ms() + %(within_ms)s::bigint) AS until_ms
 )
 SELECT bound.until_ms,
-       (SELECT count(*) FROM ff.exec_core e
-         WHERE e.lifecycle_phase = 'active' AND e.lease_expires_at_ms <= bound.until_ms
+       (SELECT count(*) FROM ff.lease l JOIN ff.exec_core e USING (partition_key, execution_id)
+         WHERE l.lease_expires_at_ms <= bound.until_ms
            AND e.route_id IN (SELECT route_id FROM routes)) AS leases
   FROM bound
 """
@@ -58,10 +58,7 @@ async def count_expiring_leases(
         conn,
         COUNT_EXPIRING_LEASES,
         _Row,
-        lanes=list(claimant.lanes),
-        namespace=claimant.namespace,
-        kinds=None if claimant.kinds is None else list(claimant.kinds),
-        capabilities=list(claimant.capabilities),
+        **claimant.route_columns(),
         within_ms=milliseconds(within, field="within"),
         until_ms=None if until is None else epoch_ms(until),
     )

@@ -15,6 +15,8 @@ from flowfabric.states import (
     AttemptState,
     BlockingReason,
     PublicState,
+    SuspensionReason,
+    TimeoutBehavior,
 )
 from flowfabric.tags import read_tags
 
@@ -35,6 +37,18 @@ class CurrentLease(msgspec.Struct, frozen=True, kw_only=True):
     worker_instance_id: str
     expires_at: datetime
     attempt_index: int
+
+
+class CurrentSuspension(msgspec.Struct, frozen=True, kw_only=True):
+    """The open suspension of the execution: why, since when, and what its timeout does."""
+
+    suspension_id: UUID
+    reason: SuspensionReason
+    suspended_at: datetime
+    timeout_at: datetime | None
+    timeout_behavior: TimeoutBehavior
+    awaits_signals: list[str]
+    """Names of signals, any of which resumes the execution."""
 
 
 class ExecutionBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +78,7 @@ class ExecutionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     blocking_detail: str | None
     current_attempt: CurrentAttempt | None
     current_lease: CurrentLease | None
+    current_suspension: CurrentSuspension | None
     total_attempt_count: int
     retry_count: int
     lease_reclaim_count: int
@@ -112,6 +127,7 @@ async def describe_execution(
         blocking_detail=row.blocking_detail,
         current_attempt=_current_attempt(row, execution_id),
         current_lease=_current_lease(row),
+        current_suspension=_current_suspension(row),
         total_attempt_count=row.total_attempt_count,
         retry_count=row.retry_count,
         lease_reclaim_count=row.lease_reclaim_count,
@@ -170,4 +186,17 @@ def _current_lease(row: ExecutionRow) -> CurrentLease | None:
         worker_instance_id=row.worker_instance_id,
         expires_at=instant(row.lease_expires_at_ms),
         attempt_index=row.attempt_index,
+    )
+
+
+def _current_suspension(row: ExecutionRow) -> CurrentSuspension | None:
+    if row.suspension_id is None:
+        return None
+    return CurrentSuspension(
+        suspension_id=row.suspension_id,
+        reason=SuspensionReason(row.reason_code),
+        suspended_at=instant(row.suspended_at_ms),
+        timeout_at=instant(row.timeout_at_ms),
+        timeout_behavior=TimeoutBehavior(row.timeout_behavior),
+        awaits_signals=row.awaits_signals,
     )

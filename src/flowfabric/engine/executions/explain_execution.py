@@ -6,9 +6,11 @@ from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.executions.explanation import Explanation, Facts
+from flowfabric.engine.executions.read_waits import read_compensating, read_suspension
 from flowfabric.engine.executions.reasons import explained
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
+from flowfabric.states import LifecyclePhase, PublicState
 
 AHEAD_AT_MOST: Final = 1000
 """The place in the queue is counted up to this number."""
@@ -18,7 +20,7 @@ EXPLAIN_EXECUTION: Final[LiteralString] = """
 WITH core AS (
     SELECT e.*, r.namespace, r.lane_id, r.execution_kind, r.required_capabilities,
            ff.now_ms() AS seen_at_ms
-      FROM ff.exec_core e JOIN ff.route r USING (route_id)
+      FROM ff.execution e JOIN ff.route r USING (route_id)
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 ), alive AS (         -- the live workers of its namespace, and what each can run
     SELECT w.worker_instance_id, w.capabilities, w.concurrency,
@@ -33,8 +35,8 @@ WITH core AS (
 ), ahead AS (         -- executions of its route that are claimed before it, up to a limit
     SELECT count(*) AS n
       FROM core CROSS JOIN LATERAL (
-           SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.exec_core e
-            WHERE e.route_id = core.route_id AND e.eligibility_state = 'eligible_now'
+           SELECT e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+            WHERE e.route_id = core.route_id
             ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
             LIMIT %(ahead_at_most)s) AS best
      WHERE core.eligibility_state = 'eligible_now'
@@ -42,9 +44,9 @@ WITH core AS (
          < (-core.priority, core.created_at_ms, core.execution_id)
 ), busy AS (          -- the slots in use of the workers that can run it
     SELECT count(*) AS n
-      FROM core JOIN ff.exec_core e ON e.lifecycle_phase = 'active'
-      JOIN ff.route r ON r.route_id = e.route_id AND r.namespace = core.namespace
-     WHERE e.worker_instance_id IN (SELECT worker_instance_id FROM able)
+      FROM ff.lease l JOIN ff.exec_core e USING (partition_key, execution_id)
+      JOIN ff.route r USING (route_id) JOIN core ON core.namespace = r.namespace
+     WHERE l.worker_instance_id IN (SELECT worker_instance_id FROM able)
 )
 SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibility_state,
        core.blocking_reason, core.blocking_detail, core.attempt_state, core.attempt_index,
@@ -106,7 +108,7 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
            )
            SELECT coalesce(b.member_name, r.execution_kind)
              FROM (SELECT * FROM below WHERE reason = core.cancellation_reason LIMIT 1) AS found
-             JOIN ff.exec_core w USING (partition_key, execution_id)
+             JOIN ff.execution w USING (partition_key, execution_id)
              JOIN ff.exec_body b USING (partition_key, execution_id)
              JOIN ff.route r ON r.route_id = w.route_id) END AS unneeded_by,
        (SELECT ff.replay_cap(b.policy) FROM ff.exec_body b
@@ -120,7 +122,7 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
        coalesce(deps.total, 0) AS deps_total, coalesce(deps.lost, 0) AS deps_lost,
        ARRAY(SELECT coalesce(b.member_name, r.execution_kind) || ' (' || u.public_state || ')'
                FROM ff.edge e
-               JOIN ff.exec_core u
+               JOIN ff.execution u
                  ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
                JOIN ff.exec_body b
                  ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
@@ -150,7 +152,11 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
 
 
 async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Explanation:
-    """The state of the execution, its reasons, and what would change it; raises `NotFound`."""
+    """The state of the execution, its reasons, and what would change it; raises `NotFound`.
+
+    Of a suspended execution a second statement reads what it waits for, and of one that ended
+    without success which execution compensates for it.
+    """
     facts = await fetch_maybe(
         conn,
         EXPLAIN_EXECUTION,
@@ -161,4 +167,9 @@ async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Expl
     )
     if facts is None:
         raise NotFound("execution", execution_id)
-    return explained(execution_id, facts)
+    suspension = compensating = None
+    if facts.lifecycle_phase == LifecyclePhase.SUSPENDED:
+        suspension = await read_suspension(conn, execution_id)
+    elif facts.terminal_at_ms is not None and facts.public_state != PublicState.COMPLETED:
+        compensating = await read_compensating(conn, execution_id, facts.replay_count)
+    return explained(execution_id, facts, suspension=suspension, compensating=compensating)

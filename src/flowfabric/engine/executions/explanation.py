@@ -16,6 +16,7 @@ class ReasonCode(StrEnum):
     """What keeps an execution from running, or how it ended."""
 
     NOT_DUE = "not_due"
+    SLEEPS = "sleeps"
     DUE = "due"
     LANE_NOT_ACTIVE = "lane_not_active"
     RESERVED = "reserved"
@@ -29,6 +30,7 @@ class ReasonCode(StrEnum):
     BLOCKED = "blocked"
     WAITS_FOR_UPSTREAMS = "waits_for_upstreams"
     SUSPENDED = "suspended"
+    DIVERGED = "diverged"
     HELD = "held"
     HOLDER_SILENT = "holder_silent"
     LEASE_EXPIRED = "lease_expired"
@@ -38,6 +40,7 @@ class ReasonCode(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     SKIPPED = "skipped"
+    COMPENSATED = "compensated"
 
 
 class ExplanationReason(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ FACTS: Final[LiteralString] = """
 -- executions.facts
 SELECT e.attempt_index, e.total_attempt_count, e.tags ->> %(key)s::text AS tag, r.namespace,
        e.flow_id
-  FROM ff.exec_core e JOIN ff.route r USING (route_id)
+  FROM ff.execution e JOIN ff.route r USING (route_id)
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 

@@ -16,7 +16,7 @@ from flowfabric.states import AttemptOutcome, AttemptType
 ATTEMPTS: Final[LiteralString] = """
 -- executions.list_attempts
 WITH core AS (        -- the execution, for the attempt that runs
-    SELECT * FROM ff.exec_core
+    SELECT * FROM ff.execution
      WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
 )
 SELECT a.attempt_index, a.attempt_type, a.outcome, a.lease_id, a.lease_epoch, a.worker_id,

@@ -14,7 +14,7 @@ from flowfabric.pages import page_size
 
 LIST_EXECUTIONS: Final[LiteralString] = """
 -- executions.list_executions
-SELECT execution_id FROM ff.exec_core
+SELECT execution_id FROM ff.execution
  WHERE partition_key = %(partition_key)s
    AND (%(after)s::uuid IS NULL OR execution_id > %(after)s::uuid)
  ORDER BY execution_id LIMIT %(limit)s

@@ -17,15 +17,15 @@ MAX_PAGE: Final = 10_000
 
 LIST_EXPIRED_LEASES: Final[LiteralString] = """
 -- executions.list_expired_leases
-SELECT e.partition_key, e.execution_id, e.lease_id, e.lease_epoch, e.worker_instance_id,
-       e.lease_expires_at_ms, e.attempt_index
-  FROM ff.exec_core e JOIN ff.route r USING (route_id)
- WHERE e.lifecycle_phase = 'active'
-   AND e.lease_expires_at_ms <= coalesce(%(as_of_ms)s, ff.now_ms())
+SELECT l.partition_key, l.execution_id, l.lease_id, l.lease_epoch, l.worker_instance_id,
+       l.lease_expires_at_ms, l.attempt_index
+  FROM ff.lease l JOIN ff.exec_core e USING (partition_key, execution_id)
+  JOIN ff.route r USING (route_id)
+ WHERE l.lease_expires_at_ms <= coalesce(%(as_of_ms)s, ff.now_ms())
    AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
    AND (%(after_ms)s::bigint IS NULL
-        OR (e.lease_expires_at_ms, e.execution_id) > (%(after_ms)s, %(after_id)s::uuid))
- ORDER BY e.lease_expires_at_ms, e.execution_id LIMIT %(limit)s
+        OR (l.lease_expires_at_ms, l.execution_id) > (%(after_ms)s, %(after_id)s::uuid))
+ ORDER BY l.lease_expires_at_ms, l.execution_id LIMIT %(limit)s
 """
 
 

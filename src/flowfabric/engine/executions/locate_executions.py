@@ -15,7 +15,7 @@ from flowfabric.ids import ExecutionId, storable_text
 LOCATE_EXECUTIONS: Final[LiteralString] = """
 -- executions.locate_executions
 SELECT e.partition_key, e.execution_id
-  FROM ff.exec_core e JOIN ff.route r USING (route_id)
+  FROM ff.execution e JOIN ff.route r USING (route_id)
  WHERE e.partition_key = ANY (%(partition_key)s::smallint[])
    AND e.execution_id = ANY (%(execution_id)s::uuid[])
    AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)

@@ -15,7 +15,7 @@ READ_EXEC_CORE_FIELDS: Final[LiteralString] = """
 -- executions.read_exec_core_fields
 SELECT name, to_jsonb(e) ->> name AS value
   FROM unnest(%(names)s::text[]) AS name
-  LEFT JOIN ff.exec_core e
+  LEFT JOIN ff.execution e
     ON (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 

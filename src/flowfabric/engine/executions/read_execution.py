@@ -24,8 +24,9 @@ SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilit
        b.creator_identity, b.payload_encoding,
        CASE WHEN %(with_body)s::boolean THEN b.payload END AS payload, ended.result,
        coalesce(ended.result_encoding, b.payload_encoding) AS result_encoding,
-       ended.failure_detail
-  FROM ff.exec_core e
+       ended.failure_detail, s.suspension_id, s.suspended_at_ms, s.timeout_at_ms,
+       s.timeout_behavior, s.reason_code, s.awaits_signals
+  FROM ff.execution e
   JOIN ff.exec_body b USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
   LEFT JOIN LATERAL (   -- the last attempt that ended
@@ -35,6 +36,9 @@ SELECT e.flow_id, r.lane_id, r.namespace, r.execution_kind, r.required_capabilit
         WHERE (a.partition_key, a.execution_id) = (e.partition_key, e.execution_id)
           AND (e.terminal_outcome <> 'success' OR a.outcome = 'success')
         ORDER BY a.attempt_index DESC LIMIT 1) AS ended ON %(with_body)s::boolean
+  LEFT JOIN ff.suspension_current s
+    ON (s.partition_key, s.execution_id) = (e.partition_key, e.execution_id)
+   AND s.closed_at_ms IS NULL AND e.lifecycle_phase = 'suspended'
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 
@@ -87,6 +91,12 @@ class ExecutionRow(msgspec.Struct, frozen=True):
     result: bytes | None
     result_encoding: str | None
     failure_detail: str | None
+    suspension_id: UUID | None
+    suspended_at_ms: int
+    timeout_at_ms: int | None
+    timeout_behavior: str
+    reason_code: str
+    awaits_signals: list[str]
 
 
 async def read_execution(

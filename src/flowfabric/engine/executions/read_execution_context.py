@@ -14,7 +14,7 @@ from flowfabric.tags import read_tags
 READ_EXECUTION_CONTEXT: Final[LiteralString] = """
 -- executions.read_execution_context
 SELECT b.payload, b.payload_encoding, r.execution_kind, e.tags
-  FROM ff.exec_core e
+  FROM ff.execution e
   JOIN ff.exec_body b USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)

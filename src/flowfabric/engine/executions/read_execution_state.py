@@ -12,7 +12,7 @@ from flowfabric.states import PublicState
 
 READ_EXECUTION_STATE: Final[LiteralString] = """
 -- executions.read_execution_state
-SELECT public_state FROM ff.exec_core
+SELECT public_state FROM ff.execution
  WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 

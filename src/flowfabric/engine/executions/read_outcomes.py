@@ -22,14 +22,19 @@ WITH asked AS (
 SELECT e.partition_key, e.execution_id, e.public_state, e.failure_reason, e.failure_category,
        e.cancellation_reason, e.cancelled_by, a.result, e.deadline_at_ms,
        CASE WHEN e.failure_reason = 'attempt_timeout' THEN ff.policy_number(
-            b.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000) END AS timeout_ms,
-       coalesce(a.result_encoding, b.payload_encoding) AS result_encoding
+            e.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000) END AS timeout_ms,
+       coalesce(a.result_encoding, e.payload_encoding) AS result_encoding
   FROM asked
-  JOIN ff.exec_core e USING (partition_key, execution_id)
-  JOIN ff.exec_body b USING (partition_key, execution_id)
-  LEFT JOIN ff.attempt a
-    ON (a.partition_key, a.execution_id, a.attempt_index)
-     = (e.partition_key, e.execution_id, e.attempt_index) AND a.outcome = 'success'
+ CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
+       SELECT x.*, b.policy, b.payload_encoding
+         FROM ff.execution x JOIN ff.exec_body b USING (partition_key, execution_id)
+        WHERE (x.partition_key, x.execution_id) = (asked.partition_key, asked.execution_id)
+       OFFSET 0) AS e
+  LEFT JOIN LATERAL (
+       SELECT result, result_encoding FROM ff.attempt
+        WHERE (partition_key, execution_id, attempt_index)
+            = (e.partition_key, e.execution_id, e.attempt_index) AND outcome = 'success'
+       OFFSET 0) AS a ON true
  WHERE e.lifecycle_phase = 'terminal'
 """
 

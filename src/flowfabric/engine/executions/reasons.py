@@ -11,6 +11,13 @@ from flowfabric.engine.executions.explanation import (
     Facts,
     ReasonCode,
 )
+from flowfabric.engine.executions.read_waits import Compensating, OpenSuspension
+from flowfabric.engine.executions.wait_reasons import (
+    compensation_reason,
+    suspended_reason,
+    timer_reason,
+)
+from flowfabric.engine.executions.words import at, counted, listed, span, times
 from flowfabric.errors.outcomes import RESULT_ENCODE
 from flowfabric.expired_text import EXPIRED_REMEDY, expired_text
 from flowfabric.ids import ExecutionId
@@ -27,8 +34,14 @@ from flowfabric.states import (
 )
 
 
-def explained(execution_id: ExecutionId, facts: Facts) -> Explanation:
-    """The explanation of one execution."""
+def explained(
+    execution_id: ExecutionId,
+    facts: Facts,
+    *,
+    suspension: OpenSuspension | None = None,
+    compensating: Compensating | None = None,
+) -> Explanation:
+    """The explanation of one execution, its open suspension and its compensations included."""
     return Explanation(
         execution_id=execution_id,
         public_state=PublicState(facts.public_state),
@@ -38,33 +51,40 @@ def explained(execution_id: ExecutionId, facts: Facts) -> Explanation:
         required_capabilities=facts.required_capabilities,
         live_workers=facts.workers,
         able_workers=facts.able_workers,
-        reasons=list(_reasons(execution_id, facts)),
+        reasons=list(_reasons(execution_id, facts, suspension, compensating)),
     )
 
 
-def _reasons(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationReason]:
+def _reasons(
+    execution_id: ExecutionId,
+    facts: Facts,
+    suspension: OpenSuspension | None,
+    compensating: Compensating | None,
+) -> Iterator[ExplanationReason]:
     match LifecyclePhase(facts.lifecycle_phase):
         case LifecyclePhase.TERMINAL:
             yield _ended(execution_id, facts)
+            if compensating is not None:
+                yield compensation_reason(compensating)
             return
         case LifecyclePhase.ACTIVE:
             yield _held(facts)
         case LifecyclePhase.SUSPENDED:
-            yield _suspended(facts)
+            yield suspended_reason(execution_id, facts, suspension)
         case LifecyclePhase.RUNNABLE:
             if not _is_late(facts):
                 yield from _waiting(execution_id, facts)
     if _is_late(facts):
         yield ExplanationReason(
             why=ReasonCode.DEADLINE,
-            message=f"its deadline passed at {_at(facts.deadline_at_ms)}, so no attempt starts, "
+            message=f"its deadline passed at {at(facts.deadline_at_ms)}, so no attempt starts, "
             "and no sweep has ended it yet",
             remedy="a running worker sweeps every two seconds: is one running? ff workers",
         )
     elif facts.deadline_at_ms is not None:
         yield ExplanationReason(
             why=ReasonCode.DEADLINE,
-            message=f"it expires at {_at(facts.deadline_at_ms)} unless it has ended by then",
+            message=f"it expires at {at(facts.deadline_at_ms)} unless it has ended by then",
             remedy="nothing extends a deadline; a replay after it grants the same time again",
             clears_at=instant(facts.deadline_at_ms),
         )
@@ -86,7 +106,7 @@ def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationRea
         yield ExplanationReason(
             why=ReasonCode.RESERVED,
             message=f"reserved for worker {facts.reserved_for!r} by a claim grant "
-            f"until {_at(facts.reserved_until_ms)}",
+            f"until {at(facts.reserved_until_ms)}",
             remedy="that worker claims it, or the grant expires",
             clears_at=instant(facts.reserved_until_ms),
         )
@@ -103,7 +123,7 @@ def _blocked(execution_id: ExecutionId, facts: Facts) -> ExplanationReason | Non
         case EligibilityState.ELIGIBLE_NOW | EligibilityState.NOT_APPLICABLE:
             return None
         case EligibilityState.NOT_ELIGIBLE_UNTIL_TIME:
-            return _not_due(facts)
+            return _not_due(execution_id, facts)
         case EligibilityState.BLOCKED_BY_DEPENDENCIES:
             return _waits_for_upstreams(facts)
         case EligibilityState.BLOCKED_BY_OPERATOR:
@@ -117,7 +137,7 @@ def _blocked(execution_id: ExecutionId, facts: Facts) -> ExplanationReason | Non
                 why=ReasonCode.BLOCKED,
                 message=f"held back until a capable worker is registered{detail}",
                 remedy=f"start a worker on lane {facts.lane_id!r} that offers "
-                f"{_listed(facts.required_capabilities)}",
+                f"{listed(facts.required_capabilities)}",
             )
         case EligibilityState.BLOCKED_BY_LANE_STATE:
             return ExplanationReason(
@@ -152,7 +172,7 @@ def _waits_for_upstreams(facts: Facts) -> ExplanationReason:
     )
 
 
-def _not_due(facts: Facts) -> ExplanationReason:
+def _not_due(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     due = facts.delay_until_ms or facts.seen_at_ms
     why = {
         BlockingReason.WAITING_FOR_RETRY_BACKOFF: f"attempt {facts.attempt_index} failed "
@@ -161,24 +181,28 @@ def _not_due(facts: Facts) -> ExplanationReason:
     }.get(BlockingReason(facts.blocking_reason), "it is delayed")
     if facts.infra_release_count and facts.blocking_reason == BlockingReason.WAITING_FOR_DELAY:
         why = _released(facts)
+    if facts.blocking_detail and facts.blocking_reason == BlockingReason.WAITING_FOR_DELAY:
+        if due > facts.seen_at_ms:
+            return timer_reason(execution_id, facts, due)
+        why = facts.blocking_detail
     if due <= facts.seen_at_ms:
         return ExplanationReason(
             why=ReasonCode.DUE,
-            message=f"{why}; it was due at {_at(due)} and no sweep has promoted it yet",
+            message=f"{why}; it was due at {at(due)} and no sweep has promoted it yet",
             remedy="a running worker sweeps every second: is one running? ff workers",
         )
     return ExplanationReason(
         why=ReasonCode.NOT_DUE,
-        message=f"{why} until {_at(due)}",
-        remedy=f"it becomes claimable by itself in {_span(due - facts.seen_at_ms)}",
+        message=f"{why} until {at(due)}",
+        remedy=f"it becomes claimable by itself in {span(due - facts.seen_at_ms)}",
         clears_at=instant(due),
     )
 
 
 def _released(facts: Facts) -> str:
-    times = _times(facts.infra_release_count)
+    often = times(facts.infra_release_count)
     return (
-        f"released {times} because of database trouble ({facts.failure_reason}); "
+        f"released {often} because of database trouble ({facts.failure_reason}); "
         f"its next start waits"
     )
 
@@ -189,7 +213,7 @@ def _lane(facts: Facts) -> LaneState:
 
 def _lane_not_active(facts: Facts) -> ExplanationReason:
     by = f" by {facts.state_changed_by}" if facts.state_changed_by else ""
-    since = f" since {_at(facts.state_changed_at_ms)}" if facts.state_changed_at_ms else ""
+    since = f" since {at(facts.state_changed_at_ms)}" if facts.state_changed_at_ms else ""
     because = f": {facts.state_reason}" if facts.state_reason else ""
     return ExplanationReason(
         why=ReasonCode.LANE_NOT_ACTIVE,
@@ -232,12 +256,12 @@ def _unserved(facts: Facts) -> ExplanationReason | None:
             remedy=f"deploy the code that registers this kind{move}",
         )
     missing = facts.missing_capabilities
-    offered = f"none offers {_listed(missing)}" if missing else "none offers all of that at once"
+    offered = f"none offers {listed(missing)}" if missing else "none offers all of that at once"
     return ExplanationReason(
         why=ReasonCode.NO_CAPABLE_WORKER,
-        message=f"it requires {_listed(facts.required_capabilities)}: "
+        message=f"it requires {listed(facts.required_capabilities)}: "
         f"{_workers(facts.kind_workers)} {here}, {offered}",
-        remedy=f"start a worker there that offers {_listed(facts.required_capabilities)}",
+        remedy=f"start a worker there that offers {listed(facts.required_capabilities)}",
     )
 
 
@@ -260,20 +284,20 @@ def _queued(facts: Facts) -> ExplanationReason:
     waited = facts.seen_at_ms - facts.last_mutation_at_ms
     return ExplanationReason(
         why=ReasonCode.ABOUT_TO_START,
-        message=f"next in its queue for {_span(waited)}; {able}",
+        message=f"next in its queue for {span(waited)}; {able}",
         remedy="nothing stands in its way; if it stays so, look at the workers' logs",
     )
 
 
 def _held(facts: Facts) -> ExplanationReason:
-    began = f", attempt {facts.attempt_index + 1} since {_at(facts.attempt_started_at_ms)}"
+    began = f", attempt {facts.attempt_index + 1} since {at(facts.attempt_started_at_ms)}"
     progress = "" if facts.progress_pct is None else f", {facts.progress_pct} % done"
     note = f" ({facts.progress_message})" if facts.progress_message else ""
     holder = f"worker {facts.worker_instance_id!r}"
     if (facts.lease_expires_at_ms or 0) <= facts.seen_at_ms:
         return ExplanationReason(
             why=ReasonCode.LEASE_EXPIRED,
-            message=f"the lease of {holder} expired at {_at(facts.lease_expires_at_ms)}{began}",
+            message=f"the lease of {holder} expired at {at(facts.lease_expires_at_ms)}{began}",
             remedy="the next sweep makes it claimable again: is a worker running? ff workers",
         )
     if not facts.holder_alive:
@@ -285,29 +309,19 @@ def _held(facts: Facts) -> ExplanationReason:
         )
     limit = ""
     if facts.attempt_timeout_at_ms is not None:
-        limit = f"; the attempt is ended at {_at(facts.attempt_timeout_at_ms)}"
+        limit = f"; the attempt is ended at {at(facts.attempt_timeout_at_ms)}"
     return ExplanationReason(
         why=ReasonCode.HELD,
-        message=f"runs on {holder} until {_at(facts.lease_expires_at_ms)} or its next renewal"
+        message=f"runs on {holder} until {at(facts.lease_expires_at_ms)} or its next renewal"
         f"{began}{progress}{note}{limit}",
         remedy="it ends by itself; ff executions revoke requeues it, cancel ends it",
     )
 
 
-def _suspended(facts: Facts) -> ExplanationReason:
-    awaited = facts.blocking_reason.removeprefix("waiting_for_").replace("_", " ")
-    detail = f": {facts.blocking_detail}" if facts.blocking_detail else ""
-    return ExplanationReason(
-        why=ReasonCode.SUSPENDED,
-        message=f"suspended, waiting for {awaited}{detail}",
-        remedy=f"deliver what it waits for ({awaited}), or cancel it",
-    )
-
-
 def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     state = PublicState(facts.public_state)
-    when = _at(facts.terminal_at_ms)
-    tried = f"after {_counted(facts.total_attempt_count, 'attempt')}"
+    when = at(facts.terminal_at_ms)
+    tried = f"after {counted(facts.total_attempt_count, 'attempt')}"
     message = {
         PublicState.COMPLETED: f"completed at {when} {tried}",
         PublicState.FAILED: f"failed at {when} {tried} "
@@ -319,9 +333,9 @@ def _ended(execution_id: ExecutionId, facts: Facts) -> ExplanationReason:
     }[state]
     left = facts.max_replay_count - facts.replay_count
     replay = (
-        f"run it again ({_counted(left, 'replay')} left): ff executions replay '{execution_id}'"
+        f"run it again ({counted(left, 'replay')} left): ff executions replay '{execution_id}'"
         if left > 0
-        else f"nothing: it was replayed {_times(facts.replay_count)}, as often as its policy allows"
+        else f"nothing: it was replayed {times(facts.replay_count)}, as often as its policy allows"
     )
     if left > 0 and not _lane(facts).accepts:
         resume = f"lane {facts.lane_id!r} is {facts.lane_state}: ff lanes resume"
@@ -357,29 +371,5 @@ def _cancel_reason(facts: Facts) -> str:
     return f"it was not needed any more: {because} ({facts.cancellation_reason})"
 
 
-def _at(ms: int | None) -> str:
-    return "an unknown time" if ms is None else f"{instant(ms):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _span(ms: int) -> str:
-    seconds = max(0, ms) / 1000
-    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
 def _workers(count: int) -> str:
-    return _counted(count, "live worker")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _listed(words: list[str]) -> str:
-    return ", ".join(repr(word) for word in words) or "nothing special"
+    return counted(count, "live worker")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, LiteralString
 from uuid import UUID
@@ -11,70 +12,201 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.journal.entry import PATCH_PREFIX
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_tag_key, storable_text
 from flowfabric.instants import check_instant, epoch_ms, instant
 from flowfabric.pages import check_limit
 from flowfabric.policy import milliseconds
-from flowfabric.states import PublicState
+from flowfabric.states import DIVERGENCE, PublicState
 
-_COLUMNS: Final[LiteralString] = """
+# One statement for each kind of filter: each reads the index that has its answers in their order,
+# for every route that matches, and no more rows of a route than a page has.
+_ROUTES: Final[LiteralString] = """
+WITH RECURSIVE routes AS MATERIALIZED (
+    SELECT route_id FROM ff.route
+     WHERE (%(namespace)s::text IS NULL OR namespace = %(namespace)s)
+       AND (%(lane_id)s::text IS NULL OR lane_id = %(lane_id)s)
+       AND (%(execution_kind)s::text IS NULL OR execution_kind = %(execution_kind)s)
+)"""
+
+_IN_TIME: Final[LiteralString] = """(e.created_at_ms, e.execution_id)
+                 < (%(before_ms)s::bigint, %(before_id)s::uuid)
+               AND e.created_at_ms
+                >= greatest(%(since_ms)s::bigint, ff.now_ms() - %(within_ms)s::bigint)"""
+
+_NEWEST: Final[LiteralString] = """
+             ORDER BY e.created_at_ms DESC, e.execution_id DESC LIMIT %(limit)s"""
+
+_PAGE: Final[LiteralString] = """, page AS (
+    SELECT partition_key, execution_id FROM found
+     ORDER BY created_at_ms DESC, execution_id DESC LIMIT %(limit)s
+)
 SELECT e.partition_key, e.execution_id, r.namespace, r.lane_id, r.execution_kind, e.public_state,
        e.priority, e.total_attempt_count, e.created_at_ms, e.started_at_ms, e.terminal_at_ms,
        coalesce(e.failure_reason, e.cancellation_reason) AS reason, e.worker_instance_id
+  FROM page JOIN ff.execution e USING (partition_key, execution_id)
+  JOIN ff.route r USING (route_id)
+ ORDER BY e.created_at_ms DESC, e.execution_id DESC
 """
 
-_FILTERED: Final[LiteralString] = """
-   AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
-   AND (%(lane_id)s::text IS NULL OR r.lane_id = %(lane_id)s)
-   AND (%(execution_kind)s::text IS NULL OR r.execution_kind = %(execution_kind)s)
-   AND (%(public_state)s::text IS NULL OR e.public_state = %(public_state)s)
-"""
+_EXCEPTIONAL: Final[LiteralString] = f"""
+    SELECT e.* FROM routes CROSS JOIN unnest(%(exceptional)s::text[]) AS asked (state)
+     CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+             WHERE e.exceptional_state = asked.state AND e.route_id = routes.route_id
+               AND {_IN_TIME}{_NEWEST}) AS e"""
+
+# What has not ended and has begun, unless its handler has recorded that it takes the new branch.
+# The value of such an entry is `true` in JSON or in MessagePack.
+PATCH_MISSING: Final[LiteralString] = (
+    "\n-- executions.search_executions: those that may take the branch of before a patch"
+    + _ROUTES
+    + f""", found AS (
+    SELECT e.* FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.execution e
+             WHERE e.route_id = routes.route_id AND e.lifecycle_phase <> 'terminal'
+               AND (%(public_state)s::text IS NULL OR e.public_state = %(public_state)s)
+               AND e.total_attempt_count > 0
+               AND NOT EXISTS (
+                       SELECT FROM ff.journal j
+                        WHERE (j.partition_key, j.execution_id) = (e.partition_key, e.execution_id)
+                          AND j.kind = 'patch' AND j.name = %(patch)s
+                          AND j.value IN ('true'::bytea, '\\xc3'::bytea))
+               AND {_IN_TIME}{_NEWEST}) AS e
+)"""
+    + _PAGE
+)
+
+DIVERGENT: Final[LiteralString] = (
+    "\n-- executions.search_executions: those whose handlers made other calls than before"
+    + _ROUTES
+    + f""", found AS (
+    SELECT e.* FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+             WHERE e.exceptional_state = 'suspended' AND e.route_id = routes.route_id
+               AND starts_with(e.blocking_detail, %(divergence)s)
+               AND {_IN_TIME}{_NEWEST}) AS e
+)"""
+    + _PAGE
+)
 
 BY_TIME: Final[LiteralString] = (
     "\n-- executions.search_executions"
-    + _COLUMNS
-    + """  FROM ff.exec_body b
-  JOIN ff.exec_core e USING (partition_key, execution_id)
-  JOIN ff.route r USING (route_id)
- WHERE (b.created_at_ms, b.execution_id) < (%(before_ms)s, %(before_id)s)
-   AND b.created_at_ms >= greatest(%(since_ms)s, ff.now_ms() - %(within_ms)s)"""
-    + _FILTERED
-    + """ ORDER BY b.created_at_ms DESC, b.execution_id DESC LIMIT %(limit)s
-"""
+    + _ROUTES
+    + f""", found AS (
+    SELECT e.* FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+             WHERE e.route_id = routes.route_id AND {_IN_TIME}{_NEWEST}) AS e
+)"""
+    + _PAGE
+)
+
+COMPLETED: Final[LiteralString] = (
+    "\n-- executions.search_executions: those that succeeded"
+    + _ROUTES
+    + f""", found AS (
+    SELECT e.* FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+             WHERE e.route_id = routes.route_id AND e.terminal_outcome = 'success'
+               AND {_IN_TIME}{_NEWEST}) AS e
+)"""
+    + _PAGE
+)
+
+EXCEPTIONAL: Final[LiteralString] = (
+    "\n-- executions.search_executions: delayed, blocked, suspended, or ended without success"
+    + _ROUTES
+    + f""", found AS ({_EXCEPTIONAL}
+)"""
+    + _PAGE
+)
+
+ACTIVE: Final[LiteralString] = (
+    "\n-- executions.search_executions: those that a worker holds"
+    + _ROUTES
+    + f""", found AS (        -- there are few leases: one for each handler that runs
+    SELECT e.partition_key, e.execution_id, e.created_at_ms
+      FROM ff.lease l CROSS JOIN LATERAL (
+            SELECT e.* FROM ff.exec_core e
+             WHERE (e.partition_key, e.execution_id) = (l.partition_key, l.execution_id)
+            OFFSET 0) AS e
+     WHERE e.route_id IN (SELECT route_id FROM routes) AND {_IN_TIME}
+)"""
+    + _PAGE
+)
+
+WAITING: Final[LiteralString] = (
+    "\n-- executions.search_executions: those in the queue, and those that are held back"
+    + _ROUTES
+    + f""", levels AS (       -- the priorities that the queue of each route has
+    SELECT routes.route_id, (SELECT max(priority) FROM ff.ready q
+                              WHERE q.route_id = routes.route_id) AS priority
+      FROM routes
+     UNION ALL
+    SELECT levels.route_id, (SELECT max(priority) FROM ff.ready q
+                              WHERE q.route_id = levels.route_id AND q.priority < levels.priority)
+      FROM levels WHERE levels.priority IS NOT NULL
+), newest AS MATERIALIZED (  -- of the queue, by its index alone; then the executions of a page
+    SELECT e.partition_key, e.execution_id, e.created_at_ms, core.resume_pending
+      FROM (SELECT e.* FROM levels CROSS JOIN LATERAL (
+                    SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.ready e
+                     WHERE e.route_id = levels.route_id AND e.priority = levels.priority
+                       AND {_IN_TIME}{_NEWEST}) AS e{_NEWEST}) AS e
+     CROSS JOIN LATERAL (
+            SELECT c.resume_pending FROM ff.exec_core c
+             WHERE (c.partition_key, c.execution_id) = (e.partition_key, e.execution_id)
+            OFFSET 0) AS core
+), mixed AS (         -- are others among them? Then each has to be looked at
+    SELECT count(*) > 0 AS mixed FROM newest WHERE resume_pending <> %(resume_pending)s
+), found AS (
+    SELECT partition_key, execution_id, created_at_ms FROM newest
+     WHERE NOT (SELECT mixed FROM mixed)
+     UNION ALL
+    SELECT e.* FROM levels CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms
+              FROM ff.ready e CROSS JOIN LATERAL (
+                   SELECT c.resume_pending FROM ff.exec_core c
+                    WHERE (c.partition_key, c.execution_id) = (e.partition_key, e.execution_id)
+                   OFFSET 0) AS core
+             WHERE e.route_id = levels.route_id AND e.priority = levels.priority
+               AND core.resume_pending = %(resume_pending)s AND {_IN_TIME}{_NEWEST}) AS e
+     WHERE (SELECT mixed FROM mixed)
+     UNION ALL{_EXCEPTIONAL}
+)"""
+    + _PAGE
 )
 
 BY_TAG: Final[LiteralString] = (
     "\n-- executions.search_executions: by tag"
-    + _COLUMNS
-    + """  FROM ff.exec_tag t
-  JOIN ff.exec_core e USING (partition_key, execution_id)
-  JOIN ff.route r USING (route_id)
- WHERE (t.tag_key, t.tag_value) = (%(tag_key)s, %(tag_value)s)
-   AND (t.created_at_ms, t.execution_id) < (%(before_ms)s, %(before_id)s)
-   AND t.created_at_ms >= greatest(%(since_ms)s, ff.now_ms() - %(within_ms)s)"""
-    + _FILTERED
-    + """ ORDER BY t.created_at_ms DESC, t.execution_id DESC LIMIT %(limit)s
-"""
+    + _ROUTES
+    + f""", found AS (
+    SELECT e.partition_key, e.execution_id, e.created_at_ms
+      FROM ff.exec_tag e JOIN ff.execution x USING (partition_key, execution_id)
+     WHERE (e.tag_key, e.tag_value) = (%(tag_key)s, %(tag_value)s) AND {_IN_TIME}
+       AND x.route_id IN (SELECT route_id FROM routes)
+       AND (%(public_state)s::text IS NULL OR x.public_state = %(public_state)s){_NEWEST}
+)"""
+    + _PAGE
 )
 
-BY_OUTCOME: Final[LiteralString] = (
-    "\n-- executions.search_executions: by an outcome other than success"
-    + _COLUMNS
-    + """  FROM ff.exec_core e
-  JOIN ff.route r USING (route_id)
- WHERE e.terminal_outcome = %(public_state)s
-   AND e.terminal_outcome IN ('failed', 'cancelled', 'expired', 'skipped')
-   AND (e.created_at_ms, e.execution_id) < (%(before_ms)s, %(before_id)s)
-   AND e.created_at_ms >= greatest(%(since_ms)s, ff.now_ms() - %(within_ms)s)"""
-    + _FILTERED
-    + """ ORDER BY e.created_at_ms DESC, e.execution_id DESC LIMIT %(limit)s
-"""
-)
-
-_NOT_SUCCESS: Final = frozenset(
-    {PublicState.FAILED, PublicState.CANCELLED, PublicState.EXPIRED, PublicState.SKIPPED}
-)
+_EXCEPTIONAL_STATES: Final[Mapping[PublicState, tuple[str, ...]]] = {
+    PublicState.WAITING: (
+        "blocked_by_route",
+        "blocked_by_lane_state",
+        "blocked_by_operator",
+        "paused_by_flow_cancel",
+    ),
+    PublicState.RESUMABLE: (),
+    PublicState.DELAYED: ("not_eligible_until_time",),
+    PublicState.RATE_LIMITED: ("blocked_by_budget", "blocked_by_quota"),
+    PublicState.WAITING_CHILDREN: ("blocked_by_dependencies",),
+    PublicState.SUSPENDED: ("suspended",),
+    PublicState.FAILED: ("failed",),
+    PublicState.CANCELLED: ("cancelled",),
+    PublicState.EXPIRED: ("expired",),
+    PublicState.SKIPPED: ("skipped",),
+}
 _END_OF_TIME: Final = 2**62
 _LAST: Final = UUID(int=2**128 - 1)
 
@@ -91,6 +223,10 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     created_within: float | timedelta | None = None
     """Created at most so long ago, by the clock of the database."""
     created_before: datetime | None = None
+    divergent: bool = False
+    """Only those that are suspended because their handlers made other calls than before."""
+    patch_missing: str | None = None
+    """Only those of the kind that have begun, have not ended, and may not have this patch."""
 
 
 class FoundExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +274,8 @@ async def search_executions(
 ) -> SearchPage:
     """At most `limit` (1000) executions that match everything asked for, newest first.
 
-    Raises `ValidationError(invalid_input)` for an invalid lane, tag key, cursor or limit.
+    Raises `ValidationError(invalid_input)` for an invalid lane, tag key, cursor or limit, for
+    `patch_missing` without a kind, and for filters that do not go together.
     """
     check_limit(limit)
     if search.lane_id is not None:
@@ -156,7 +293,6 @@ async def search_executions(
         "namespace": search.namespace,
         "lane_id": search.lane_id,
         "execution_kind": search.execution_kind,
-        "public_state": None if search.public_state is None else search.public_state.value,
         "before_ms": before_ms,
         "before_id": before_id,
         "since_ms": 0
@@ -167,20 +303,55 @@ async def search_executions(
         else milliseconds(search.created_within, field="created_within"),
         "limit": limit + 1,
     }
-    if search.tag is not None:
-        rows = await fetch_all(
-            conn, BY_TAG, _Row, tag_key=tag_key, tag_value=tag_value, **parameters
-        )
-    elif search.public_state in _NOT_SUCCESS:
-        rows = await fetch_all(conn, BY_OUTCOME, _Row, **parameters)
-    else:
+    state = search.public_state
+    if search.divergent or search.patch_missing is not None:
+        rows = await _of_handlers(conn, search, parameters)
+    elif search.tag is not None:
+        parameters |= {"tag_key": tag_key, "tag_value": tag_value}
+        parameters["public_state"] = None if state is None else state.value
+        rows = await fetch_all(conn, BY_TAG, _Row, **parameters)
+    elif state is None:
         rows = await fetch_all(conn, BY_TIME, _Row, **parameters)
+    elif state is PublicState.COMPLETED:
+        rows = await fetch_all(conn, COMPLETED, _Row, **parameters)
+    elif state is PublicState.ACTIVE:
+        rows = await fetch_all(conn, ACTIVE, _Row, **parameters)
+    else:
+        parameters["exceptional"] = list(_EXCEPTIONAL_STATES[state])
+        if state in (PublicState.WAITING, PublicState.RESUMABLE):
+            parameters["resume_pending"] = state is PublicState.RESUMABLE
+            rows = await fetch_all(conn, WAITING, _Row, **parameters)
+        else:
+            rows = await fetch_all(conn, EXCEPTIONAL, _Row, **parameters)
     page = rows[:limit]
     more = len(rows) > limit
     return SearchPage(
         executions=[_found(row) for row in page],
         next_cursor=_cursor(page[-1].created_at_ms, page[-1].execution_id) if more else None,
     )
+
+
+async def _of_handlers(
+    conn: Connection, search: Search, parameters: dict[str, object]
+) -> list[_Row]:
+    """Executions by what their handlers have recorded, or could not."""
+    state, patch = search.public_state, search.patch_missing
+    if search.tag is not None:
+        raise invalid_input("tag", search.tag[0], "cannot be given with divergent or patch_missing")
+    if patch is None:
+        if state not in (None, PublicState.SUSPENDED):
+            raise invalid_input("public_state", state.value, "is not that of what is divergent")
+        return await fetch_all(conn, DIVERGENT, _Row, divergence=DIVERGENCE, **parameters)
+    if search.divergent:
+        raise invalid_input("patch_missing", patch, "cannot be given with divergent")
+    if search.execution_kind is None:
+        raise invalid_input("patch_missing", patch, "must be given with a kind")
+    storable_text(patch, field="patch_missing")
+    parameters |= {
+        "patch": PATCH_PREFIX + patch,
+        "public_state": None if state is None else state.value,
+    }
+    return await fetch_all(conn, PATCH_MISSING, _Row, **parameters)
 
 
 def _start(search: Search, cursor: str | None) -> tuple[int, UUID]:

@@ -9,6 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, Moved, execute, fetch_all, fetch_maybe, fetch_one
 from flowfabric.engine.flows.cancel_flow_header import BY
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.park_members import park_members
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId
@@ -107,6 +108,11 @@ async def end_members(conn: Connection, backlog: Backlog, limit: int) -> EndedMe
     home, flow_id = backlog.partition_key, backlog.flow_id
     where = {"partition_key": home, "flow_id": flow_id}
     listed = await fetch_all(conn, LISTED, _Member, limit=limit, **where)
+    free = await lock_executions(
+        conn, [ExecutionId(home, each.execution_id) for each in listed], pass_over_locked=True
+    )
+    locked = {each.uuid for each in free}
+    listed = [each for each in listed if each.execution_id in locked]
     if listed:
         ending = [ExecutionId(home, each.execution_id) for each in listed]
         if backlog.cancellation_policy != CancellationPolicy.CANCEL_ALL:

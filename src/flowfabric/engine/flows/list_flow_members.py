@@ -16,12 +16,13 @@ LIST_FLOW_MEMBERS: Final[LiteralString] = """
 -- flows.list_flow_members
 SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane_id, b.member_name,
        e.total_attempt_count, coalesce(e.failure_reason, e.cancellation_reason) AS reason,
-       EXISTS (SELECT FROM ff.edge edge
-                 JOIN ff.edge_group g
-                   ON (g.partition_key, g.group_id) = (edge.partition_key, edge.group_id)
-                WHERE (edge.partition_key, edge.upstream_eid) = (e.partition_key, e.execution_id)
-                  AND g.waits_as = 'children') AS is_child
-  FROM ff.exec_core e
+       EXISTS (SELECT FROM (  -- driven by the member, however few joins wait for children
+                      SELECT edge.partition_key, edge.group_id FROM ff.edge edge
+                       WHERE (edge.partition_key, edge.upstream_eid)
+                           = (e.partition_key, e.execution_id) OFFSET 0) AS edge
+                 JOIN ff.edge_group g USING (partition_key, group_id)
+                WHERE g.waits_as = 'children') AS is_child
+  FROM ff.execution e
   JOIN ff.route r USING (route_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
  WHERE e.partition_key = %(partition_key)s AND e.flow_id = %(flow_id)s

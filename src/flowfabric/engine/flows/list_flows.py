@@ -1,7 +1,8 @@
-"""The flows of one partition, or of all, page by page."""
+"""The flows of one partition, or of all, page by page, the newest first."""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, LiteralString
@@ -11,25 +12,52 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.errors import invalid_input
-from flowfabric.ids import PartitionKey, uuid_partition
-from flowfabric.instants import instant
-from flowfabric.pages import FIRST_ID, page_size
+from flowfabric.ids import PartitionKey
+from flowfabric.instants import epoch_ms, instant
+from flowfabric.pages import page_size
 from flowfabric.states import DerivedFlowState
 
-# The summary of a settled flow is final; the state of any other is computed from its members.
-LIST_FLOWS: Final[LiteralString] = """
--- flows.list_flows
-SELECT f.partition_key, f.flow_id, f.flow_kind, f.namespace, f.created_at_ms, f.node_count,
+# The summary of a settled flow is final. Any other is active while a member has not ended, however
+# many there are; otherwise its state is computed from its members. `OFFSET 0` keeps the
+# planner from hashing the members of all flows.
+_PAGE: Final[LiteralString] = """
+SELECT f.flow_id, f.flow_kind, f.namespace, f.created_at_ms, f.node_count,
        CASE WHEN f.public_flow_state = 'cancelled' THEN 'cancelled'
             WHEN s.public_flow_state IN ('completed', 'failed') THEN s.public_flow_state
+            WHEN EXISTS (SELECT FROM ff.exec_core e
+                          WHERE e.partition_key = f.partition_key AND e.flow_id = f.flow_id
+                            AND e.lifecycle_phase <> 'terminal' OFFSET 0) THEN 'open'
             ELSE (SELECT derived_state FROM ff.flow_status(f.partition_key, f.flow_id, false)) END
            AS derived_state
   FROM ff.flow_core f LEFT JOIN ff.flow_summary s USING (partition_key, flow_id)
- WHERE (f.partition_key, f.flow_id) > (%(after_partition)s::smallint, %(after_flow)s::uuid)
-   AND (%(partition_key)s::smallint IS NULL OR f.partition_key = %(partition_key)s)
-   AND (%(namespace)s::text IS NULL OR f.namespace = %(namespace)s)
- ORDER BY f.partition_key, f.flow_id LIMIT %(limit)s
+ WHERE (f.created_at_ms, f.flow_id) < (%(before_ms)s::bigint, %(before_flow)s::uuid)"""
+
+_NEWEST_FIRST: Final[LiteralString] = """
+ ORDER BY f.created_at_ms DESC, f.flow_id DESC LIMIT %(limit)s
 """
+
+# One statement for each index.
+LIST_FLOWS: Final[LiteralString] = "\n-- flows.list_flows" + _PAGE + _NEWEST_FIRST
+
+LIST_OF_NAMESPACE: Final[LiteralString] = (
+    "\n-- flows.list_flows: of one namespace"
+    + _PAGE
+    + """
+   AND f.namespace = %(namespace)s"""
+    + _NEWEST_FIRST
+)
+
+LIST_OF_PARTITION: Final[LiteralString] = (
+    "\n-- flows.list_flows: of one partition"
+    + _PAGE
+    + """
+   AND f.partition_key = %(partition_key)s
+   AND (%(namespace)s::text IS NULL OR f.namespace = %(namespace)s)"""
+    + _NEWEST_FIRST
+)
+
+_CURSOR: Final = re.compile(r"([0-9]{1,19})/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_NEWEST: Final = (2**63 - 1, UUID(int=2**128 - 1))
 
 
 class FlowStatus(StrEnum):
@@ -56,11 +84,10 @@ class FlowPage(msgspec.Struct, frozen=True, kw_only=True):
     """Some flows, and the cursor for the next page if there is one."""
 
     flows: list[FlowSummary]
-    next_cursor: UUID | None
+    next_cursor: str | None
 
 
 class _Flow(msgspec.Struct, frozen=True):
-    partition_key: int
     flow_id: UUID
     flow_kind: str
     namespace: str
@@ -73,28 +100,28 @@ async def list_flows(
     conn: Connection,
     partition: PartitionKey | None = None,
     *,
-    cursor: UUID | None = None,
+    cursor: str | None = None,
     limit: int = 100,
     namespace: str | None = None,
-    partitions: int = 256,
 ) -> FlowPage:
-    """At most `limit` flows after `cursor`, by partition and id: of one partition, or of all."""
+    """At most `limit` flows, the newest first, from `cursor` on: of one partition, or of all.
+
+    Raises `ValidationError(invalid_input)` for a cursor that no page has.
+    """
     if partition is not None and partition.family != "fp":
         raise invalid_input("partition_key", str(partition), "holds no flows")
     size = page_size(limit)
     if size == 0:
         return FlowPage(flows=[], next_cursor=None)
-    after = (-1, FIRST_ID) if cursor is None else (uuid_partition(cursor, partitions), cursor)
-    rows = await fetch_all(
-        conn,
-        LIST_FLOWS,
-        _Flow,
-        after_partition=after[0],
-        after_flow=after[1],
-        partition_key=None if partition is None else partition.index,
-        namespace=namespace,
-        limit=size + 1,
-    )
+    before_ms, before_flow = _NEWEST if cursor is None else _before(cursor)
+    page = {"before_ms": before_ms, "before_flow": before_flow, "limit": size + 1}
+    if partition is not None:
+        where = {"partition_key": partition.index, "namespace": namespace}
+        rows = await fetch_all(conn, LIST_OF_PARTITION, _Flow, **where, **page)
+    elif namespace is not None:
+        rows = await fetch_all(conn, LIST_OF_NAMESPACE, _Flow, namespace=namespace, **page)
+    else:
+        rows = await fetch_all(conn, LIST_FLOWS, _Flow, **page)
     flows = [
         FlowSummary(
             flow_id=row.flow_id,
@@ -106,7 +133,19 @@ async def list_flows(
         )
         for row in rows[:size]
     ]
-    return FlowPage(flows=flows, next_cursor=flows[-1].flow_id if len(rows) > size else None)
+    return FlowPage(flows=flows, next_cursor=flow_cursor(flows[-1]) if len(rows) > size else None)
+
+
+def flow_cursor(flow: FlowSummary) -> str:
+    """The cursor of the page that begins after this flow."""
+    return f"{epoch_ms(flow.created_at)}/{flow.flow_id}"
+
+
+def _before(cursor: str) -> tuple[int, UUID]:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None or int(found[1]) > _NEWEST[0]:
+        raise invalid_input("cursor", cursor, "must be the next_cursor of a page of flows")
+    return int(found[1]), UUID(found[2])
 
 
 def _status(derived: str) -> FlowStatus:

@@ -60,6 +60,8 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     """The key that the flow id was computed from."""
     on_conflict: OnConflict = "error"
     """The answer if the flow exists with another kind or other members; `return`: that flow."""
+    ids_follow: bool = False
+    """The ids of the members follow from that of the flow: no other execution has one of them."""
 
     def check(self, *, partitions: int = 256) -> NewFlow:
         """The flow, if its members and edges form a valid graph."""

@@ -11,14 +11,15 @@ import msgspec
 
 from flowfabric.engine.flows.create_flow import OPEN_SUMMARY
 from flowfabric.engine.flows.new_flow import NewFlow, digest_differs
-from flowfabric.engine.lifecycle.create_execution import creation_columns
+from flowfabric.engine.lifecycle.creation_columns import creation_columns
 from flowfabric.errors import EngineError, IdempotencyConflict, invalid_input
 from flowfabric.ids import ExecutionId, member_group_id, uuid_partition
 from flowfabric.joins import AllOf, policy_columns
 
 # One statement, so that it is all or nothing on any connection, also with autocommit. A flow that
 # exists stays as it is. A flow is refused if the id of one of its members is taken. Neither has an
-# effect on the other flows.
+# effect on the other flows. Members, edges and joins find their flow by its number, which is its
+# place in the arrays `home` and `flow_id`: a join would compare each of them with every flow.
 SUBMIT_FLOWS: Final[LiteralString] = (
     """
 -- flows.submission
@@ -39,7 +40,7 @@ WITH new_flow AS (
                    deadline_ms, deadline_at_ms, tags, hold, member_name, ordinal)
 ), taken AS (         -- of each flow the first member whose id exists; looked up one by one
     SELECT DISTINCT ON (number) number, execution_id FROM member
-     WHERE (SELECT true FROM ff.exec_core e
+     WHERE NOT %(fresh)s::boolean AND (SELECT true FROM ff.exec_core e
              WHERE (e.partition_key, e.execution_id) = (member.home, member.execution_id))
      ORDER BY number, ordinal
 ), created AS (       -- inserted in one order
@@ -54,33 +55,34 @@ WITH new_flow AS (
  RETURNING partition_key, flow_id
 ), """
     + OPEN_SUMMARY
-    + """, started AS (
-    SELECT new_flow.number, new_flow.partition_key, new_flow.flow_id
-      FROM new_flow JOIN created USING (partition_key, flow_id)
+    + """, left_out AS (      -- the numbers of the flows that this statement does not create
+    SELECT number FROM new_flow
+     WHERE (partition_key, flow_id) NOT IN (SELECT partition_key, flow_id FROM created)
 ), linked AS (        -- the edges, applied
     INSERT INTO ff.edge (
            partition_key, flow_id, edge_id, upstream_eid, group_id, created_at_ms, applied_at_ms,
            edge_state, data_passing_ref)
-    SELECT started.partition_key, started.flow_id, edge.edge_id, edge.upstream, edge.group_id,
-           ff.now_ms(), ff.now_ms(), 'applied', edge.data_passing_ref
+    SELECT (%(home)s::smallint[])[edge.number], (%(flow_id)s::uuid[])[edge.number], edge.edge_id,
+           edge.upstream, edge.group_id, ff.now_ms(), ff.now_ms(), 'applied', edge.data_passing_ref
       FROM unnest(%(edge_of)s::integer[], %(edge_id)s::uuid[], %(upstream)s::uuid[],
                   %(edge_group)s::uuid[], %(data_passing_ref)s::text[])
            AS edge (number, edge_id, upstream, group_id, data_passing_ref)
-      JOIN started USING (number)
+     WHERE edge.number NOT IN (SELECT number FROM left_out)
 ), grouped AS (       -- the join of each member that has upstreams
     INSERT INTO ff.edge_group (
            partition_key, group_id, flow_id, waiter_eid, waits_as, policy_kind, k, on_satisfied,
            running_count)
-    SELECT started.partition_key, waiting.group_id, started.flow_id, waiting.waiter_eid, 'member',
+    SELECT (%(home)s::smallint[])[waiting.number], waiting.group_id,
+           (%(flow_id)s::uuid[])[waiting.number], waiting.waiter_eid, 'member',
            waiting.policy_kind, waiting.k, waiting.on_satisfied, waiting.running_count
       FROM unnest(%(group_of)s::integer[], %(group_id)s::uuid[], %(waiter_eid)s::uuid[],
                   %(policy_kind)s::text[], %(k)s::integer[], %(on_satisfied)s::text[],
                   %(running_count)s::integer[])
            AS waiting (number, group_id, waiter_eid, policy_kind, k, on_satisfied, running_count)
-      JOIN started USING (number)
+     WHERE waiting.number NOT IN (SELECT number FROM left_out)
 ), columns AS (       -- the members of created flows; a field that no member has stays NULL
     SELECT array_agg(home) AS home, array_agg(execution_id) AS execution_id,
-           array_agg(shape) AS shape, array_agg(payload) AS payload,
+           array_agg(coalesce(shape, 1)) AS shape, array_agg(payload) AS payload,
            array_agg(priority) AS priority,
            CASE WHEN %(delay_ms)s::bigint[] IS NOT NULL THEN array_agg(delay_ms) END AS delay_ms,
            CASE WHEN %(delay_until_ms)s::bigint[] IS NOT NULL THEN array_agg(delay_until_ms) END
@@ -93,7 +95,8 @@ WITH new_flow AS (
            array_agg(flow_id) AS flow_id,
            CASE WHEN %(hold)s::boolean[] IS NOT NULL THEN array_agg(hold) END AS hold,
            array_agg(member_name) AS member_name
-      FROM (SELECT member.*, started.flow_id FROM member JOIN started USING (number)
+      FROM (SELECT member.*, (%(flow_id)s::uuid[])[member.number] AS flow_id FROM member
+             WHERE member.number NOT IN (SELECT number FROM left_out)
              ORDER BY member.ordinal) AS of_created
     HAVING count(*) > 0
 ), answer AS (        -- of `ff.create_execution`, which answers nothing for a plain new execution
@@ -105,7 +108,7 @@ WITH new_flow AS (
            columns.execution_id, columns.shape, columns.payload, columns.priority,
            columns.delay_ms, columns.delay_until_ms, columns.deadline_ms,
            columns.deadline_at_ms, NULL, NULL, columns.tags, NULL, columns.flow_id,
-           columns.hold, columns.member_name) AS answered
+           columns.hold, columns.member_name, %(fresh)s::boolean) AS answered
 )
 SELECT new_flow.number, created.flow_id IS NOT NULL AS created,
        coalesce((SELECT true FROM ff.flow_core f
@@ -177,7 +180,12 @@ class Submission:
             for downstream, number in waiting.items()
         ]
         return {
-            **creation_columns(members, partitions=self._partitions),
+            # The members of a flow are new if the flow is, unless somebody chose their ids.
+            **creation_columns(
+                members,
+                partitions=self._partitions,
+                fresh=all(flow.ids_follow for flow in self.flows),
+            ),
             "home": [uuid_partition(flow.flow_id, self._partitions) for _, flow in flows],
             "flow_id": [flow.flow_id for _, flow in flows],
             "flow_kind": [flow.flow_kind for _, flow in flows],

@@ -1,4 +1,4 @@
-"""runnable → active: a worker with a claim grant goes on with an interrupted attempt."""
+"""runnable → active: a worker goes on with an attempt that was resumed, or with a grant."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 from flowfabric.db.rows import Connection
-from flowfabric.engine.grants.stored_grant import require_claim_grant
+from flowfabric.engine.grants.stored_grant import has_claim_grant, require_claim_grant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
 from flowfabric.engine.lifecycle.lease import LeaseHandleKind
 from flowfabric.engine.lifecycle.lock_for_claim import require_for_claim
 from flowfabric.errors import ExecutionNotLeaseable, NotAResumedExecution
 from flowfabric.ids import ExecutionId
+from flowfabric.states import PublicState
 
 
 async def claim_resumed_execution(
@@ -26,7 +27,8 @@ async def claim_resumed_execution(
 ) -> ClaimedById:
     """The same attempt goes on under a new epoch, and the grants are deleted; needs a transaction.
 
-    This accepts every interrupted attempt, not only one that a signal resumed: `claim_execution`
+    An execution that was suspended and resumed needs no grant; one that exists must be that of
+    this worker. This accepts every other interrupted attempt too, with a grant: `claim_execution`
     refuses attempts that were delayed or whose lease was lost, and without this no grant could
     claim them. Raises, in this order: `NotFound`, `ExecutionNotLeaseable` (not waiting for a
     worker, on a lane that is not active, or past its deadline), `NotAResumedExecution`,
@@ -46,7 +48,9 @@ async def claim_resumed_execution(
         raise ExecutionNotLeaseable(execution_id, seen.obstacle)
     if not seen.is_interrupted:
         raise NotAResumedExecution(execution_id)
-    await require_claim_grant(conn, execution_id, worker_id=worker_id)
+    resumed = seen.public_state == PublicState.RESUMABLE
+    if not resumed or await has_claim_grant(conn, execution_id):
+        await require_claim_grant(conn, execution_id, worker_id=worker_id)
     return await claim_by_id(
         conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.RESUMED
     )

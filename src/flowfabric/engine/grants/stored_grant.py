@@ -197,6 +197,12 @@ async def require_no_grant(conn: Connection, execution_id: ExecutionId) -> None:
         raise GrantAlreadyExists(execution_id)
 
 
+async def has_claim_grant(conn: Connection, execution_id: ExecutionId) -> bool:
+    """Is a claim of the execution granted to a worker, by a grant that is not used up?"""
+    grant = await latest_grant(conn, execution_id, GrantKind.CLAIM)
+    return grant is not None and not grant.used_up
+
+
 async def require_claim_grant(
     conn: Connection, execution_id: ExecutionId, *, worker_id: str
 ) -> None:

@@ -14,6 +14,7 @@ from flowfabric.engine.joins.queue_siblings import queue_siblings
 from flowfabric.engine.joins.resolve_edges import Decision
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.promote_dependents import promote_dependents
+from flowfabric.engine.lifecycle.resume_waiting import resume_waiting
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId, id_columns
 from flowfabric.states import GroupState, OnSatisfied, TerminalOutcome
@@ -37,8 +38,8 @@ class _Member(msgspec.Struct, frozen=True):
 async def apply_decisions(conn: Connection, decisions: Sequence[Decision]) -> bool:
     """Results are passed on, waiters promoted or skipped, unneeded siblings listed for cancel.
 
-    A waiter that its cancelled flow is about to end is left to that cancel. True if siblings may
-    be listed now.
+    A suspended handler that waits for one of the joins is resumed. A waiter that its cancelled flow
+    is about to end is left to that cancel. True if siblings may be listed now.
     """
     passed = [
         Passing(ExecutionId(each.partition_key, source), each.group, each.waiter)
@@ -60,8 +61,9 @@ async def apply_decisions(conn: Connection, decisions: Sequence[Decision]) -> bo
         await lock_executions(conn, [*waiters])
     if passed:
         await pass_to_waiters(conn, passed)
-    if promoted:
-        await promote_dependents(conn, promoted)
+    if promoted and (await promote_dependents(conn, promoted)).suspended:
+        decided = [(each.waiter, each.group_id) for each in decisions if each.lets_waiter_run]
+        await resume_waiting(conn, decided)
     if impossible:
         listed = await pending_cancels(conn, impossible)
         skipped = [each for each in impossible if each not in listed]

@@ -12,6 +12,7 @@ from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.evaluate_join import evaluate_join
 from flowfabric.engine.joins.resolve_edges import MemberCompletion, resolve_edges
 from flowfabric.engine.lifecycle.hold_dependents import hold_dependents
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.errors import ExecutionAlreadyInFlow, FlowAlreadyTerminal, NotFound, ValidationError
 from flowfabric.ids import ExecutionId, GroupId, uuid_partition
 from flowfabric.states import EdgeState, FlowState, GroupState, LifecyclePhase
@@ -45,12 +46,12 @@ SELECT edge_state FROM ff.edge
    FOR NO KEY UPDATE
 """
 
-LOCK_BOTH: Final[LiteralString] = """
+READ_BOTH: Final[LiteralString] = """
 -- joins.apply_dependency_to_child: both ends
 SELECT e.execution_id, e.flow_id, e.lifecycle_phase, e.terminal_outcome
-  FROM ff.exec_core e
+  FROM ff.execution e
  WHERE e.partition_key = %(partition_key)s AND e.execution_id = ANY (%(execution_id)s::uuid[])
- ORDER BY e.execution_id FOR NO KEY UPDATE OF e
+ ORDER BY e.execution_id
 """
 
 # A statement of its own: the upstream may have ended while the one before waited for its lock.
@@ -189,12 +190,13 @@ async def apply_dependency_to_child(
 async def _members(
     conn: Connection, flow_id: UUID, source: ExecutionId, target: ExecutionId
 ) -> tuple[_Member, _Member]:
+    locked = await lock_executions(conn, [source, target])
     rows = await fetch_all(
         conn,
-        LOCK_BOTH,
+        READ_BOTH,
         _Member,
         partition_key=source.partition_key,
-        execution_id=[source.uuid, target.uuid],
+        execution_id=[each.uuid for each in locked],
     )
     found = {row.execution_id: row for row in rows}
     for each in (target, source):

@@ -10,6 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
 from flowfabric.engine.joins.find_unneeded import find_unneeded
 from flowfabric.engine.joins.queue_siblings import BY, HAS_UPSTREAMS
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.ids import ExecutionId
 from flowfabric.states import SiblingCancelReason, TerminalOutcome
@@ -155,13 +156,9 @@ async def cancel_batch(conn: Connection, limit: int = GROUPS_AT_ONCE) -> Cancell
             for member in found.get(group.group_id, group.members)[:AT_ONCE]
         ]
         if members:
+            free = await lock_executions(conn, sorted({*members}), pass_over_locked=True)
             await terminalize(
-                conn,
-                sorted({*members}),
-                outcome=TerminalOutcome.CANCELLED,
-                reason=reason.value,
-                by=BY,
-                pass_over_locked=True,
+                conn, free, outcome=TerminalOutcome.CANCELLED, reason=reason.value, by=BY
             )
     return await fetch_one(
         conn,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, LiteralString
 from uuid import UUID
+from zlib import crc32
 
 import msgspec
 
@@ -13,15 +14,25 @@ from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
 from flowfabric.engine.flows.create_flow import create_flow
 from flowfabric.engine.flows.flow_row import FlowRow, grow_flow, lock_flow
 from flowfabric.engine.joins.adopt_children import adopt_children
+from flowfabric.engine.journal.begin_entry import BegunEntry, begin_entry
+from flowfabric.engine.journal.entry import EntryWrite, entry_key
 from flowfabric.engine.lifecycle.create_execution import Duplicate, NewExecution, create_execution
 from flowfabric.engine.lifecycle.ensure_parent_flow import ParentFlow, ensure_parent_flow
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
-from flowfabric.errors import NotFound, ValidationError, invalid_input
+from flowfabric.errors import (
+    NonDeterministicReplay,
+    NotFound,
+    ValidationError,
+    invalid_input,
+)
 from flowfabric.ids import ExecutionId, GroupId, new_uuid, parent_flow_id
 from flowfabric.joins import JoinPolicy, policy_columns
+from flowfabric.states import JournalKind
 
 FLOW_KIND: Final = "children"
+UNNAMED: Final = "children"
+"""The name of the entry of a call that has no name: only its place tells it from others."""
 
 READ_PARENT: Final[LiteralString] = """
 -- joins.read_parent: not locked
@@ -183,6 +194,48 @@ async def create_children(
     if existing:
         await adopt_children(conn, flow, list({group for group, _ in children}), existing)
     return bool(existing)
+
+
+def children_fingerprint(children: Iterable[NewExecution]) -> int:
+    """A crc32 of the kinds and payloads, in the order of the children."""
+    found = 0
+    for child in children:
+        kind = child.execution_kind.encode()
+        size = len(child.input_payload).to_bytes(8, "big")
+        found = crc32(child.input_payload, crc32(kind + b"\x00" + size, found))
+    return found
+
+
+async def begin_call(
+    conn: Connection, lease: Lease, entry: EntryWrite, children: Sequence[NewExecution]
+) -> None:
+    """The entry of a call for children is in the journal.
+
+    Its fingerprint is that of these children, unless it has one. Raises the `Refusal` of a lease
+    that is not held, `ValidationError` for the entry of another lease or kind, and
+    `NonDeterministicReplay` if the journal has another call in its place or, where only the place
+    tells calls apart, the same one with other children. The children of a call with a name stay
+    those of its first run.
+    """
+    if entry.lease != lease:
+        raise invalid_input("entry", str(entry.lease.execution_id), "must be of the same lease")
+    if entry.kind is not JournalKind.CHILDREN:
+        raise invalid_input("entry", entry.kind.value, "must be of kind children")
+    if entry.fingerprint is None:
+        entry = msgspec.structs.replace(entry, fingerprint=children_fingerprint(children))
+    found = await begin_entry(conn, entry)
+    if not isinstance(found, BegunEntry):
+        raise found
+    key = entry_key(entry.name, entry.item, entry.occurrence)
+    if (found.kind, found.key) == (entry.kind, key):
+        if entry.name != UNNAMED or found.fingerprint in (None, entry.fingerprint):
+            return
+        key += " with other kinds or payloads"
+    raise NonDeterministicReplay(
+        lease.execution_id,
+        recorded=[f"{found.kind.value} {found.key}"],
+        asked=[f"{entry.kind.value} {key}"],
+    )
 
 
 async def require_lease(conn: Connection, lease: Lease, flow_id: UUID | None) -> ParentFlow:

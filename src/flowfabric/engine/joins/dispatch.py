@@ -14,7 +14,8 @@ async def dispatch(pool: Pool) -> int:
     """Dispatch every completion that no other dispatcher works on; answers how many.
 
     Siblings that a decided join does not need any more are cancelled in between. Each batch is a
-    transaction of its own. What another transaction keeps locked is left to the sweep.
+    transaction of its own. What another transaction keeps locked is left to the sweep. A completion
+    that is committed meanwhile is dispatched by a call after its commit.
     """
     pass_over_locked = False
 
@@ -26,11 +27,13 @@ async def dispatch(pool: Pool) -> int:
             pass_over_locked = True  # when the transaction runs again
             raise
 
-    total = 0
-    while (done := await transact(pool, "dispatch_completions", batch)).moved:
+    total, more = 0, True
+    while more:
+        done = await transact(pool, "dispatch_completions", batch)
         total += done.completions
         if done.siblings:
             await _cancel_all(pool)
+        more = done.more
     return total
 
 

@@ -65,16 +65,19 @@ WITH picked AS (      -- the oldest that no other dispatcher works on
                SELECT o.partition_key, o.group_id FROM open_edge o CROSS JOIN cut
                 WHERE cut.event_id IS NULL OR o.event_id < cut.event_id OR cut.is_first
                 UNION ALL
-               SELECT w.partition_key, w.group_id
-                 FROM chosen p JOIN ff.edge_group w
-                   ON (w.partition_key, w.waiter_eid) = (p.partition_key, p.execution_id)
-                WHERE p.outcome <> 'success' AND w.waits_as = 'children')
+               SELECT p.partition_key, w.group_id
+                 FROM chosen p CROSS JOIN LATERAL (
+                      SELECT w.group_id FROM ff.edge_group w
+                       WHERE (w.partition_key, w.waiter_eid) = (p.partition_key, p.execution_id)
+                         AND w.waits_as = 'children' OFFSET 0) AS w
+                WHERE p.outcome <> 'success')
      ORDER BY g.partition_key, g.group_id FOR NO KEY UPDATE
 )
 SELECT event_id, partition_key, execution_id, outcome, partly,
        CASE WHEN partly THEN ARRAY(SELECT o.group_id FROM open_edge o LIMIT %(max_edges)s) END
            AS groups,
-       (SELECT count(*) FROM locked) AS joins
+       (SELECT count(*) FROM locked) AS joins,
+       (SELECT event_id IS NOT NULL FROM cut) AS capped
   FROM chosen ORDER BY event_id
 """
 
@@ -98,10 +101,12 @@ WITH picked AS (
      LIMIT %(max_edges)s FOR NO KEY UPDATE OF g, w SKIP LOCKED
 ), free_child AS MATERIALIZED ( -- joins for children, of parents that did not succeed
     SELECT p.event_id, g.group_id
-      FROM picked p JOIN ff.edge_group g
-        ON (g.partition_key, g.waiter_eid) = (p.partition_key, p.execution_id)
-     WHERE p.outcome <> 'success' AND g.waits_as = 'children'
-       FOR NO KEY UPDATE OF g SKIP LOCKED
+      FROM picked p CROSS JOIN LATERAL (
+           SELECT g.group_id FROM ff.edge_group g
+            WHERE (g.partition_key, g.waiter_eid) = (p.partition_key, p.execution_id)
+              AND g.waits_as = 'children'
+              FOR NO KEY UPDATE SKIP LOCKED) AS g
+     WHERE p.outcome <> 'success'
 ), counted AS (       -- of each event how much there is to do, and how much of it can be done
     SELECT p.event_id, p.partition_key, p.execution_id, p.outcome, free.groups,
            (SELECT count(*) FROM ff.edge e
@@ -117,7 +122,7 @@ WITH picked AS (
            ) AS free
 )
 SELECT event_id, partition_key, execution_id, outcome, NOT whole AS partly, groups,
-       cardinality(groups)::bigint AS joins
+       cardinality(groups)::bigint AS joins, true AS capped
   FROM counted WHERE whole OR groups <> '{}'
  ORDER BY event_id LIMIT %(limit)s
 """
@@ -130,6 +135,8 @@ class _Picked(MemberCompletion, frozen=True):
     """The joins whose edges are resolved now; None: every join that the completion concerns."""
     joins: int
     """How many joins were locked."""
+    capped: bool
+    """Were completions passed over that can be dispatched next?"""
 
 
 class Dispatched(msgspec.Struct, frozen=True):
@@ -139,6 +146,8 @@ class Dispatched(msgspec.Struct, frozen=True):
     siblings: bool = False
     partly: int = 0
     """How many others of which only some edges were resolved."""
+    more: bool = False
+    """May there be completions that were there before, or that this call has caused?"""
 
     @property
     def moved(self) -> int:
@@ -204,4 +213,6 @@ async def dispatch_batch(
         if each.outcome != TerminalOutcome.SUCCESS and not each.partly
     ]
     siblings = await queue_children(conn, unsuccessful) or siblings
-    return Dispatched(len(picked) - len(partly), siblings, len(partly))
+    ends_waiters = any(each.is_decided and not each.lets_waiter_run for each in decisions)
+    more = len(picked) == size or picked[0].capped or ends_waiters or siblings
+    return Dispatched(len(picked) - len(partly), siblings, len(partly), more)

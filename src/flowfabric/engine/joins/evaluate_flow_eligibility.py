@@ -30,7 +30,7 @@ SELECT e.lifecycle_phase, e.eligibility_state, e.public_state, e.flow_id,
                            WHEN 'children' THEN e.eligibility_state = 'blocked_by_dependencies'
                            ELSE g.success_count + g.fail_count + g.skip_count + g.running_count > 0
                       END) AS pending
-  FROM ff.exec_core e
+  FROM ff.execution e
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 

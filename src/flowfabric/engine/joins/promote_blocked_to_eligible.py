@@ -56,7 +56,8 @@ async def promote_blocked_to_eligible(
     """
     one = {"partition_key": execution_id.partition_key, "execution_id": execution_id.uuid}
     await fetch_one(conn, LOCK_JOINS, Moved, **one)
-    await lock_executions(conn, [execution_id])
+    if not await lock_executions(conn, [execution_id]):
+        raise NotFound("execution", execution_id)
     refusal = _refusal(execution_id, await dependency_status(conn, execution_id))
     if refusal is not None:
         raise refusal

@@ -19,11 +19,16 @@ QUEUE_CHILDREN: Final[LiteralString] = """
 SELECT g.partition_key, g.group_id
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS ended (partition_key, execution_id)
-  JOIN ff.exec_core p USING (partition_key, execution_id)
-  JOIN ff.edge_group g
-    ON (g.partition_key, g.waiter_eid) = (ended.partition_key, ended.execution_id)
- WHERE g.waits_as = 'children' AND g.running_count > 0
-   AND p.lifecycle_phase = 'terminal' AND p.terminal_outcome <> 'success'
+ CROSS JOIN LATERAL (  -- driven by the parents, however few joins wait for children
+       SELECT * FROM ff.edge_group g
+        WHERE (g.partition_key, g.waiter_eid) = (ended.partition_key, ended.execution_id)
+          AND g.waits_as = 'children' AND g.running_count > 0
+       OFFSET 0) AS g
+ CROSS JOIN LATERAL (
+       SELECT p.lifecycle_phase, p.terminal_outcome FROM ff.exec_core p
+        WHERE (p.partition_key, p.execution_id) = (ended.partition_key, ended.execution_id)
+       OFFSET 0) AS p
+ WHERE p.lifecycle_phase = 'terminal' AND p.terminal_outcome <> 'success'
  ORDER BY g.partition_key, g.group_id
 """
 

@@ -48,11 +48,15 @@ WITH named AS (
 ), upstream AS (
     SELECT named.partition_key, named.group_id, named.reason, u.execution_id,
            u.lifecycle_phase <> 'terminal' AS runs
-      FROM named
-      JOIN ff.edge e USING (partition_key, group_id)
-      JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
-     WHERE e.edge_state = 'applied' AND e.resolution <> 'satisfied'
-       AND (e.resolution = 'unresolved' AND u.lifecycle_phase <> 'terminal'
+      FROM named CROSS JOIN LATERAL (  -- driven by the joins, whatever statistics say
+           SELECT e.upstream_eid, e.resolution FROM ff.edge e
+            WHERE (e.partition_key, e.group_id) = (named.partition_key, named.group_id)
+              AND e.edge_state = 'applied' AND e.resolution <> 'satisfied' OFFSET 0) AS e
+     CROSS JOIN LATERAL (
+           SELECT * FROM ff.exec_core u
+            WHERE (u.partition_key, u.execution_id) = (named.partition_key, e.upstream_eid)
+           OFFSET 0) AS u
+     WHERE (e.resolution = 'unresolved' AND u.lifecycle_phase <> 'terminal'
             OR named.reason <> 'parent_ended' AND """
     + IS_LOSER
     + """)

@@ -16,7 +16,7 @@ SELECT u.execution_id, b.member_name, r.execution_kind, u.public_state, a.result
        coalesce(a.result_encoding, b.payload_encoding) AS result_encoding
   FROM ff.edge_group g
   JOIN ff.edge e USING (partition_key, group_id)
-  JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
+  JOIN ff.execution u ON (u.partition_key, u.execution_id) = (e.partition_key, e.upstream_eid)
   JOIN ff.exec_body b ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
   JOIN ff.route r USING (route_id)
   LEFT JOIN ff.attempt a

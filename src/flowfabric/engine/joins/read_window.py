@@ -62,8 +62,8 @@ async def read_window(
         if row.child != expected.uuid:
             raise NonDeterministicReplay(
                 lease.execution_id,
-                before=f"child {ExecutionId(home, row.child)}",
-                now=f"{expected} at its place",
+                recorded=[f"child {ExecutionId(home, row.child)}"],
+                asked=[f"{expected} at its place"],
             )
 
     def those(state: GroupState) -> list[ExecutionId]:

@@ -18,30 +18,31 @@ LOOKED_AT: Final = 1000
 # A dispatch resolves edges and marks completions in one transaction, so this finds something only
 # where that was broken. An edge is resolved at most once: dispatching again changes nothing else.
 # The cost does not depend on how many executions wait: a call looks at some, from a random start.
-# The limits and the `+ 0` keep the plan to one upstream and its own events.
+# The limits and the `+ 0` keep the plan to one join, one upstream and its own events.
 REDISPATCH_LOST_COMPLETIONS: Final[LiteralString] = """
 -- joins.redispatch_lost_completions
 WITH looked_at AS (   -- some executions that wait, from `start` on and round the end
     (SELECT partition_key, execution_id FROM ff.exec_core
-      WHERE eligibility_state = 'blocked_by_dependencies'
+      WHERE exceptional_state = 'blocked_by_dependencies'
         AND uuid_hash(execution_id) >= %(start)s::integer
       ORDER BY uuid_hash(execution_id) LIMIT %(looked_at)s)
      UNION ALL
     (SELECT partition_key, execution_id FROM ff.exec_core
-      WHERE eligibility_state = 'blocked_by_dependencies'
+      WHERE exceptional_state = 'blocked_by_dependencies'
         AND uuid_hash(execution_id) < %(start)s::integer
       ORDER BY uuid_hash(execution_id) LIMIT %(looked_at)s)
      LIMIT %(looked_at)s
 ), awaited AS (       -- the joins that they wait for
-    SELECT g.partition_key, g.group_id
-      FROM looked_at l JOIN ff.edge_group g
-        ON (g.partition_key, g.waiter_eid) = (l.partition_key, l.execution_id)
-     WHERE g.group_state = 'pending'
+    SELECT l.partition_key, g.group_id
+      FROM looked_at l CROSS JOIN LATERAL (
+           SELECT g.group_id FROM ff.edge_group g
+            WHERE (g.partition_key, g.waiter_eid) = (l.partition_key, l.execution_id)
+              AND g.group_state = 'pending' OFFSET 0) AS g
 ), behind AS (        -- joins of which an upstream has ended, with its last completion
     SELECT a.partition_key, a.group_id, open.flow_id, last.event_id
       FROM awaited a CROSS JOIN LATERAL (
            SELECT e.flow_id, e.upstream_eid, e.min_event_id FROM ff.edge e
-            WHERE (e.partition_key, e.group_id) = (a.partition_key, a.group_id)
+            WHERE e.group_id = a.group_id AND e.partition_key + 0 = a.partition_key
               AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
             LIMIT %(edges_each)s) AS open
      CROSS JOIN LATERAL (

@@ -12,6 +12,7 @@ from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
 from flowfabric.engine.joins.apply_decisions import apply_decisions
 from flowfabric.engine.joins.evaluate_join import evaluate_join
 from flowfabric.engine.joins.queue_siblings import BY
+from flowfabric.engine.journal.rewind_journal import rewind_journal
 from flowfabric.engine.lifecycle.lock_executions import lock_and_read
 from flowfabric.engine.lifecycle.operator_event import operator_events
 from flowfabric.engine.lifecycle.restart import restart, restart_refusal
@@ -30,6 +31,14 @@ LOCK: Final[LiteralString] = """
 -- joins.reopen_join: the join
 SELECT group_state FROM ff.edge_group
  WHERE (partition_key, group_id) = (%(partition_key)s, %(group_id)s) FOR NO KEY UPDATE
+"""
+
+# Before the executions, as a replay of a child locks them.
+LOCK_EDGES: Final[LiteralString] = """
+-- joins.reopen_join: its edges, in one order
+SELECT e.upstream_eid AS execution_id FROM ff.edge e
+ WHERE (e.partition_key, e.group_id) = (%(partition_key)s, %(group_id)s)
+ ORDER BY e.partition_key, e.flow_id, e.edge_id FOR NO KEY UPDATE
 """
 
 # An end of a child waits for this transaction; its completion then finds the edge open.
@@ -132,6 +141,7 @@ async def reopen_join(conn: Connection, group: GroupId) -> None:
     locked = await fetch_maybe(conn, LOCK, _Group, **where)
     if locked is None or locked.group_state == GroupState.SATISFIED:
         return
+    await fetch_all(conn, LOCK_EDGES, _Child, **where)
     await fetch_all(conn, LOCK_EXECUTIONS, _Child, **where)
     cancelled = await fetch_all(conn, CANCELLED, _Child, by=BY, **where)
     await _restart(
@@ -150,11 +160,15 @@ async def _restart(conn: Connection, children: Sequence[ExecutionId]) -> None:
         refusal = restart_refusal(seen[child])
         if refusal is not None:
             raise refusal
+    rewound = await rewind_journal(conn, children)
     restarted = await restart(conn, children)
     await operator_events(
         conn,
         OperatorEventType.REPLAYED,
-        {child: each.facts() for child, each in restarted.items()},
+        {
+            child: each.facts() | (rewound[child].facts() if child in rewound else {})
+            for child, each in restarted.items()
+        },
         actor=BY,
         reason="its parent runs again",
     )

@@ -90,9 +90,10 @@ UPDATE ff.edge e
                           AND c.partition_key = e.partition_key)
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS member (partition_key, execution_id)
-  JOIN ff.edge_group g
-    ON (g.partition_key, g.waiter_eid) = (member.partition_key, member.execution_id)
-   AND g.waits_as = 'member'
+ CROSS JOIN LATERAL (
+       SELECT g.partition_key, g.group_id FROM ff.edge_group g
+        WHERE (g.partition_key, g.waiter_eid) = (member.partition_key, member.execution_id)
+          AND g.waits_as = 'member' OFFSET 0) AS g
  WHERE (e.partition_key, e.group_id) = (g.partition_key, g.group_id)
    AND e.resolution = 'unresolved' AND e.upstream_eid = ANY (%(skipped)s::uuid[])
 """

@@ -76,7 +76,7 @@ WITH completion AS (
              WHERE (other.partition_key, other.group_id) = (r.partition_key, r.group_id)
                AND other.outcome = 'success' AND other.event_id <= r.event_id) AS nth
       FROM resolved r WHERE r.data_passing_ref <> '' AND r.outcome = 'success'
-), passed AS (        -- of an all-of every result, else that of the success which decides
+), passed AS MATERIALIZED (  -- of an all-of every result, else that of the success which decides
     SELECT decided.partition_key, decided.group_id,
            array_agg(passing.upstream_eid ORDER BY passing.event_id) AS sources
       FROM passing JOIN decided USING (partition_key, group_id)

@@ -30,10 +30,14 @@ WITH RECURSIVE reached (execution_id) AS (
      UNION
     SELECT g.waiter_eid
       FROM reached
-      JOIN ff.edge e
-        ON e.partition_key = %(partition_key)s AND e.upstream_eid = reached.execution_id
-      JOIN ff.edge_group g USING (partition_key, group_id)
-     WHERE g.waits_as = 'member'
+     CROSS JOIN LATERAL (  -- driven by the members that were reached
+           SELECT e.group_id FROM ff.edge e
+            WHERE (e.partition_key, e.upstream_eid) = (%(partition_key)s, reached.execution_id)
+           OFFSET 0) AS e
+     CROSS JOIN LATERAL (
+           SELECT g.waiter_eid FROM ff.edge_group g
+            WHERE (g.partition_key, g.group_id) = (%(partition_key)s, e.group_id)
+              AND g.waits_as = 'member' OFFSET 0) AS g
 ), bounded AS (
     SELECT execution_id FROM reached LIMIT %(max_nodes)s + 1
 )

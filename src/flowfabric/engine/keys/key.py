@@ -26,6 +26,12 @@ SELECT kid, secret FROM ff.waitpoint_hmac
  WHERE kid = %(kid)s AND (active OR expires_at_ms >= ff.now_ms())
 """
 
+KNOWN_KEY: Final[LiteralString] = """
+-- keys.known_key
+SELECT kid, secret, active OR expires_at_ms >= ff.now_ms() AS verifies
+  FROM ff.waitpoint_hmac WHERE kid = %(kid)s
+"""
+
 
 class Key(msgspec.Struct, frozen=True):
     """A secret and its id; the repr shows only the id."""
@@ -44,6 +50,19 @@ class Key(msgspec.Struct, frozen=True):
         return [("kid", self.kid), ("secret", "<REDACTED>")]
 
 
+class KnownKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, and whether its signatures are still valid: it is active or within its grace."""
+
+    key: Key
+    verifies: bool
+
+
+class _Row(msgspec.Struct, frozen=True):
+    kid: str
+    secret: bytes
+    verifies: bool
+
+
 async def active_key(conn: Connection) -> Key | None:
     """The key that signs; None if there is none."""
     return await fetch_maybe(conn, ACTIVE_KEY, Key)
@@ -52,6 +71,12 @@ async def active_key(conn: Connection) -> Key | None:
 async def verifying_key(conn: Connection, kid: str) -> Key | None:
     """The key of that id, if its signatures are still valid: it is active or within its grace."""
     return await fetch_maybe(conn, VERIFYING_KEY, Key, kid=kid)
+
+
+async def known_key(conn: Connection, kid: str) -> KnownKey | None:
+    """The key of that id, also if its grace is over; None if it was never known, or is deleted."""
+    row = await fetch_maybe(conn, KNOWN_KEY, _Row, kid=kid)
+    return None if row is None else KnownKey(key=Key(row.kid, row.secret), verifies=row.verifies)
 
 
 def check_kid(kid: str) -> str:

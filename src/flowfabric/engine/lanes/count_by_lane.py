@@ -11,35 +11,42 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.instants import instant
 from flowfabric.states import LaneState
 
-# Every count reads a partial index of executions that have not ended; ended ones are not read.
+# The queue can be long: its index alone is read, in order, and nothing is computed for a row. The
+# other counts read partial indexes of executions that have not ended; ended ones are not read.
 COUNT_BY_LANE: Final[LiteralString] = """
 -- lanes.count_by_lane
-WITH open_ AS (       -- executions that wait, are delayed, run, or are blocked
-    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
-     WHERE eligibility_state = 'eligible_now'
-     UNION ALL
-    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
+WITH queued AS (      -- by route first: there are few routes
+    SELECT route_id, count(*) AS waiting, min(created_at_ms) AS oldest_ms
+      FROM ff.ready GROUP BY route_id
+), other AS (         -- executions that are delayed, run, or are blocked
+    SELECT route_id, public_state, eligibility_state FROM ff.exec_core
      WHERE delay_until_ms IS NOT NULL
      UNION ALL
-    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
-     WHERE lifecycle_phase = 'active'
+    SELECT e.route_id, 'active', 'not_applicable'
+      FROM ff.lease l CROSS JOIN LATERAL (
+           SELECT e.route_id FROM ff.exec_core e
+            WHERE (e.partition_key, e.execution_id) = (l.partition_key, l.execution_id)
+           OFFSET 0) AS e
      UNION ALL
-    SELECT route_id, public_state, created_at_ms, eligibility_state FROM ff.exec_core
-     WHERE lifecycle_phase = 'suspended'
-        OR eligibility_state IN ('blocked_by_dependencies', 'blocked_by_budget', 'blocked_by_quota',
-               'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')
-), counted AS (       -- by route first: there are few routes
-    SELECT route_id,
-           count(*) FILTER (WHERE eligibility_state = 'eligible_now') AS waiting,
-           count(*) FILTER (WHERE public_state = 'delayed') AS delayed,
-           count(*) FILTER (WHERE public_state = 'active') AS active,
-           count(*) FILTER (WHERE public_state = 'suspended') AS suspended,
-           count(*) FILTER (WHERE public_state = 'waiting_children') AS waiting_children,
-           count(*) FILTER (WHERE public_state = 'rate_limited') AS rate_limited,
+    SELECT route_id, public_state, eligibility_state FROM ff.exec_core
+     WHERE exceptional_state IN ('suspended', 'blocked_by_dependencies', 'blocked_by_budget',
+               'blocked_by_quota', 'blocked_by_route', 'blocked_by_lane_state',
+               'blocked_by_operator', 'paused_by_flow_cancel')
+), counted AS (
+    SELECT route_id, waiting, 0 AS delayed, 0 AS active, 0 AS suspended, 0 AS waiting_children,
+           0 AS rate_limited, 0 AS blocked, oldest_ms
+      FROM queued
+     UNION ALL
+    SELECT route_id, 0,
+           count(*) FILTER (WHERE public_state = 'delayed'),
+           count(*) FILTER (WHERE public_state = 'active'),
+           count(*) FILTER (WHERE public_state = 'suspended'),
+           count(*) FILTER (WHERE public_state = 'waiting_children'),
+           count(*) FILTER (WHERE public_state = 'rate_limited'),
            count(*) FILTER (WHERE eligibility_state IN (
-               'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')) AS blocked,
-           min(created_at_ms) FILTER (WHERE eligibility_state = 'eligible_now') AS oldest_ms
-      FROM open_ GROUP BY route_id
+               'blocked_by_route', 'blocked_by_lane_state', 'blocked_by_operator')),
+           NULL
+      FROM other GROUP BY route_id
 )
 SELECT l.lane_id, l.lane_state, l.state_changed_at_ms, l.state_changed_by, l.state_reason,
        l.retention_ms, l.registered_at_ms, coalesce(sum(c.waiting), 0)::bigint AS waiting,

@@ -3,6 +3,7 @@
 Submitters and workers:
 
     create_execution           absent → runnable
+    creation_columns           the parameters of `create_execution`
     claim                      runnable → active, the best of some lanes
     read_claimed               what a claim got whose answer was lost
     claim_by_id                runnable → active, one by its id
@@ -17,6 +18,7 @@ Submitters and workers:
     release                    active → runnable
     release_after_trouble      active → delayed, or failed when it happened too often
     wait_children              active → waiting for children
+    restart_attempt            active → runnable, as the next attempt with other arguments
     lease                      a lease and its opaque handle
 
 Sweeps:
@@ -34,6 +36,14 @@ Logging:
 
 Called by other packages:
 
+    move_to_suspended          active → suspended
+    resume                     suspended → runnable, and the suspension is closed
+    resume_waiting             suspended → runnable, where a join of children is decided
+    escalate                   suspended → suspended, until an operator decides
+    number_signals             the signals of an inbox are numbered
+    lock_leases                leases are locked against their end
+    arm_compensations          unless the executions succeed, their compensations run
+    expire_leases_of_dead      leases of workers whose session has ended are voided
     terminalize                named executions end
     lock_executions            named executions are locked, and read under the lock
     lock_members               the members of a flow are locked
@@ -58,6 +68,7 @@ Called by operator controls:
     restart                    terminal → runnable
     revoke                     active → runnable, the holder is refused
     postpone                   active → delayed, the holder is refused
+    promote_delayed            delayed → claimable, named executions before their time
     tag                        one tag gets a value
 
 SQL that statements share:

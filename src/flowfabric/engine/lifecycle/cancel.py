@@ -7,10 +7,17 @@ from typing import Final, LiteralString
 
 import msgspec
 
+from flowfabric.db.notifier import notifies
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
-from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
+from flowfabric.engine.lifecycle.sql.fence import (
+    HOLDING,
+    AppliedCall,
+    SeenExecution,
+    answers,
+    held_leases,
+)
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, check_is_text, clean_text
 from flowfabric.states import PublicState
@@ -20,17 +27,18 @@ CANCEL: Final[LiteralString] = (
 -- lifecycle.cancel
 """
     + held_leases(arrays="%(reason)s::text[]", names="reason")
-    + SEEN
+    + HOLDING
     + end(
-        "seen",
-        where="holds",
+        "holding",
         outcome="'cancelled'",
         cancellation_reason="reason",
         cancelled_by="'worker'",
         lease_reason="'cancelled'",
         by_holder=True,
     )
-    + refused("ended")
+    + """
+SELECT ordinal FROM ended
+"""
 )
 
 
@@ -61,14 +69,17 @@ async def cancel(
     written.
     """
     leases = [cancellation.lease for cancellation in cancellations]
-    unchanged = await fetch_all(
+    ended = await fetch_all(
         conn,
         CANCEL,
-        SeenExecution,
+        AppliedCall,
+        notifies=notifies("completion"),
         reason=[clean_text(cancellation.reason) for cancellation in cancellations],
         **fence_columns(leases),
     )
-    return answers(leases, unchanged, done=_done, done_before=_done_before)
+    return await answers(
+        conn, leases, [row.ordinal for row in ended], done=_done, done_before=_done_before
+    )
 
 
 def _done(lease: Lease) -> Cancelled:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID, uuid4
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.sql.lease import (
-    LEASE_FOUND,
+    LEASE_TAKEN,
     LEASED_ROW,
     Claimed,
     LeasedRow,
@@ -23,15 +23,23 @@ from flowfabric.policy import check_capabilities, milliseconds
 
 MAX_BATCH: Final = 1000
 
+# A claim that is a transaction of its own does not wait until its WAL is flushed. If the server
+# crashes before that, the executions are still eligible, and the lease, whose id is random, is
+# refused everywhere. The setting ends with the transaction, so it holds behind a pooler, and a
+# claim inside a larger transaction leaves the setting alone: that transaction may do more.
 CLAIM: Final[LiteralString] = (
     """
 -- lifecycle.claim
-WITH found AS (       -- the best that this worker can run and no other has a grant of, locked
-    SELECT best.*, false AS reclaims, NULL::bigint AS timeout_ms
-      FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
-                        %(capabilities)s::text[], %(limit)s, %(worker_id)s) AS best
+WITH best AS (        -- the best that this worker can run and no other has a grant of, locked
+    SELECT * FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
+                               %(capabilities)s::text[], %(limit)s, %(worker_id)s)
+     WHERE (SELECT CASE WHEN %(is_alone)s::boolean     -- once, and not if nothing is found
+                        THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''
+), taken AS (         -- a row that was queued after this statement began is left for the next claim
+    DELETE FROM ff.ready r USING best WHERE r.ctid = best.place
+ RETURNING r.partition_key, r.execution_id, false AS reclaims, NULL::bigint AS timeout_ms
 )"""
-    + LEASE_FOUND
+    + LEASE_TAKEN
     + f"""
 SELECT{LEASED_ROW}
   FROM leased JOIN ff.route route USING (route_id)
@@ -64,6 +72,15 @@ class Claimant(msgspec.Struct, frozen=True, kw_only=True):
         offered = tuple(check_capabilities(self.capabilities, side="worker"))
         msgspec.structs.force_setattr(self, "capabilities", offered)
 
+    def route_columns(self) -> dict[str, Any]:
+        """What the worker can run, as the arguments of a statement."""
+        return {
+            "lanes": list(self.lanes),
+            "namespace": self.namespace,
+            "kinds": None if self.kinds is None else list(self.kinds),
+            "capabilities": list(self.capabilities),
+        }
+
 
 async def claim(
     conn: Connection,
@@ -80,6 +97,10 @@ async def claim(
     that it can. Executions for which another worker has a grant, and executions past their
     deadline, are passed over.
 
+    Outside of a transaction the claim does not wait for the disk: if the database server crashes
+    within the next 600 ms (three times `wal_writer_delay`), the claim may never have happened, and
+    the executions are claimable.
+
     `lease_id` is made for this call unless given, and must be new. A caller that gets no answer
     finds what the call leased by `read_claimed`.
     """
@@ -91,14 +112,12 @@ async def claim(
         conn,
         CLAIM,
         LeasedRow,
-        lanes=list(claimant.lanes),
-        kinds=None if claimant.kinds is None else list(claimant.kinds),
-        capabilities=list(claimant.capabilities),
-        namespace=claimant.namespace,
+        **claimant.route_columns(),
         worker_id=claimant.worker_id,
         worker_instance_id=claimant.worker_instance_id,
         lease_id=lease_id,
         ttl_ms=milliseconds(ttl),
         limit=limit,
+        is_alone=not conn.is_in_transaction(),
     )
     return [claimed(row, lease_id) for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID, uuid4
 
 import msgspec
@@ -11,12 +11,13 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.lifecycle.lease import LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.sql.lease import (
-    LEASE_FOUND,
+    LEASE_TAKEN,
     LEASED_ROW,
     Claimed,
     LeasedRow,
     claimed,
 )
+from flowfabric.engine.lifecycle.sql.queue import queue_row
 from flowfabric.errors import LeaseConflict, invalid_input
 from flowfabric.ids import ExecutionId, check_worker_name
 from flowfabric.instants import instant
@@ -25,16 +26,18 @@ from flowfabric.policy import milliseconds
 CLAIM_BY_ID: Final[LiteralString] = (
     """
 -- lifecycle.claim_by_id
-WITH found AS (       -- the execution, if it has not changed since the caller read it
-    SELECT partition_key, execution_id, %(reclaims)s::boolean AS reclaims,
+WITH taken AS (       -- the execution, if it has not changed since the caller read it
+    DELETE FROM ff.ready r USING ff.exec_core e
+     WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
+       AND e.lease_epoch = %(lease_epoch)s
+       AND """
+    + queue_row("e")
+    + """
+       AND (r.deadline_at_ms IS NULL OR r.deadline_at_ms > ff.now_ms())
+ RETURNING r.partition_key, r.execution_id, %(reclaims)s::boolean AS reclaims,
            %(timeout_ms)s::bigint AS timeout_ms
-      FROM ff.exec_core
-     WHERE (partition_key, execution_id) = (%(partition_key)s, %(execution_id)s)
-       AND lease_epoch = %(lease_epoch)s AND eligibility_state = 'eligible_now'
-       AND (deadline_at_ms IS NULL OR deadline_at_ms > ff.now_ms())
-       FOR NO KEY UPDATE
 )"""
-    + LEASE_FOUND
+    + LEASE_TAKEN
     + f""", superseded AS (     -- the attempt that a reclaim replaces
     UPDATE ff.attempt a SET outcome = 'interrupted_reclaimed'
       FROM leased
@@ -84,7 +87,6 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ClaimedById(Claimed, frozen=True, kw_only=True):
     """A claimed execution with what its remote holder needs to know."""
 
-    kind: LeaseHandleKind
     lease_expires_at: datetime
     lease_ttl: float
     worker_instance_id: str
@@ -132,9 +134,10 @@ async def claim_by_id(
     )
     if row is None:
         raise LeaseConflict(execution_id)
+    facts: dict[str, Any] = msgspec.structs.asdict(claimed(row, request.lease_id))
+    facts["kind"] = kind
     return ClaimedById(
-        **msgspec.structs.asdict(claimed(row, request.lease_id)),
-        kind=kind,
+        **facts,
         lease_expires_at=instant(row.lease_expires_at_ms),
         lease_ttl=request.ttl_ms / 1000,
         worker_instance_id=request.worker_instance_id,

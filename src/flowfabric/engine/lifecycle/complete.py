@@ -7,10 +7,17 @@ from typing import Final, LiteralString
 
 import msgspec
 
+from flowfabric.db.notifier import notifies
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
-from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
+from flowfabric.engine.lifecycle.sql.fence import (
+    HOLDING,
+    AppliedCall,
+    SeenExecution,
+    answers,
+    held_leases,
+)
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import ExecutionId, clean_text
 
@@ -22,10 +29,9 @@ COMPLETE: Final[LiteralString] = (
         arrays="%(result)s::bytea[], %(result_encoding)s::text[]",
         names="given_result, given_encoding",
     )
-    + SEEN
+    + HOLDING
     + end(
-        "seen",
-        where="holds",
+        "holding",
         outcome="'success'",
         result="given_result",
         result_encoding="given_encoding",
@@ -33,11 +39,13 @@ COMPLETE: Final[LiteralString] = (
         lease_reason="'completed'",
         by_holder=True,
     )
-    + refused("ended")
+    + """
+SELECT ordinal FROM ended
+"""
 )
 
 
-class Completion(msgspec.Struct, frozen=True):
+class Completion(msgspec.Struct, frozen=True, gc=False):
     """The result that the holder of `lease` reports; checked when it is made."""
 
     lease: Lease
@@ -50,7 +58,7 @@ class Completion(msgspec.Struct, frozen=True):
             raise invalid_input("result", None, f"must be bytes, not {type(self.result).__name__}")
 
 
-class Completed(msgspec.Struct, frozen=True, kw_only=True):
+class Completed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The execution ended with success; `repeated` when an earlier call of this lease did it."""
 
     execution_id: ExecutionId
@@ -66,15 +74,18 @@ async def complete(
     written. A refusal has no effect on the other calls.
     """
     leases = [completion.lease for completion in completions]
-    unchanged = await fetch_all(
+    ended = await fetch_all(
         conn,
         COMPLETE,
-        SeenExecution,
+        AppliedCall,
+        notifies=notifies("completion"),
         result=[completion.result for completion in completions],
         result_encoding=_encodings(completions),
         **fence_columns(leases),
     )
-    return answers(leases, unchanged, done=_done, done_before=_done_before)
+    return await answers(
+        conn, leases, [row.ordinal for row in ended], done=_done, done_before=_done_before
+    )
 
 
 def _encodings(completions: Sequence[Completion]) -> list[str | None] | None:

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, Literal, LiteralString
+from typing import Final, Literal, LiteralString
 from uuid import UUID
 
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.creation_columns import creation_columns
 from flowfabric.errors import IdempotencyConflict, ValidationError, invalid_input
 from flowfabric.ids import (
     ExecutionId,
     check_lane,
     check_name,
-    check_partition,
     check_text,
-    key_partition,
 )
 from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.policy import (
-    DAY_MS,
     ExecutionPolicy,
     check_capabilities,
-    clamp_priority,
     milliseconds,
 )
 from flowfabric.states import PublicState
 from flowfabric.tags import check_tags
+
+# The structs with gc=False are made by the thousand and never refer to one another. The garbage
+# collector would visit each of them several times while a bulk call runs.
 
 OnConflict = Literal["error", "return"]
 MAX_PAYLOAD: Final = 64 * 1024 * 1024
@@ -46,11 +47,12 @@ SELECT ordinal, partition_key, execution_id, created, public_state, differs
        %(payload)s::bytea[], %(priority)s::integer[], %(delay_ms)s::bigint[],
        %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[], %(deadline_at_ms)s::bigint[],
        %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::text[]::jsonb[],
-       %(now_ms)s::bigint, %(flow_id)s::uuid[], %(hold)s::boolean[], %(member_name)s::text[])
+       %(now_ms)s::bigint, %(flow_id)s::uuid[], %(hold)s::boolean[], %(member_name)s::text[],
+       %(fresh)s::boolean)
 """
 
 
-class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
+class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution to create; valid once it is made.
 
     `delay` and `deadline` count from the database's clock. Raises `ValidationError` for a lane,
@@ -98,14 +100,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
         )
         if type(self.priority) is not int:
             raise invalid_input("priority", self.priority, "must be a whole number")
-        if type(self.input_payload) is not bytes:
-            kind = type(self.input_payload).__name__
-            raise invalid_input("input_payload", None, f"must be bytes, not {kind}")
-        if len(self.input_payload) > MAX_PAYLOAD:
-            size = f"{len(self.input_payload)} bytes"
-            raise ValidationError(
-                "payload_too_large", f"input_payload {size!r} is over {MAX_PAYLOAD}"
-            )
+        _check_payload(self.input_payload)
         if self.idempotency_key is not None:
             check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
         if self.idempotency_window is not None:
@@ -114,18 +109,25 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
             check_on_conflict(self.on_conflict)
         if self.tags:
             check_tags(self.tags)
-        for field in ("delay_until", "execution_deadline_at"):
-            moment: datetime | None = getattr(self, field)
-            if moment is not None:
-                check_instant(moment, field=field)
-        for field in ("delay", "deadline"):
-            duration: float | timedelta | None = getattr(self, field)
-            if duration is not None:
-                milliseconds(duration, field=field)
-        if self.delay is not None and milliseconds(self.delay) < 0:
+        if self.delay_until is not None:
+            check_instant(self.delay_until, field="delay_until")
+        if self.execution_deadline_at is not None:
+            check_instant(self.execution_deadline_at, field="execution_deadline_at")
+        if self.delay is not None and milliseconds(self.delay, field="delay") < 0:
             raise invalid_input("delay", self.delay, "must not be negative")
-        if self.deadline is not None and milliseconds(self.deadline) < 1:
+        if self.deadline is not None and milliseconds(self.deadline, field="deadline") < 1:
             raise invalid_input("deadline", self.deadline, "must be positive")
+
+    def like(self, execution_id: ExecutionId, input_payload: bytes) -> NewExecution:
+        """The same with another id and payload; of its fields only the payload is checked again.
+
+        Raises `ValidationError` for a payload that cannot be stored.
+        """
+        _check_payload(input_payload)
+        new = copy(self)
+        msgspec.structs.force_setattr(new, "execution_id", execution_id)
+        msgspec.structs.force_setattr(new, "input_payload", input_payload)
+        return new
 
     def _keep_capabilities(self, given: object) -> None:
         """Store a list or a set of capabilities as a tuple: the shapes of a batch are compared."""
@@ -143,6 +145,15 @@ def check_on_conflict(given: object) -> None:
     """Raises `ValidationError(invalid_input)` unless it is one of `OnConflict`."""
     if given not in ("error", "return"):
         raise invalid_input("on_conflict", given, "must be 'error' or 'return'")
+
+
+def _check_payload(given: object) -> None:
+    if type(given) is not bytes:
+        kind = type(given).__name__
+        raise invalid_input("input_payload", None, f"must be bytes, not {kind}")
+    if len(given) > MAX_PAYLOAD:
+        size = f"{len(given)} bytes"
+        raise ValidationError("payload_too_large", f"input_payload {size!r} is over {MAX_PAYLOAD}")
 
 
 @lru_cache(maxsize=1024)
@@ -165,7 +176,10 @@ def _check_shape(
     check_capabilities(required_capabilities, side="required")
 
 
-class Created(msgspec.Struct, frozen=True, kw_only=True):
+_uuid_number: Final = attrgetter("execution_id.uuid.int")
+
+
+class Created(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This call created the execution."""
 
     execution_id: ExecutionId
@@ -200,6 +214,7 @@ async def create_execution(
     *,
     partitions: int = 256,
     now: datetime | None = None,
+    fresh: bool = False,
 ) -> list[Creation]:
     """Every execution exists; answers in order, `Duplicate` for an id or key that existed before.
 
@@ -209,24 +224,27 @@ async def create_execution(
     An id in a partition that does not exist, or not in the partition of its key, and a new
     execution whose deadline has passed raise `ValidationError`; a new execution for a lane that
     takes none raises `LaneNotAccepting`. Then nothing of the batch is created.
+
+    `fresh` promises that the ids were made for this call and were never sent before: their rows are
+    inserted without a search for earlier ones.
     """
     if not executions:
         return []
-    batch = distinct(executions)
-    rows = await fetch_all(
-        conn,
-        CREATE_EXECUTION,
-        CreationRow,
-        now_ms=None if now is None else epoch_ms(check_instant(now, field="now")),
-        **creation_columns(batch, partitions=partitions),
-    )
-    return creation_answers(executions, rows)
+    columns = creation_columns(distinct(executions), partitions=partitions, fresh=fresh)
+    return creation_answers(executions, await send_columns(conn, columns, now=now))
+
+
+async def send_columns(
+    conn: Connection, columns: Mapping[str, object], *, now: datetime | None = None
+) -> list[CreationRow]:
+    """Run the statement with the columns of a batch; its rows are for `creation_answers`."""
+    now_ms = None if now is None else epoch_ms(check_instant(now, field="now"))
+    return await fetch_all(conn, CREATE_EXECUTION, CreationRow, now_ms=now_ms, **columns)
 
 
 def distinct(executions: Sequence[NewExecution]) -> Sequence[NewExecution]:
     """The executions, without those whose id comes before in the list."""
-    ids = {new.execution_id for new in executions}
-    if len(ids) == len(executions):
+    if len(set(map(_uuid_number, executions))) == len(executions):
         return executions
     firsts: dict[ExecutionId, NewExecution] = {}
     for new in executions:
@@ -266,110 +284,3 @@ def _existing(new: NewExecution, row: CreationRow) -> Duplicate | IdempotencyCon
         key = new.idempotency_key or ""
         return IdempotencyConflict(key, execution_id=existing, differs=row.differs)
     return Duplicate(execution_id=existing)
-
-
-def creation_columns(
-    executions: Sequence[NewExecution], *, partitions: int = 256
-) -> dict[str, object]:
-    """The parameters: the distinct shapes of the batch, and one array for each other field."""
-    shapes: dict[object, tuple[int, NewExecution]] = {}
-    shape_numbers: list[int] = []
-    for new in executions:
-        _check_partition(new, partitions)
-        key = (
-            new.execution_kind,
-            new.lane_id,
-            new.namespace,
-            new.required_capabilities,
-            new.payload_encoding,
-            new.creator_identity,
-            id(new.policy),
-        )
-        if key not in shapes:
-            shapes[key] = (len(shapes) + 1, new)
-        shape_numbers.append(shapes[key][0])
-    first = [new for _, new in shapes.values()]
-    return {
-        "shape_namespace": [new.namespace for new in first],
-        "shape_lane_id": [new.lane_id for new in first],
-        "shape_execution_kind": [new.execution_kind for new in first],
-        "shape_required_capabilities": [
-            ",".join(check_capabilities(_requirements(new), side="required")) for new in first
-        ],
-        "shape_payload_encoding": [new.payload_encoding for new in first],
-        "shape_creator_identity": [new.creator_identity for new in first],
-        "shape_policy": [
-            None if new.policy is None else new.policy.as_json().decode() for new in first
-        ],
-        "partition_key": [new.execution_id.partition_key for new in executions],
-        "execution_id": [new.execution_id.uuid for new in executions],
-        "shape": shape_numbers,
-        "payload": [new.input_payload for new in executions],
-        "priority": _column(executions, "priority", clamp_priority),
-        "delay_ms": _column(executions, "delay", milliseconds),
-        "delay_until_ms": _delays_until(executions),
-        "deadline_ms": _column(executions, "deadline", milliseconds),
-        "deadline_at_ms": _column(executions, "execution_deadline_at", epoch_ms),
-        "idempotency_key": (keys := _column(executions, "idempotency_key", str)),
-        "dedup_window_ms": None if keys is None else [_dedup_window_ms(new) for new in executions],
-        "tags": _tags(executions),
-        "flow_id": _column(executions, "flow_id", _same),
-        "hold": _column(executions, "hold", bool),
-        "member_name": _column(executions, "member_name", str),
-    }
-
-
-def _same(value: object) -> object:
-    return value
-
-
-def _requirements(new: NewExecution) -> tuple[str, ...]:
-    """The capabilities that the execution and its policy require."""
-    if new.policy is None:
-        return new.required_capabilities
-    return (*new.required_capabilities, *new.policy.required_capabilities)
-
-
-def _check_partition(new: NewExecution, partitions: int) -> None:
-    found = new.execution_id.partition_key
-    check_partition(new.execution_id, partitions)
-    if new.idempotency_key is None:
-        return
-    home = key_partition(new.namespace, new.idempotency_key, partitions)
-    if found != home:
-        given = str(new.execution_id)
-        raise invalid_input("execution_id", given, f"its idempotency key lives in {{fp:{home}}}")
-
-
-def _column(
-    executions: Sequence[NewExecution], field: str, stored: Callable[[Any], object]
-) -> list[object] | None:
-    """One value for each execution; None as a whole if no execution has the field."""
-    values = list(map(attrgetter(field), executions))
-    if all(value is None for value in values):
-        return None
-    return [None if value is None else stored(value) for value in values]
-
-
-def _delays_until(executions: Sequence[NewExecution]) -> list[object] | None:
-    """`delay_until`, else that of the policy unless a `delay` is given; None if there is none."""
-    delays: list[object] = []
-    for new in executions:
-        if new.delay_until is not None:
-            delays.append(epoch_ms(new.delay_until))
-        else:
-            named = None if new.policy is None or new.delay is not None else new.policy.delay_until
-            delays.append(None if named is None else epoch_ms(named))
-    return delays if any(delays) else None
-
-
-def _tags(executions: Sequence[NewExecution]) -> list[object] | None:
-    if not any(new.tags for new in executions):
-        return None
-    return [msgspec.json.encode(new.tags).decode() if new.tags else None for new in executions]
-
-
-def _dedup_window_ms(new: NewExecution) -> int:
-    if new.idempotency_window is not None:
-        return milliseconds(new.idempotency_window)
-    return DAY_MS if new.policy is None else milliseconds(new.policy.dedup_window)

@@ -10,10 +10,10 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
+from flowfabric.engine.lifecycle.sql.fence import HOLDING, AppliedCall, answers, held_leases
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal, invalid_input
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, clean_text
 from flowfabric.instants import check_instant, epoch_ms
 from flowfabric.policy import milliseconds
 
@@ -21,20 +21,25 @@ DELAY: Final[LiteralString] = (
     """
 -- lifecycle.delay
 """
-    + held_leases(arrays="%(until_ms)s::bigint[], %(wait_ms)s::bigint[]", names="given_ms, wait_ms")
-    + SEEN
+    + held_leases(
+        arrays="%(until_ms)s::bigint[], %(wait_ms)s::bigint[], %(detail)s::text[]",
+        names="given_ms, wait_ms, given_detail",
+    )
+    + HOLDING
     + requeue(
-        "seen",
-        where="holds",
+        "holding",
         until_ms="coalesce(given_ms, ff.now_ms() + wait_ms)",
         waiting_for="'waiting_for_delay'",
+        detail="given_detail",
         attempt_outcome="'interrupted'",
         infra_releases="0",
         bumps_epoch="false",
         lease_reason="'delay'",
         by_holder=True,
     )
-    + refused("requeued")
+    + """
+SELECT ordinal FROM requeued
+"""
 )
 
 
@@ -47,6 +52,8 @@ class DelayRequest(msgspec.Struct, frozen=True, kw_only=True):
     lease: Lease
     delay_until: datetime | None = None
     delay: float | timedelta | None = None
+    detail: str | None = None
+    """What the attempt waits for, in words; `explain` shows it."""
 
     def __post_init__(self) -> None:
         if (self.delay is None) == (self.delay_until is None):
@@ -57,6 +64,8 @@ class DelayRequest(msgspec.Struct, frozen=True, kw_only=True):
             check_instant(self.delay_until, field="delay_until")
         if self.delay is not None:
             milliseconds(self.delay, field="delay")
+        if self.detail is not None:
+            msgspec.structs.force_setattr(self, "detail", clean_text(self.detail, at_most=1024))
 
 
 class Delayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,10 +80,10 @@ async def delay(conn: Connection, requests: Sequence[DelayRequest]) -> list[Dela
     An instant in the past delays the execution until the next sweep promotes it.
     """
     leases = [request.lease for request in requests]
-    unchanged = await fetch_all(
+    requeued = await fetch_all(
         conn,
         DELAY,
-        SeenExecution,
+        AppliedCall,
         until_ms=[
             None if request.delay_until is None else epoch_ms(request.delay_until)
             for request in requests
@@ -82,9 +91,10 @@ async def delay(conn: Connection, requests: Sequence[DelayRequest]) -> list[Dela
         wait_ms=[
             None if request.delay is None else milliseconds(request.delay) for request in requests
         ],
+        detail=[request.detail for request in requests],
         **fence_columns(leases),
     )
-    return answers(leases, unchanged, done=_done)
+    return await answers(conn, leases, [row.ordinal for row in requeued], done=_done)
 
 
 def _done(lease: Lease) -> Delayed:

@@ -7,15 +7,9 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import (
-    SEEN,
-    SEEN_COLUMNS,
-    SeenExecution,
-    held_leases,
-    refusal,
-)
+from flowfabric.engine.lifecycle.sql.fence import WITH_LEASE, held_leases, read_seen, refusal
 from flowfabric.errors import Refusal
 
 ENSURE_PARENT_FLOW: Final[LiteralString] = (
@@ -23,8 +17,16 @@ ENSURE_PARENT_FLOW: Final[LiteralString] = (
 -- lifecycle.ensure_parent_flow
 """
     + held_leases()
-    + SEEN
-    + """, joined AS (        -- an execution that was in no flow
+    + f""", seen AS (          -- the execution, locked
+    SELECT held.ordinal, e.partition_key, e.execution_id, e.flow_id,
+           coalesce(l.lease_expires_at_ms > ff.now_ms()
+                    AND (l.attempt_index, l.lease_epoch, l.lease_id)
+                      = (held.held_attempt, held.held_epoch, held.held_lease), false) AS holds
+      FROM held JOIN ff.exec_core e
+        ON (e.partition_key, e.execution_id) = (held.held_partition, held.held_execution)
+      {WITH_LEASE}
+       FOR NO KEY UPDATE OF e
+), joined AS (        -- an execution that was in no flow
     UPDATE ff.exec_core e
        SET flow_id = %(flow_id)s::uuid, last_mutation_at_ms = ff.now_ms()
       FROM seen
@@ -32,12 +34,9 @@ ENSURE_PARENT_FLOW: Final[LiteralString] = (
        AND seen.holds AND seen.flow_id IS NULL AND %(flow_id)s::uuid IS NOT NULL
  RETURNING e.flow_id
 )
-SELECT """
-    + SEEN_COLUMNS
-    + """,
-       coalesce(seen.holds, false) AS holds, coalesce(seen.flow_id, joined.flow_id) AS flow_id,
-       joined.flow_id IS NOT NULL AS joined
-  FROM held LEFT JOIN seen USING (ordinal) LEFT JOIN joined ON true
+SELECT coalesce(seen.flow_id, joined.flow_id) AS flow_id, joined.flow_id IS NOT NULL AS joined
+  FROM seen LEFT JOIN joined ON true
+ WHERE seen.holds
 """
 )
 
@@ -51,8 +50,7 @@ class ParentFlow(msgspec.Struct, frozen=True, kw_only=True):
     """Did this call put the execution into the flow?"""
 
 
-class _Row(SeenExecution, frozen=True):
-    holds: bool
+class _Row(msgspec.Struct, frozen=True):
     flow_id: UUID | None
     joined: bool
 
@@ -64,7 +62,10 @@ async def ensure_parent_flow(
 
     With None only the lease is checked. A lease that is not held gets its `Refusal`.
     """
-    row = await fetch_one(conn, ENSURE_PARENT_FLOW, _Row, flow_id=flow_id, **fence_columns([lease]))
-    if not row.holds:
-        return refusal(lease, row)
+    row = await fetch_maybe(
+        conn, ENSURE_PARENT_FLOW, _Row, flow_id=flow_id, **fence_columns([lease])
+    )
+    if row is None:
+        [seen] = await read_seen(conn, [lease])
+        return refusal(lease, seen)
     return ParentFlow(flow_id=row.flow_id, joined=row.joined)

@@ -12,7 +12,7 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.attempt_log import AttemptRecord, log_attempt
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
 from flowfabric.engine.lifecycle.sql.end import end
-from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.fence import HELD_NOW, LOCK_FREE, LOCKED_COLUMNS
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
@@ -21,10 +21,10 @@ EXPIRE_ATTEMPTS: Final[LiteralString] = (
     f"""
 -- lifecycle.expire_attempts
 WITH seen AS (        -- the longest overdue first, passing over rows in use
-    SELECT{LOCKED_COLUMNS}
-      FROM ff.exec_core e
-     WHERE e.attempt_timeout_at_ms <= ff.now_ms() AND e.lifecycle_phase = 'active'
-     ORDER BY e.attempt_timeout_at_ms LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+    SELECT{LOCKED_COLUMNS}, e.retry_count
+      {HELD_NOW}
+     WHERE l.attempt_timeout_at_ms <= ff.now_ms()
+     ORDER BY l.attempt_timeout_at_ms LIMIT %(limit)s {LOCK_FREE}
 ), overdue AS (       -- each with what its policy says
     SELECT seen.*, ff.retries_left(body.policy, seen.retry_count) AS retry_allowed,
            ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id) AS wait_ms,

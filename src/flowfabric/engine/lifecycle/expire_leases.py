@@ -11,20 +11,10 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.attempt_log import AttemptRecord, log_attempt
 from flowfabric.engine.lifecycle.sql.expire_lease import expire_lease
-from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.fence import HELD_NOW, LOCK_FREE, LOCKED_COLUMNS
 from flowfabric.ids import ExecutionId
 
-EXPIRE_LEASES: Final[LiteralString] = (
-    f"""
--- lifecycle.expire_leases
-WITH seen AS (        -- leases that have expired, passing over rows in use
-    SELECT{LOCKED_COLUMNS}, NULL::integer AS given_cap
-      FROM ff.exec_core e
-     WHERE e.lifecycle_phase = 'active' AND e.lease_expires_at_ms <= ff.now_ms()
-     ORDER BY e.attempt_started_at_ms LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
-)"""
-    + expire_lease("seen")
-    + """
+MOVED: Final[LiteralString] = """
 SELECT moved.*, route.execution_kind
   FROM (SELECT partition_key, execution_id, route_id, flow_id, attempt_index,
                worker_instance_id, true AS has_ended
@@ -35,10 +25,25 @@ SELECT moved.*, route.execution_kind
           FROM requeued) AS moved
   JOIN ff.route route USING (route_id)
 """
+"""The answer of a statement with the CTEs of `expire_lease`: its rows are `VoidedLease`."""
+
+EXPIRE_LEASES: Final[LiteralString] = (
+    f"""
+-- lifecycle.expire_leases
+WITH seen AS (        -- leases that have expired, passing over rows in use
+    SELECT{LOCKED_COLUMNS}, NULL::integer AS given_cap
+      {HELD_NOW}
+     WHERE l.lease_expires_at_ms <= ff.now_ms()
+     ORDER BY l.lease_expires_at_ms LIMIT %(limit)s {LOCK_FREE}
+)"""
+    + expire_lease("seen")
+    + MOVED
 )
 
 
-class _Expired(msgspec.Struct, frozen=True):
+class VoidedLease(msgspec.Struct, frozen=True):
+    """A lease that was voided, and whether its execution has ended."""
+
     partition_key: int
     execution_id: UUID
     route_id: int
@@ -55,13 +60,17 @@ async def expire_leases(conn: Connection, limit: int) -> int:
     An execution whose leases were lost more often than its policy allows ends as failed with reason
     `max_reclaims_exceeded`, so that a handler that kills its workers does not run for ever.
     """
-    expired = await fetch_all(conn, EXPIRE_LEASES, _Expired, limit=limit)
+    expired = await fetch_all(conn, EXPIRE_LEASES, VoidedLease, limit=limit)
     for row in expired:
-        _log(row)
+        log_expired(
+            row,
+            "%s: the lease of worker %s expired: its process died, hung or lost the database; %s",
+        )
     return len(expired)
 
 
-def _log(row: _Expired) -> None:
+def log_expired(row: VoidedLease, message: LiteralString) -> None:
+    """Log a voided lease; `message` is about the attempt, its worker and the execution now."""
     record = AttemptRecord(
         event="lease_expired",
         execution_id=ExecutionId(row.partition_key, row.execution_id),
@@ -74,7 +83,7 @@ def _log(row: _Expired) -> None:
     )
     log_attempt(
         logging.ERROR if row.has_ended else logging.WARNING,
-        "%s: the lease of worker %s expired: its process died, hung or lost the database; %s",
+        message,
         record.attempt,
         row.worker_instance_id,
         "the execution has failed: max_reclaims_exceeded"

@@ -8,15 +8,16 @@ from typing import Final, LiteralString
 
 import msgspec
 
+from flowfabric.db.notifier import notifies
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import (
-    SEEN,
-    SEEN_COLUMNS,
+    HOLDING,
     SeenExecution,
     answers,
     held_leases,
+    locked_if_mixed,
 )
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
@@ -35,17 +36,23 @@ FAIL: Final[LiteralString] = (
                          %(retry_after_ms)s::bigint[]""",
         names="reason, category, class, detail, retry_after_ms",
     )
-    + SEEN
-    + """, failed AS (         -- each lease once, with what its policy says of its first failure
-    SELECT DISTINCT ON (seen.partition_key, seen.execution_id) seen.*,
-           coalesce(seen.retry_after_ms,
-                    ff.retry_delay_ms(body.policy, seen.retry_count, seen.execution_id)) AS wait_ms,
-           ff.retry_allowed(body.policy, seen.retry_count, seen.class, seen.category)
+    + HOLDING
+    + """, evaluated AS (      -- each lease once, with what its policy says of its first failure
+    SELECT DISTINCT ON (holding.partition_key, holding.execution_id) holding.*,
+           coalesce(holding.retry_after_ms,
+                    ff.retry_delay_ms(e.policy, e.retry_count, holding.execution_id)) AS wait_ms,
+           ff.retry_allowed(e.policy, e.retry_count, holding.class, holding.category)
                AS retry_allowed,
-           seen.attempt_index + 1 - seen.retry_count + ff.max_retries(body.policy) AS max_attempts
-      FROM seen JOIN ff.exec_body body USING (partition_key, execution_id) WHERE seen.holds
-     ORDER BY seen.partition_key, seen.execution_id, seen.ordinal
+           holding.attempt_index + 1 - e.retry_count + ff.max_retries(e.policy) AS max_attempts
+      FROM holding
+     CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
+           SELECT c.retry_count, b.policy
+             FROM ff.exec_core c JOIN ff.exec_body b USING (partition_key, execution_id)
+            WHERE (c.partition_key, c.execution_id) = (holding.partition_key, holding.execution_id)
+           OFFSET 0) AS e
+     ORDER BY holding.partition_key, holding.execution_id, holding.ordinal
 )"""
+    + locked_if_mixed("evaluated", "failed", ends="NOT retry_allowed")
     + end(
         "failed",
         where="NOT retry_allowed",
@@ -73,16 +80,10 @@ FAIL: Final[LiteralString] = (
         lease_reason="'retry'",
         by_holder=True,
     )
-    + f"""
-SELECT {SEEN_COLUMNS}, 'ended' AS decided, NULL::bigint AS until_ms, max_attempts
-  FROM ended
+    + """
+SELECT ordinal, true AS has_ended, NULL::bigint AS until_ms, max_attempts FROM ended
  UNION ALL
-SELECT {SEEN_COLUMNS}, 'retried', until_ms, max_attempts
-  FROM requeued
- UNION ALL
-SELECT {SEEN_COLUMNS}, NULL, NULL, NULL
-  FROM held LEFT JOIN seen USING (ordinal)
- WHERE ordinal NOT IN (SELECT ordinal FROM failed)
+SELECT ordinal, false, until_ms, max_attempts FROM requeued
 """
 )
 
@@ -132,10 +133,11 @@ class TerminalFailed(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool = False
 
 
-class _Row(SeenExecution, frozen=True):
-    decided: str | None
+class _Row(msgspec.Struct, frozen=True):
+    ordinal: int
+    has_ended: bool
     until_ms: int | None
-    max_attempts: int | None
+    max_attempts: int
 
 
 async def fail(
@@ -151,6 +153,7 @@ async def fail(
         conn,
         FAIL,
         _Row,
+        notifies=notifies("completion"),
         failure_reason=[clean_text(failure.reason) for failure in failures],
         failure_category=[clean_text(failure.category, at_most=256) for failure in failures],
         failure_class=[
@@ -166,18 +169,18 @@ async def fail(
         ],
         **fence_columns([failure.lease for failure in failures]),
     )
-    decided = {row.ordinal: row for row in rows if row.decided is not None}
-    decisions = {failures[number - 1].lease: row for number, row in decided.items()}
-    return answers(
+    decisions = {failures[row.ordinal - 1].lease: row for row in rows}
+    return await answers(
+        conn,
         [failure.lease for failure in failures],
-        [row for row in rows if row.ordinal not in decided],
+        [row.ordinal for row in rows],
         done=lambda lease: _done(lease, decisions[lease]),
         done_before=_done_before,
     )
 
 
 def _done(lease: Lease, row: _Row) -> RetryScheduled | TerminalFailed:
-    if row.decided == "ended":
+    if row.has_ended:
         return TerminalFailed(execution_id=lease.execution_id, max_attempts=row.max_attempts)
     return RetryScheduled(
         execution_id=lease.execution_id,

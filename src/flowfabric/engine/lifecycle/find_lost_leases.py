@@ -19,7 +19,7 @@ FIND_LOST_LEASES: Final[LiteralString] = (
     + held_leases()
     + f"""
 SELECT {SEEN_COLUMNS}
-  FROM held LEFT JOIN ff.exec_core e
+  FROM held LEFT JOIN ff.execution e
     ON (e.partition_key, e.execution_id) = (held.held_partition, held.held_execution)
  WHERE e.execution_id IS NULL OR e.lease_epoch <> held.held_epoch
     OR e.lease_id IS DISTINCT FROM held.held_lease OR e.lease_expires_at_ms <= ff.now_ms()

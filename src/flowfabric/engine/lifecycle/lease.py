@@ -23,7 +23,7 @@ _MAX_ATTEMPT: Final = 2**31 - 1
 _MAX_EPOCH: Final = 2**63 - 1
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right to write the outcome of an execution, as long as it is current and not expired."""
 
     execution_id: ExecutionId

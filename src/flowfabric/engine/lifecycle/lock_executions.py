@@ -8,35 +8,32 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
+from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.ids import ExecutionId, attempt_id, id_columns
 
 LOCK_EXECUTIONS: Final[LiteralString] = """
 -- lifecycle.lock_executions
-WITH locked AS (      -- in one order
-    SELECT FROM ff.exec_core e
-      JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-           AS named (partition_key, execution_id) USING (partition_key, execution_id)
-     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
-)
-SELECT count(*) AS moved FROM locked
+SELECT partition_key, execution_id
+  FROM ff.lock_executions(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                          %(pass_over_locked)s, %(with_leases)s)
 """
 
-# A row that another transaction had locked is read again once locked; the policy never changes.
-LOCK_AND_READ: Final[LiteralString] = """
+READ_LOCKED: Final[LiteralString] = """
 -- lifecycle.lock_and_read
 SELECT e.partition_key, e.execution_id, e.flow_id, e.lifecycle_phase, e.eligibility_state,
        e.blocking_reason, e.terminal_outcome, e.public_state, e.priority, e.attempt_index,
        e.replay_count, e.lease_epoch, e.lease_id, e.worker_instance_id,
-       ff.replay_cap(b.policy) AS max_replay_count, r.lane_id,
+       ff.replay_cap(e.policy) AS max_replay_count, r.lane_id,
        coalesce((SELECT l.lane_state FROM ff.lane_registry l WHERE l.lane_id = r.lane_id),
                 'active') AS lane_state
-  FROM ff.exec_core e
-  JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-       AS named (partition_key, execution_id) USING (partition_key, execution_id)
-  JOIN ff.exec_body b USING (partition_key, execution_id)
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+       AS named (partition_key, execution_id)
+ CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
+       SELECT x.*, b.policy
+         FROM ff.execution x JOIN ff.exec_body b USING (partition_key, execution_id)
+        WHERE (x.partition_key, x.execution_id) = (named.partition_key, named.execution_id)
+       OFFSET 0) AS e
   JOIN ff.route r USING (route_id)
- ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
 """
 
 
@@ -77,14 +74,42 @@ class LockedExecution(msgspec.Struct, frozen=True):
         return self.eligibility_state if blocked else self.public_state
 
 
-async def lock_executions(conn: Connection, executions: Sequence[ExecutionId]) -> None:
-    """The executions are locked; what a later statement of the transaction sees stays true."""
-    await fetch_one(conn, LOCK_EXECUTIONS, Moved, **id_columns(executions))
+class _Locked(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+
+
+async def lock_executions(
+    conn: Connection,
+    executions: Sequence[ExecutionId],
+    *,
+    pass_over_locked: bool = False,
+    with_leases: bool = False,
+) -> list[ExecutionId]:
+    """The executions are locked; what a later statement of the transaction sees stays true.
+
+    Those that exist, by id; with `pass_over_locked` without those that another transaction has
+    locked, which are waited for otherwise. Renewals and reports of progress go on unless the
+    executions are locked `with_leases`.
+    """
+    rows = await fetch_all(
+        conn,
+        LOCK_EXECUTIONS,
+        _Locked,
+        pass_over_locked=pass_over_locked,
+        with_leases=with_leases,
+        **id_columns(executions),
+    )
+    return [ExecutionId(row.partition_key, row.execution_id) for row in rows]
 
 
 async def lock_and_read(
     conn: Connection, executions: Sequence[ExecutionId]
 ) -> dict[ExecutionId, LockedExecution]:
-    """The executions are locked; each row as it is under its lock, without those that are gone."""
-    rows = await fetch_all(conn, LOCK_AND_READ, LockedExecution, **id_columns(executions))
+    """The executions are locked; each row as it is under its lock, without those that are gone.
+
+    An execution that was created after the others were locked is not locked, and left out.
+    """
+    locked = await lock_executions(conn, executions)
+    rows = await fetch_all(conn, READ_LOCKED, LockedExecution, **id_columns(locked))
     return {row.id: row for row in rows}

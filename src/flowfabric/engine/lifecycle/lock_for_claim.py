@@ -8,6 +8,7 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.errors import (
     ActiveAttemptExists,
     EngineError,
@@ -37,12 +38,11 @@ SELECT e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.terminal_out
        ff.reclaim_cap(body.policy) AS reclaim_cap, route.lane_id,
        coalesce(lane.lane_state, 'active') AS lane_state, route.required_capabilities,
        ff.now_ms() AS now_ms
-  FROM ff.exec_core e
+  FROM ff.execution e
   JOIN ff.exec_body body USING (partition_key, execution_id)
   JOIN ff.route route USING (route_id)
   LEFT JOIN ff.lane_registry lane ON lane.lane_id = route.lane_id
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
-   FOR NO KEY UPDATE OF e
 """
 
 
@@ -85,7 +85,12 @@ class LockedForClaim(msgspec.Struct, frozen=True):
 
 
 async def lock_for_claim(conn: Connection, execution_id: ExecutionId) -> LockedForClaim | None:
-    """The execution, locked until the transaction ends; None if it does not exist."""
+    """The execution, locked until the transaction ends; None if it does not exist.
+
+    Its lease is locked too, so that no renewal saves one that was found to have expired.
+    """
+    if not await lock_executions(conn, [execution_id], with_leases=True):
+        return None  # also one that is created before the next statement: it is not locked
     return await fetch_maybe(
         conn,
         LOCK_FOR_CLAIM,

@@ -7,32 +7,39 @@ from typing import Final, LiteralString
 
 import msgspec
 
-from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.db.rows import Connection, fetch_maybe, fetch_one
 from flowfabric.engine.lifecycle.sql.expire_lease import expire_lease
 from flowfabric.engine.lifecycle.sql.fence import LOCKED_COLUMNS
 from flowfabric.ids import ExecutionId
-from flowfabric.states import LifecyclePhase, OwnershipState, PublicState
+from flowfabric.states import PublicState
 
 MARK_LEASE_EXPIRED: Final[LiteralString] = (
     f"""
 -- lifecycle.mark_lease_expired_if_due
-WITH named AS (       -- the row, locked
-    SELECT{LOCKED_COLUMNS}, e.ownership_state,
-           coalesce(e.lease_expires_at_ms <= ff.now_ms(), false) AS is_expired,
+WITH named AS (       -- the execution with its lease, both locked: a renewal locks only the lease
+    SELECT{LOCKED_COLUMNS}, l.lease_expires_at_ms <= ff.now_ms() AS is_expired,
            %(max_reclaim_count)s::integer AS given_cap
-      FROM ff.exec_core e
+      FROM ff.exec_core e JOIN ff.lease l
+        ON (l.partition_key, l.execution_id, l.lease_epoch)
+         = (e.partition_key, e.execution_id, e.lease_epoch + 1)
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
        FOR NO KEY UPDATE
 ), seen AS (
-    SELECT * FROM named WHERE leased AND is_expired
+    SELECT * FROM named WHERE is_expired
 )"""
     + expire_lease("seen")
     + """
-SELECT named.lifecycle_phase, named.ownership_state, named.is_expired,
-       EXISTS (SELECT FROM ended) AS ended, EXISTS (SELECT FROM requeued) AS requeued
+SELECT EXISTS (SELECT FROM ended) AS ended, EXISTS (SELECT FROM requeued) AS requeued
   FROM named
 """
 )
+
+IS_STORED: Final[LiteralString] = """
+-- lifecycle.mark_lease_expired_if_due: does the execution, which no worker holds, exist?
+SELECT EXISTS (SELECT FROM ff.exec_core e
+                WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s))
+       AS stored
+"""
 
 
 class NotExpiredReason(StrEnum):
@@ -41,6 +48,7 @@ class NotExpiredReason(StrEnum):
     EXECUTION_NOT_FOUND = "execution_not_found"
     NOT_ACTIVE = "not_active"
     UNOWNED = "unowned"
+    """Never the answer: an execution is active exactly while a worker holds its lease."""
     NOT_YET_EXPIRED = "not_yet_expired"
 
 
@@ -58,14 +66,13 @@ class LeaseNotExpired(msgspec.Struct, frozen=True, kw_only=True):
     reason: NotExpiredReason
 
 
-class SeenLease(msgspec.Struct, frozen=True):
-    """The execution as it was when it was locked, and what became of it."""
-
-    lifecycle_phase: str
-    ownership_state: str
-    is_expired: bool
+class _Lease(msgspec.Struct, frozen=True):
     ended: bool
     requeued: bool
+
+
+class _IsStored(msgspec.Struct, frozen=True):
+    stored: bool
 
 
 async def mark_lease_expired_if_due(
@@ -75,26 +82,17 @@ async def mark_lease_expired_if_due(
 
     `max_reclaim_count` replaces the cap of its policy.
     """
-    seen = await fetch_maybe(
-        conn,
-        MARK_LEASE_EXPIRED,
-        SeenLease,
-        partition_key=execution_id.partition_key,
-        execution_id=execution_id.uuid,
-        max_reclaim_count=max_reclaim_count,
+    key = {"partition_key": execution_id.partition_key, "execution_id": execution_id.uuid}
+    lease = await fetch_maybe(
+        conn, MARK_LEASE_EXPIRED, _Lease, max_reclaim_count=max_reclaim_count, **key
     )
-    if seen is not None and (seen.ended or seen.requeued):
-        state = PublicState.FAILED if seen.ended else PublicState.WAITING
+    if lease is not None and (lease.ended or lease.requeued):
+        state = PublicState.FAILED if lease.ended else PublicState.WAITING
         return LeaseMarkedExpired(execution_id=execution_id, public_state=state)
-    return LeaseNotExpired(execution_id=execution_id, reason=not_due(seen))
-
-
-def not_due(seen: SeenLease | None) -> NotExpiredReason:
-    """The first reason that applies."""
-    if seen is None:
-        return NotExpiredReason.EXECUTION_NOT_FOUND
-    if seen.lifecycle_phase != LifecyclePhase.ACTIVE:
-        return NotExpiredReason.NOT_ACTIVE
-    if seen.ownership_state != OwnershipState.LEASED:
-        return NotExpiredReason.UNOWNED
-    return NotExpiredReason.NOT_YET_EXPIRED
+    if lease is not None:
+        reason = NotExpiredReason.NOT_YET_EXPIRED
+    elif (await fetch_one(conn, IS_STORED, _IsStored, **key)).stored:
+        reason = NotExpiredReason.NOT_ACTIVE
+    else:
+        reason = NotExpiredReason.EXECUTION_NOT_FOUND
+    return LeaseNotExpired(execution_id=execution_id, reason=reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
@@ -52,6 +52,30 @@ async def operator_event(
         actor=actor,
         reason=None if reason is None else clean_text(reason),
         details=[_json(details)],
+    )
+
+
+async def system_events(
+    conn: Connection,
+    event_type: OperatorEventType,
+    facts: Sequence[Mapping[str, Any]],
+    *,
+    actor: str,
+    reason: str | None,
+) -> None:
+    """One event about the whole system for each of the facts, which are its details."""
+    if not facts:
+        return
+    await execute(
+        conn,
+        OPERATOR_EVENTS,
+        partition_key=[0] * len(facts),
+        execution_id=[None] * len(facts),
+        flow_id=[None] * len(facts),
+        event_type=event_type.value,
+        actor=actor,
+        reason=None if reason is None else clean_text(reason),
+        details=[_json(details) for details in facts],
     )
 
 

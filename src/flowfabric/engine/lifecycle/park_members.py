@@ -13,15 +13,18 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.lifecycle.sql.queue import dequeued
 from flowfabric.ids import ExecutionId, id_columns
 
-PARK_MEMBERS: Final[LiteralString] = """
+PARK_MEMBERS: Final[LiteralString] = (
+    """
 -- lifecycle.park_members
 WITH seen AS (
-    SELECT e.partition_key, e.execution_id, e.lifecycle_phase
+    SELECT e.partition_key, e.execution_id, e.lifecycle_phase, e.route_id, e.priority,
+           e.created_at_ms
       FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
            AS named (partition_key, execution_id)
-      JOIN ff.exec_core e USING (partition_key, execution_id)
+      JOIN ff.execution e USING (partition_key, execution_id)
      WHERE e.lifecycle_phase <> 'terminal'
 ), marked AS (        -- a member that runs is parked when it is requeued
     UPDATE ff.exec_core e SET flow_cancelled = true
@@ -36,7 +39,9 @@ WITH seen AS (
       FROM seen
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.lifecycle_phase = 'runnable'
-), grants_deleted AS (
+)"""
+    + dequeued("seen")
+    + """, grants_deleted AS (
     DELETE FROM ff.claim_grant g USING seen
      WHERE (g.partition_key, g.execution_id) = (seen.partition_key, seen.execution_id)
 )
@@ -44,6 +49,7 @@ SELECT partition_key, execution_id FROM seen
  WHERE lifecycle_phase = 'runnable' OR %(also_running)s
  ORDER BY execution_id
 """
+)
 
 
 class _Parked(msgspec.Struct, frozen=True):

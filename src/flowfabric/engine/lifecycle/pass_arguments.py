@@ -20,7 +20,7 @@ SELECT pairs.ordinal, pairs.partition_key, pairs.target, a.result,
        WITH ORDINALITY AS pairs (partition_key, source, target, ordinal)
   JOIN ff.exec_core u ON (u.partition_key, u.execution_id) = (pairs.partition_key, pairs.source)
   JOIN ff.exec_body s ON (s.partition_key, s.execution_id) = (pairs.partition_key, pairs.source)
-  JOIN ff.exec_core d ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.target)
+  JOIN ff.execution d ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.target)
   JOIN ff.exec_body t ON (t.partition_key, t.execution_id) = (pairs.partition_key, pairs.target)
   LEFT JOIN ff.attempt a
     ON (a.partition_key, a.execution_id, a.attempt_index)

@@ -22,7 +22,7 @@ WITH passed AS (      -- results, for targets that are runnable; of several the 
          = (u.partition_key, u.execution_id, u.attempt_index)
       JOIN ff.exec_body b
         ON (b.partition_key, b.execution_id) = (u.partition_key, u.execution_id)
-      JOIN ff.exec_core d
+      JOIN ff.execution d
         ON (d.partition_key, d.execution_id) = (pairs.partition_key, pairs.target)
      WHERE a.result IS NOT NULL AND d.lifecycle_phase = 'runnable'
      ORDER BY pairs.partition_key, pairs.target, pairs.ordinal DESC

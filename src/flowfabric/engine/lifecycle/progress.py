@@ -6,13 +6,7 @@ from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import (
-    SEEN,
-    SeenExecution,
-    held_leases,
-    refusal,
-    refused,
-)
+from flowfabric.engine.lifecycle.sql.fence import HOLDING, AppliedCall, answers, held_leases
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.ids import check_is_text, clean_text
 
@@ -21,18 +15,17 @@ PROGRESS: Final[LiteralString] = (
 -- lifecycle.progress
 """
     + held_leases()
-    + SEEN
-    + """, noted AS (
+    + HOLDING
+    + """
     UPDATE ff.exec_core e
        SET progress_pct = coalesce(%(percent)s::smallint, e.progress_pct),
            progress_message = coalesce(%(message)s::text, e.progress_message),
            last_mutation_at_ms = ff.now_ms()
-      FROM seen
-     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
-       AND seen.holds
- RETURNING seen.ordinal
-)"""
-    + refused("noted")
+      FROM holding
+     WHERE (e.partition_key, e.execution_id, e.lease_epoch)
+         = (holding.partition_key, holding.execution_id, holding.lease_epoch - 1)
+RETURNING holding.ordinal
+"""
 )
 
 
@@ -44,12 +37,13 @@ async def progress(
         raise invalid_input("percent", percent, "must be a whole number from 0 to 100")
     if message is not None:
         check_is_text(message, field="message")
-    unchanged = await fetch_all(
+    noted = await fetch_all(
         conn,
         PROGRESS,
-        SeenExecution,
+        AppliedCall,
         percent=percent,
         message=None if message is None else clean_text(message),
         **fence_columns([lease]),
     )
-    return refusal(lease, unchanged[0]) if unchanged else None
+    [answer] = await answers(conn, [lease], [row.ordinal for row in noted], done=lambda _: None)
+    return answer

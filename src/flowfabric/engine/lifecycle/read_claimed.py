@@ -11,18 +11,24 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.sql.lease import LEASED_ROW, Claimed, LeasedRow, claimed
 
-# The index of active executions is as long as there are handlers running, and this is read only
-# after an answer was lost; an index by lease_id would make every claim write one entry more.
+# This reads every lease, and only after an answer was lost; an index by lease_id would make every
+# claim write one entry more.
 READ_CLAIMED: Final[LiteralString] = f"""
 -- lifecycle.read_claimed
 WITH leased AS (
     SELECT e.partition_key, e.execution_id, e.route_id, e.flow_id, e.attempt_index, e.lease_epoch,
            e.lease_id, e.tags, e.attempt_type, e.priority, e.created_at_ms,
            e.attempt_timeout_at_ms, e.deadline_at_ms, e.total_attempt_count,
-           e.lease_expires_at_ms, body.payload, body.payload_encoding
-      FROM ff.exec_core e JOIN ff.exec_body body USING (partition_key, execution_id)
-     WHERE e.lifecycle_phase = 'active' AND e.lease_id = ANY (%(lease_ids)s::uuid[])
-       AND e.worker_instance_id = %(worker_instance_id)s AND e.lease_expires_at_ms > ff.now_ms()
+           e.lease_expires_at_ms, body.payload, body.payload_encoding,
+           -- a claim leaves the execution as it was
+           core.attempt_state = 'attempt_interrupted'
+               AND core.attempt_index = held.attempt_index AS goes_on
+      FROM ff.lease held JOIN ff.execution e USING (partition_key, execution_id)
+      JOIN ff.exec_core core USING (partition_key, execution_id)
+      JOIN ff.exec_body body USING (partition_key, execution_id)
+     WHERE held.lease_id = ANY (%(lease_ids)s::uuid[])
+       AND held.worker_instance_id = %(worker_instance_id)s
+       AND held.lease_expires_at_ms > ff.now_ms()
 )
 SELECT{LEASED_ROW},
        leased.lease_id, leased.lease_expires_at_ms - ff.now_ms() AS lease_ms

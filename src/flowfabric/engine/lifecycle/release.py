@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
+from flowfabric.engine.lifecycle.sql.fence import HOLDING, AppliedCall, answers, held_leases
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId
@@ -19,15 +19,16 @@ RELEASE: Final[LiteralString] = (
 -- lifecycle.release
 """
     + held_leases()
-    + SEEN
+    + HOLDING
     + requeue(
-        "seen",
-        where="holds",
+        "holding",
         attempt_outcome="'lease_revoked'",
         lease_reason="'released'",
         by_holder=True,
     )
-    + refused("requeued")
+    + """
+SELECT ordinal FROM requeued
+"""
 )
 
 
@@ -42,8 +43,8 @@ async def release(conn: Connection, leases: Sequence[Lease]) -> list[Released | 
 
     The same attempt goes on with the next claim; neither retries nor reclaims are counted.
     """
-    unchanged = await fetch_all(conn, RELEASE, SeenExecution, **fence_columns(leases))
-    return answers(leases, unchanged, done=_done)
+    requeued = await fetch_all(conn, RELEASE, AppliedCall, **fence_columns(leases))
+    return await answers(conn, leases, [row.ordinal for row in requeued], done=_done)
 
 
 def _done(lease: Lease) -> Released:

@@ -11,16 +11,18 @@ from typing import Final, LiteralString
 
 import msgspec
 
+from flowfabric.db.notifier import notifies
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.fail import TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.sql.by_key import execution_row
 from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.fence import (
-    SEEN,
-    SEEN_COLUMNS,
+    HOLDING,
     SeenExecution,
     answers,
     held_leases,
+    locked_if_mixed,
 )
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
@@ -40,15 +42,21 @@ RELEASE_AFTER_TROUBLE: Final[LiteralString] = (
 -- lifecycle.release_after_trouble
 """
     + held_leases(arrays="%(reason)s::text[]", names="reason")
-    + SEEN
-    + """, troubled AS (       -- each with its delay, and whether it was released too often
-    SELECT seen.*, infra_release_count >= %(max_releases)s AS over_bound,
+    + HOLDING
+    + """, evaluated AS (      -- each with its delay, and whether it was released too often
+    SELECT holding.*, e.infra_release_count,
+           e.infra_release_count >= %(max_releases)s AS over_bound,
            (least(%(first_delay_ms)s::float8 * power(2.0::float8, infra_release_count),
                   %(longest_delay_ms)s::float8)
-            * (131071 - (hashtextextended(execution_id::text, infra_release_count) & 65535))
+            * (131071 - (hashtextextended(holding.execution_id::text, infra_release_count) & 65535))
             / 131071)::bigint AS wait_ms
-      FROM seen WHERE seen.holds
+      FROM holding
+      JOIN ff.exec_core e ON """
+    + execution_row("holding.partition_key", "holding.execution_id")
+    + """
+     ORDER BY holding.partition_key, holding.execution_id, holding.ordinal
 )"""
+    + locked_if_mixed("evaluated", "troubled", ends="over_bound")
     + end(
         "troubled",
         where="over_bound",
@@ -73,16 +81,10 @@ RELEASE_AFTER_TROUBLE: Final[LiteralString] = (
         lease_reason="'released'",
         by_holder=True,
     )
-    + f"""
-SELECT {SEEN_COLUMNS}, 'ended' AS decided, NULL::bigint AS until_ms
-  FROM ended
+    + """
+SELECT ordinal, true AS has_ended, NULL::bigint AS until_ms FROM ended
  UNION ALL
-SELECT {SEEN_COLUMNS}, 'released', until_ms
-  FROM requeued
- UNION ALL
-SELECT {SEEN_COLUMNS}, NULL, NULL
-  FROM held LEFT JOIN seen USING (ordinal)
- WHERE ordinal NOT IN (SELECT ordinal FROM troubled)
+SELECT ordinal, false, until_ms FROM requeued
 """
 )
 
@@ -102,8 +104,9 @@ class ReleasedAfterTrouble(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool = False
 
 
-class _Row(SeenExecution, frozen=True):
-    decided: str | None
+class _Row(msgspec.Struct, frozen=True):
+    ordinal: int
+    has_ended: bool
     until_ms: int | None
 
 
@@ -120,24 +123,25 @@ async def release_after_trouble(
         conn,
         RELEASE_AFTER_TROUBLE,
         _Row,
+        notifies=notifies("completion"),
         reason=[clean_text(trouble.reason) for trouble in troubles],
         max_releases=MAX_RELEASES,
         first_delay_ms=_FIRST_DELAY_MS,
         longest_delay_ms=_LONGEST_DELAY_MS,
         **fence_columns([trouble.lease for trouble in troubles]),
     )
-    decided = {row.ordinal: row for row in rows if row.decided is not None}
-    decisions = {troubles[number - 1].lease: row for number, row in decided.items()}
-    return answers(
+    decisions = {troubles[row.ordinal - 1].lease: row for row in rows}
+    return await answers(
+        conn,
         [trouble.lease for trouble in troubles],
-        [row for row in rows if row.ordinal not in decided],
+        [row.ordinal for row in rows],
         done=lambda lease: _done(lease, decisions[lease]),
         done_before=_done_before,
     )
 
 
 def _done(lease: Lease, row: _Row) -> ReleasedAfterTrouble | TerminalFailed:
-    if row.decided == "ended":
+    if row.has_ended:
         return TerminalFailed(execution_id=lease.execution_id)
     return ReleasedAfterTrouble(execution_id=lease.execution_id, delay_until=instant(row.until_ms))
 

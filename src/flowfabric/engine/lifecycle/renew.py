@@ -8,28 +8,45 @@ from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
+from flowfabric.engine.lifecycle.sql.by_key import lease_row
 from flowfabric.engine.lifecycle.sql.events import record_lease_event
-from flowfabric.engine.lifecycle.sql.fence import SEEN, SeenExecution, answers, held_leases, refused
+from flowfabric.engine.lifecycle.sql.fence import (
+    AppliedCall,
+    answers,
+    held_leases,
+)
 from flowfabric.errors import Refusal, invalid_input
 from flowfabric.policy import milliseconds
 
+# Only ff.lease is locked, in the order of the ids. A lease that has ended has no row there.
 RENEW: Final[LiteralString] = (
     """
 -- lifecycle.renew
 """
     + held_leases()
-    + SEEN
-    + """, renewed AS (      -- only a lease that is still held
-    UPDATE ff.exec_core e
+    + """, ordered AS (
+    SELECT * FROM held ORDER BY held_partition, held_execution
+), renewed AS (      -- only a lease that is still held
+    UPDATE ff.lease l
        SET lease_expires_at_ms = ff.now_ms() + %(ttl_ms)s::bigint, last_mutation_at_ms = ff.now_ms()
-      FROM seen
-     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
-       AND seen.holds
- RETURNING seen.*
+      FROM ordered
+     WHERE """
+    + lease_row("ordered.held_partition", "ordered.held_execution")
+    + """
+       AND (l.attempt_index, l.lease_epoch, l.lease_id)
+         = (ordered.held_attempt, ordered.held_epoch, ordered.held_lease)
+       AND l.lease_expires_at_ms > ff.now_ms()
+ RETURNING ordered.ordinal, l.partition_key, l.execution_id, l.attempt_index, l.lease_epoch,
+           l.lease_id, l.worker_instance_id
+), recorded AS (
+    SELECT renewed.*, e.route_id, e.tags
+      FROM renewed JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE %(record)s::boolean
 ), renewal_recorded AS ("""
-    + record_lease_event("renewed", event_type="'renewed'", where="%(record)s::boolean")
-    + """)"""
-    + refused("renewed")
+    + record_lease_event("recorded", event_type="'renewed'")
+    + """)
+SELECT ordinal FROM renewed
+"""
 )
 
 
@@ -43,7 +60,7 @@ async def renew(
     """
     if milliseconds(ttl) < 1:
         raise invalid_input("ttl", ttl, "must be positive")
-    unchanged = await fetch_all(
-        conn, RENEW, SeenExecution, ttl_ms=milliseconds(ttl), record=record, **fence_columns(leases)
+    renewed = await fetch_all(
+        conn, RENEW, AppliedCall, ttl_ms=milliseconds(ttl), record=record, **fence_columns(leases)
     )
-    return answers(leases, unchanged, done=lambda _: None)
+    return await answers(conn, leases, [row.ordinal for row in renewed], done=lambda _: None)

@@ -10,6 +10,8 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution, id_columns
+from flowfabric.engine.lifecycle.sql.by_key import execution_row
+from flowfabric.engine.lifecycle.sql.queue import queued
 from flowfabric.engine.lifecycle.sql.wake import wake_lanes
 from flowfabric.errors import (
     EngineError,
@@ -20,7 +22,8 @@ from flowfabric.errors import (
 from flowfabric.ids import ExecutionId
 from flowfabric.states import LaneState, LifecyclePhase
 
-RESTART: Final[LiteralString] = f"""
+RESTART: Final[LiteralString] = (
+    """
 -- lifecycle.restart
 WITH named AS (       -- each, and whether it waits for its upstreams first
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
@@ -34,8 +37,10 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
                         AND o.details ->> 'old_deadline_at_ms'
                          <> o.details ->> 'new_deadline_at_ms'),
                     e.created_at_ms) AS counted_from_ms
-      FROM ff.exec_core e JOIN named USING (partition_key, execution_id)
-     ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
+      FROM named JOIN ff.exec_core e ON """
+    + execution_row("named.partition_key", "named.execution_id")
+    + """
+     ORDER BY named.partition_key, named.execution_id FOR NO KEY UPDATE OF e
 ), restarted AS (     -- as if no attempt had ended; a deadline that has passed counts from now
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'runnable', blocking_detail = NULL,
@@ -54,15 +59,20 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
                                  ELSE e.deadline_at_ms END,
            last_mutation_at_ms = ff.now_ms()
       FROM seen
-     WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
- RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.public_state,
-           e.deadline_at_ms, e.replay_count, seen.waits, seen.public_state AS old_public_state,
+     WHERE """
+    + execution_row("seen.partition_key", "seen.execution_id")
+    + """
+ RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.priority,
+           e.created_at_ms, e.eligibility_state, e.public_state, e.deadline_at_ms,
+           e.replay_count, seen.waits, seen.public_state AS old_public_state,
            seen.failure_reason, seen.cancellation_reason,
            seen.deadline_at_ms AS old_deadline_at_ms
-), reset AS (         -- without a result; the attempt that is made again will replace the row
+)"""
+    + queued("restarted")
+    + f""", reset AS (   -- without a result; the attempt that is made again will replace the row
     UPDATE ff.attempt a SET result = NULL FROM restarted
-     WHERE (a.partition_key, a.execution_id, a.attempt_index)
-         = (restarted.partition_key, restarted.execution_id, restarted.attempt_index)
+     WHERE a.partition_key = ANY (ARRAY[restarted.partition_key])
+       AND (a.execution_id, a.attempt_index) = (restarted.execution_id, restarted.attempt_index)
  RETURNING a.partition_key, a.execution_id, a.outcome, a.worker_instance_id
 )
 SELECT restarted.partition_key, restarted.execution_id, restarted.old_public_state,
@@ -74,6 +84,7 @@ SELECT restarted.partition_key, restarted.execution_id, restarted.old_public_sta
        restarted.replay_count, {wake_lanes("restarted", where="NOT waits")} AS lanes
   FROM restarted LEFT JOIN reset USING (partition_key, execution_id)
 """
+)
 
 
 class Restarted(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
-from flowfabric.engine.lifecycle.sql.fence import locked_by_id
+from flowfabric.engine.lifecycle.sql.fence import LOCKED_BY_ID
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.ids import ExecutionId, id_columns
 
@@ -18,7 +18,7 @@ REVOKE: Final[LiteralString] = (
     """
 -- lifecycle.revoke
 """
-    + locked_by_id()
+    + LOCKED_BY_ID
     + requeue(
         "seen",
         where="leased",

@@ -10,13 +10,19 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
+from flowfabric.engine.lifecycle.sql.by_key import open_suspension, open_waitpoints
 from flowfabric.engine.lifecycle.sql.end import end
-from flowfabric.engine.lifecycle.sql.fence import locked_by_id
+from flowfabric.engine.lifecycle.sql.fence import LOCKED_BY_ID
+from flowfabric.engine.lifecycle.sql.queue import dequeued
 from flowfabric.ids import ExecutionId, clean_text, id_columns
 from flowfabric.states import LeaseEventReason, TerminalOutcome
 
-ENDED: Final[LiteralString] = (
-    end(
+TERMINALIZE: Final[LiteralString] = (
+    """
+-- lifecycle.terminalize
+"""
+    + LOCKED_BY_ID
+    + end(
         "seen",
         where="lifecycle_phase <> 'terminal'",
         outcome="%(outcome)s::text",
@@ -29,28 +35,27 @@ ENDED: Final[LiteralString] = (
         lease_event="CASE WHEN %(outcome)s = 'expired' THEN 'expired' ELSE 'revoked' END",
         lease_reason="%(lease_reason)s::text",
     )
+    + dequeued("ended", where="leaving.was_eligible")
     + """, grants_deleted AS ( -- a grant of an execution that has ended is worth nothing
     DELETE FROM ff.claim_grant g USING ended
      WHERE (g.partition_key, g.execution_id) = (ended.partition_key, ended.execution_id)
+), suspension_closed AS ( -- nothing resumes the execution; one that never ran was not suspended
+    UPDATE ff.suspension_current s
+       SET closed_at_ms = ff.now_ms(), timeout_at_ms = NULL, close_reason = %(close_reason)s
+      FROM ended
+     WHERE """
+    + open_suspension("ended.partition_key", "ended.execution_id")
+    + """ AND ended.last_epoch > 0
+), waitpoints_closed AS (
+    UPDATE ff.waitpoint_pending w
+       SET state = 'closed', closed_at_ms = ff.now_ms(), close_reason = %(close_reason)s
+      FROM ended
+     WHERE """
+    + open_waitpoints("ended.partition_key", "ended.execution_id")
+    + """ AND ended.last_epoch > 0
 )
 SELECT partition_key, execution_id, worker_instance_id AS holder FROM ended
 """
-)
-
-TERMINALIZE: Final[LiteralString] = (
-    """
--- lifecycle.terminalize
-"""
-    + locked_by_id()
-    + ENDED
-)
-
-TERMINALIZE_FREE: Final[LiteralString] = (
-    """
--- lifecycle.terminalize: passing over rows in use
-"""
-    + locked_by_id("SKIP LOCKED")
-    + ENDED
 )
 
 
@@ -71,13 +76,13 @@ async def terminalize(
     result: bytes | None = None,
     result_encoding: str | None = None,
     lease_reason: LeaseEventReason | None = None,
-    pass_over_locked: bool = False,
+    close_reason: str | None = None,
 ) -> set[ExecutionId]:
     """End every execution that has not ended, also one that is leased; those that this call ended.
 
-    Leases and grants of them are void at once. Executions that had ended stay as they are; with
-    `pass_over_locked` also those that another transaction has locked. A `result` is kept with the
-    attempt that runs.
+    The caller has locked them by `lock_executions`. Their leases and grants are void at once.
+    Executions that had ended stay as they are. A `result` is kept with the attempt that runs. A
+    suspension and waitpoints are closed, with `close_reason` or the outcome as their reason.
     """
     cancelled = outcome is TerminalOutcome.CANCELLED
     if cancelled and lease_reason is None:
@@ -85,7 +90,7 @@ async def terminalize(
     why = None if reason is None else clean_text(reason)
     rows = await fetch_all(
         conn,
-        TERMINALIZE_FREE if pass_over_locked else TERMINALIZE,
+        TERMINALIZE,
         _Ended,
         outcome=outcome.value,
         result=result,
@@ -95,6 +100,7 @@ async def terminalize(
         failure_category=None if cancelled else category,
         cancellation_reason=why if cancelled else None,
         cancelled_by=by if cancelled else None,
+        close_reason=close_reason or outcome.value,
         **id_columns(executions),
     )
     signal_holders(row.holder for row in rows)

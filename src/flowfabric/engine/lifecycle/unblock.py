@@ -10,11 +10,13 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lock_executions import id_columns
+from flowfabric.engine.lifecycle.sql.queue import queued
 from flowfabric.engine.lifecycle.sql.wake import wake_lanes
 from flowfabric.ids import ExecutionId
 from flowfabric.states import EligibilityState
 
-UNBLOCK: Final[LiteralString] = f"""
+UNBLOCK: Final[LiteralString] = (
+    """
 -- lifecycle.unblock
 WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
@@ -28,12 +30,16 @@ WITH named AS (
            blocking_detail = NULL, last_mutation_at_ms = ff.now_ms()
       FROM named
      WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
- RETURNING e.partition_key, e.execution_id, e.route_id, e.eligibility_state
-)
+ RETURNING e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
+           e.deadline_at_ms, e.eligibility_state
+)"""
+    + queued("unblocked")
+    + f"""
 SELECT partition_key, execution_id, eligibility_state,
        {wake_lanes("unblocked", where="eligibility_state = 'eligible_now'")} AS lanes
   FROM unblocked
 """
+)
 
 
 class _Unblocked(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
-from flowfabric.engine.lifecycle.sql.fence import SEEN, SEEN_COLUMNS, SeenExecution, answers
+from flowfabric.engine.lifecycle.sql.fence import HOLDING, SeenExecution, answers
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.errors import Refusal
 from flowfabric.ids import ExecutionId, GroupId
@@ -40,10 +40,10 @@ WITH asked AS (       -- the leases that the callers pass
 ), held AS (
     SELECT asked.*, decided.group_state FROM asked LEFT JOIN decided USING (ordinal)
 )"""
-    + SEEN
+    + HOLDING
     + requeue(
-        "seen",
-        where="holds AND group_state = 'pending'",
+        "holding",
+        where="group_state = 'pending'",
         waiting_for="'waiting_for_children'",
         attempt_outcome="'waiting_children'",
         infra_releases="0",
@@ -51,11 +51,8 @@ WITH asked AS (       -- the leases that the callers pass
         lease_reason="'waiting_children'",
         by_holder=True,
     )
-    + f"""
-SELECT {SEEN_COLUMNS},
-       coalesce(seen.holds, false) AS holds, held.group_state
-  FROM held LEFT JOIN seen USING (ordinal)
- WHERE ordinal NOT IN (SELECT ordinal FROM requeued)
+    + """
+SELECT ordinal, group_state, ordinal IN (SELECT ordinal FROM requeued) AS waits FROM holding
 """
 )
 
@@ -80,9 +77,10 @@ class NothingToWaitFor(msgspec.Struct, frozen=True, kw_only=True):
     group_state: GroupState | None
 
 
-class _Row(SeenExecution, frozen=True):
-    holds: bool
+class _Row(msgspec.Struct, frozen=True):
+    ordinal: int
     group_state: str | None
+    waits: bool
 
 
 ChildAnswer: TypeAlias = WaitingChildren | NothingToWaitFor
@@ -104,24 +102,29 @@ async def wait_children(
         group_id=[group.uuid for each in waits for group in each.groups],
         **fence_columns(leases),
     )
-    by_ordinal = {row.ordinal: row for row in rows}
-    return answers(
+    decided = [row for row in rows if row.waits or row.group_state != GroupState.PENDING]
+    decisions = {leases[row.ordinal - 1]: row for row in decided}
+    return await answers(
+        conn,
         leases,
-        rows,
-        done=lambda lease: WaitingChildren(execution_id=lease.execution_id),
-        done_before=lambda lease, seen: _not_requeued(lease, by_ordinal[seen.ordinal]),
+        [row.ordinal for row in decided],
+        done=lambda lease: _done(lease, decisions[lease]),
+        done_before=_done_before,
     )
 
 
-def _not_requeued(lease: Lease, row: _Row) -> ChildAnswer | None:
-    """The answer of a call that changed nothing; None if the lease is refused."""
-    if row.holds:
-        state = None if row.group_state is None else GroupState(row.group_state)
-        return NothingToWaitFor(execution_id=lease.execution_id, group_state=state)
+def _done(lease: Lease, row: _Row) -> ChildAnswer:
+    if row.waits:
+        return WaitingChildren(execution_id=lease.execution_id)
+    state = None if row.group_state is None else GroupState(row.group_state)
+    return NothingToWaitFor(execution_id=lease.execution_id, group_state=state)
+
+
+def _done_before(lease: Lease, seen: SeenExecution) -> ChildAnswer | None:
     if (
-        row.was_ended_by(lease)
-        and row.lifecycle_phase == LifecyclePhase.RUNNABLE
-        and row.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
+        seen.was_ended_by(lease)
+        and seen.lifecycle_phase == LifecyclePhase.RUNNABLE
+        and seen.attempt_state == AttemptState.ATTEMPT_INTERRUPTED
     ):
         return WaitingChildren(execution_id=lease.execution_id)
     return None

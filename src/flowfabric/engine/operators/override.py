@@ -30,7 +30,7 @@ A = TypeVar("A")
 OVERRIDDEN: Final[LiteralString] = """
 -- operators.override: what the same override has ended
 SELECT e.partition_key, e.execution_id
-  FROM ff.exec_core e
+  FROM ff.execution e
   JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS named (partition_key, execution_id) USING (partition_key, execution_id)
  WHERE EXISTS (SELECT FROM ff.operator_event o

@@ -35,7 +35,7 @@ SELECT e.partition_key, e.execution_id, b.member_name, r.execution_kind, e.publi
        e.replay_count, ff.replay_cap(b.policy) AS max_replay_count, r.lane_id,
        coalesce((SELECT l.lane_state FROM ff.lane_registry l WHERE l.lane_id = r.lane_id),
                 'active') AS lane_state
-  FROM (SELECT * FROM ff.exec_core  -- by the flow, however few there are of each outcome
+  FROM (SELECT * FROM ff.execution  -- by the flow, however few there are of each outcome
          WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s OFFSET 0) AS e
   JOIN ff.route r USING (route_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -47,7 +47,7 @@ WAYS: Final[LiteralString] = """
 -- operators.plan_replay: the joins that wait for them
 SELECT e.upstream_eid, g.waiter_eid, g.waits_as, g.group_state = 'satisfied' AS satisfied,
        w.lifecycle_phase = 'terminal' AS ended
-  FROM (SELECT * FROM ff.exec_core
+  FROM (SELECT * FROM ff.execution
          WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s OFFSET 0) AS u
  CROSS JOIN LATERAL (  -- driven by the members, whatever statistics say
        SELECT * FROM ff.edge e
@@ -55,7 +55,7 @@ SELECT e.upstream_eid, g.waiter_eid, g.waits_as, g.group_state = 'satisfied' AS 
           AND e.edge_state = 'applied'
        OFFSET 0) AS e
   JOIN ff.edge_group g ON (g.partition_key, g.group_id) = (e.partition_key, e.group_id)
-  JOIN ff.exec_core w ON (w.partition_key, w.execution_id) = (g.partition_key, g.waiter_eid)
+  JOIN ff.execution w ON (w.partition_key, w.execution_id) = (g.partition_key, g.waiter_eid)
  WHERE u.lifecycle_phase = 'terminal' AND u.terminal_outcome <> 'success'
 """
 

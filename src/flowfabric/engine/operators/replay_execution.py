@@ -14,6 +14,12 @@ from flowfabric.engine.flows.lock_flows import lock_flows
 from flowfabric.engine.joins.lock_joins import lock_joins
 from flowfabric.engine.joins.member_joins import can_run_again, member_joins
 from flowfabric.engine.joins.skipped_below import skipped_below
+from flowfabric.engine.journal.rewind_journal import (
+    ReplayFrom,
+    check_replay_from,
+    find_step,
+    rewind_journal,
+)
 from flowfabric.engine.lifecycle.lock_executions import (
     LockedExecution,
     id_columns,
@@ -23,7 +29,7 @@ from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_acto
 from flowfabric.engine.lifecycle.restart import restart_refusal
 from flowfabric.engine.operators.control import control, each_once, only
 from flowfabric.engine.operators.restart_members import By, restart_members
-from flowfabric.errors import EngineError, FlowAlreadyTerminal
+from flowfabric.errors import EngineError, FlowAlreadyTerminal, NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.states import FlowState, GroupState, PublicState, TerminalOutcome
 
@@ -31,9 +37,12 @@ from flowfabric.states import FlowState, GroupState, PublicState, TerminalOutcom
 MEMBERSHIPS: Final[LiteralString] = """
 -- operators.replay_execution: the flows, not locked yet
 SELECT e.partition_key, e.execution_id, e.flow_id
-  FROM ff.exec_core e
-  JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
-       AS named (partition_key, execution_id) USING (partition_key, execution_id)
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
+       AS named (partition_key, execution_id)
+ CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
+       SELECT * FROM ff.execution x
+        WHERE (x.partition_key, x.execution_id) = (named.partition_key, named.execution_id)
+       OFFSET 0) AS e
  WHERE e.flow_id IS NOT NULL
 """
 
@@ -79,6 +88,8 @@ async def replay_execution(
     conn: Connection,
     execution_id: ExecutionId,
     *,
+    from_: ReplayFrom = "failure",
+    from_step: str | None = None,
     downstream: bool = True,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
@@ -91,15 +102,25 @@ async def replay_execution(
     leaves them skipped. One that cannot run because another upstream has failed stays skipped
     until that upstream is replayed as well.
 
+    A handler with durable calls goes on before the one that failed; what was done stays done. With
+    `from_="start"` it begins with an empty journal, and with `from_step` before the first call of
+    that name. The event lists the calls that are made again.
+
     Result, failure and cancellation are cleared; the event keeps what they were. A deadline that
-    has passed is granted again, counted from now. Needs a transaction. Raises `NotFound`,
-    `FlowAlreadyTerminal` for a member of a cancelled flow, `ExecutionNotTerminal`,
-    `MaxReplaysExhausted` once the policy's `max_replay_count` (10) is reached, and
-    `LaneNotAccepting` if the lane is draining or disabled.
+    has passed is granted again, counted from now. Needs a transaction. Raises `NotFound`, also if
+    the journal has no such step, `FlowAlreadyTerminal` for a member of a cancelled flow,
+    `ExecutionNotTerminal`, `MaxReplaysExhausted` once the policy's `max_replay_count` (10) is
+    reached, and `LaneNotAccepting` if the lane is draining or disabled.
     """
     return only(
         await replay_executions(
-            conn, [execution_id], downstream=downstream, actor=actor, reason=reason
+            conn,
+            [execution_id],
+            from_=from_,
+            from_step=from_step,
+            downstream=downstream,
+            actor=actor,
+            reason=reason,
         )
     )
 
@@ -108,6 +129,8 @@ async def replay_executions(
     conn: Connection,
     executions: Sequence[ExecutionId],
     *,
+    from_: ReplayFrom = "failure",
+    from_step: str | None = None,
     downstream: bool = True,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
@@ -117,27 +140,41 @@ async def replay_executions(
     The answers come in the order given. Raises `ValidationError` for arguments that cannot be.
     """
     by = By(check_actor(actor), reason)
+    check_replay_from(from_, from_step)
     named = each_once(executions)
     if not named:
         return []
     locked = await _lock(conn, named, downstream=downstream)
+    having = None if from_step is None else await find_step(conn, named, from_step)
+
+    def decide(seen: LockedExecution) -> EngineError | None:
+        refusal = locked.decide(seen)
+        if refusal is None and having is not None and seen.id not in having:
+            return NotFound("step", f"{from_step!r} of execution {seen.id}")
+        return refusal
 
     async def change(changing: list[LockedExecution]) -> dict[ExecutionId, Replayed]:
         even_failed = {each.id for each in changing if locked.waits(each)}
         below = await _below(conn, changing, locked) if downstream else []
+        rewound = await rewind_journal(
+            conn, [each.id for each in changing], from_=from_, from_step=from_step
+        )
+        if below:
+            rewound |= await rewind_journal(conn, [each.id for each in below])
         states = await restart_members(
             conn,
             [*changing, *below],
             by,
             waiting=even_failed.union(each.id for each in below),
             even_failed=even_failed,
+            rewound=rewound,
         )
         return {
             each.id: Replayed(execution_id=each.id, public_state=states[each.id])
             for each in changing
         }
 
-    return await control(conn, executions, decide=locked.decide, change=change)
+    return await control(conn, executions, decide=decide, change=change)
 
 
 async def _lock(

@@ -16,6 +16,7 @@ from flowfabric.engine.flows.lock_flows import lock_flows
 from flowfabric.engine.flows.reopen_flow import WasFlow, reopen_flow
 from flowfabric.engine.joins.lock_joins import lock_joins
 from flowfabric.engine.joins.member_joins import RunsAgain, can_run_again, member_joins
+from flowfabric.engine.journal.rewind_journal import rewind_journal
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution, lock_and_read
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.engine.lifecycle.restart import restart_refusal
@@ -152,6 +153,7 @@ async def _restart(
         [rows[each.execution_id] for each in again],
         flow.by,
         waiting={each.execution_id for each in again if each.waits},
+        rewound=await rewind_journal(conn, [each.execution_id for each in again]),
     )
     return [each for each in again if states[each.execution_id] is not PublicState.SKIPPED]
 

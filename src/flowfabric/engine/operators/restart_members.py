@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from flowfabric.db.rows import Connection
 from flowfabric.engine.flows.unsettle_summary import unsettle_summaries
 from flowfabric.engine.joins.reset_join import pass_again, reopen_edges, reset_joins
+from flowfabric.engine.journal.rewind_journal import Rewound
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution
 from flowfabric.engine.lifecycle.operator_event import operator_events
 from flowfabric.engine.lifecycle.restart import restart
@@ -37,12 +38,14 @@ async def restart_members(
     *,
     waiting: Collection[ExecutionId],
     even_failed: Collection[ExecutionId] = (),
+    rewound: Mapping[ExecutionId, Rewound],
 ) -> dict[ExecutionId, PublicState]:
     """The members are on their way again; the state of each now.
 
     Those in `waiting` wait for their upstreams first, and those in `even_failed` also for upstreams
     that have failed. Joins that wait for a restarted member do not count its last end. The caller
-    holds the locks of `lock_joins` and has looked at `restart_refusal`.
+    holds the locks of `lock_joins`, has looked at `restart_refusal`, and has cut back the journals;
+    the events say how.
     """
     restarted = await restart(conn, [each.id for each in members], waiting=waiting)
     await operator_events(
@@ -50,6 +53,7 @@ async def restart_members(
         OperatorEventType.REPLAYED,
         {
             each: row.facts(groups_reset=1 if each in waiting else None)
+            | (rewound[each].facts() if each in rewound else {})
             for each, row in restarted.items()
         },
         actor=by.actor,

@@ -11,10 +11,12 @@ from flowfabric.engine.retention.trim import Trim, parameters
 COUNT_TRIMMABLE: Final[LiteralString] = """
 -- retention.count_trimmable
 SELECT count(*) AS moved
-  FROM ff.route r JOIN ff.exec_core e USING (route_id)
+  FROM ff.route r CROSS JOIN LATERAL (  -- route by route, as the index has them
+       SELECT * FROM ff.exec_core e
+        WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal' OFFSET 0) AS e
  WHERE r.lane_id = %(lane_id)s
    AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
-   AND e.lifecycle_phase = 'terminal'
+   AND NOT (e.compensates AND e.terminal_outcome <> 'success')
    AND (e.flow_id IS NULL OR EXISTS (
             SELECT FROM ff.settled_flow s
              WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))

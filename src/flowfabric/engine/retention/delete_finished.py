@@ -14,11 +14,14 @@ WITH old AS (         -- by the retention of each lane; 0 keeps for ever
       FROM ff.lane_registry l JOIN ff.route r USING (lane_id) CROSS JOIN LATERAL (
            SELECT e.partition_key, e.execution_id FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
+              AND NOT (e.compensates AND e.terminal_outcome <> 'success')  -- until it is started
               AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
                        SELECT FROM ff.settled_flow s
                         WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
               AND e.terminal_at_ms <= ff.now_ms() - coalesce(l.retention_ms, %(default_ms)s::bigint)
-            ORDER BY e.terminal_at_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
+              AND e.created_at_ms <= ff.now_ms() - coalesce(l.retention_ms, %(default_ms)s::bigint)
+            ORDER BY e.created_at_ms, e.execution_id LIMIT %(limit)s
+              FOR UPDATE SKIP LOCKED) AS found
      WHERE l.retention_ms IS DISTINCT FROM 0
      LIMIT %(limit)s
 ), batch AS (

@@ -15,18 +15,20 @@ from flowfabric.states import OperatorEventType
 OLD_OF_LANE: Final[LiteralString] = """WITH oldest AS (     -- of each route, then of all routes
     SELECT found.partition_key, found.execution_id
       FROM ff.route r CROSS JOIN LATERAL (
-           SELECT e.partition_key, e.execution_id, e.terminal_at_ms FROM ff.exec_core e
+           SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
             WHERE e.route_id = r.route_id AND e.lifecycle_phase = 'terminal'
+              AND NOT (e.compensates AND e.terminal_outcome <> 'success')  -- until it is started
               AND (e.flow_id IS NULL OR EXISTS (  -- members stay while their flow is not settled
                        SELECT FROM ff.settled_flow s
                         WHERE (s.partition_key, s.flow_id) = (e.partition_key, e.flow_id)))
               AND e.terminal_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
               AND (%(partition_key)s::smallint IS NULL OR e.partition_key = %(partition_key)s)
               AND (%(tag_key)s::text IS NULL OR e.tags ->> %(tag_key)s = %(tag_value)s::text)
-            ORDER BY e.terminal_at_ms LIMIT %(limit)s) AS found
+              AND e.created_at_ms <= coalesce(%(now_ms)s, ff.now_ms()) - %(retention_ms)s::bigint
+            ORDER BY e.created_at_ms, e.execution_id LIMIT %(limit)s) AS found
      WHERE r.lane_id = %(lane_id)s
        AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
-     ORDER BY found.terminal_at_ms LIMIT %(limit)s
+     ORDER BY found.created_at_ms LIMIT %(limit)s
 ), old AS (           -- passing over rows in use, such as by a replay
     SELECT e.partition_key, e.execution_id
       FROM ff.exec_core e JOIN oldest USING (partition_key, execution_id)

@@ -1,11 +1,13 @@
 """The registry of worker processes and their events.
 
-register_worker      a process is registered with what it offers
-heartbeat_worker     a process is alive
-mark_worker_dead     a process is deleted
-list_workers         the processes of a namespace
-find_unserved        kinds that no live worker serves
-list_worker_events   their events
-expire_workers       sweep: processes without heartbeats are deleted
-prune_worker_events  sweep: old events are deleted
+register_worker       a process is registered with what it offers
+heartbeat_worker      a process is alive
+mark_worker_dead      a process is deleted
+hold_worker_lock      a session holds the lock of its process
+list_workers          the processes of a namespace
+find_unserved         kinds that no live worker serves
+list_worker_events    their events
+expire_workers        sweep: processes without heartbeats are deleted
+recover_dead_workers  sweep: leases of processes whose session has ended are voided
+prune_worker_events   sweep: old events are deleted
 """

@@ -33,7 +33,8 @@ WITH known AS (       -- a live row of this instance
            capabilities = EXCLUDED.capabilities, kinds = EXCLUDED.kinds,
            concurrency = EXCLUDED.concurrency, last_heartbeat_ms = EXCLUDED.last_heartbeat_ms,
            liveness_ttl_ms = EXCLUDED.liveness_ttl_ms, stuck_threads = EXCLUDED.stuck_threads,
-           unclaimed_kinds = EXCLUDED.unclaimed_kinds,
+           unclaimed_kinds = EXCLUDED.unclaimed_kinds, liveness_lock = NULL,
+           lock_missed_at_ms = NULL,
            registered_at_ms = CASE WHEN w.last_heartbeat_ms + w.liveness_ttl_ms > ff.now_ms()
                                    THEN w.registered_at_ms ELSE EXCLUDED.registered_at_ms END
      WHERE w.worker_id = EXCLUDED.worker_id
@@ -80,6 +81,7 @@ async def register_worker(
 ) -> WorkerRegistered | WorkerRefreshed:
     """The instance is registered with what it offers, until its heartbeats stop.
 
+    Its leases last until they expire, unless `hold_worker_lock` follows.
     Raises `ValidationError(invalid_input)` if a live instance of that name belongs to another
     worker.
     """

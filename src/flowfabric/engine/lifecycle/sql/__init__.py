@@ -5,6 +5,8 @@ of a CTE to read (`source`) and SQL expressions over the columns of that CTE.
 
     fence         the leases that callers pass, and which of them are held
     lease         rows are leased
+    by_key        the execution or the lease of a row is looked up
+    queue         rows are queued for a claim, or taken off the queue
     requeue       leased rows are runnable again
     end           rows end
     expire_lease  rows with an expired lease are requeued or end

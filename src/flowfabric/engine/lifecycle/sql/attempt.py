@@ -1,4 +1,4 @@
-"""The ledger of attempts: the row of an attempt that stops running, written once or amended."""
+"""The ledger of attempts: the row of an attempt that stops running, written once or replaced."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import LiteralString
 
 
 def save_attempt(
+    name: LiteralString,
     source: LiteralString,
     *,
     outcome: LiteralString,
     where: LiteralString = "true",
     with_result: bool = False,
 ) -> LiteralString:
-    """The attempt of each row of `source` is in the ledger, as it stopped; the body of a CTE.
+    """The attempt of each row of `source` is in the ledger, as it stopped; two CTEs.
 
-    An attempt that was interrupted before, or is replayed, has a row already, which is replaced.
-    Without `with_result` a result in that row stays.
+    An attempt that was interrupted before, or is replayed, has a row already (`attempt_recorded`),
+    which is replaced. Without `with_result` a result in that row stays. Every other row is a plain
+    INSERT, which costs less than one that may conflict.
     """
     also: LiteralString = ", result, result_encoding" if with_result else ""
     also_set: LiteralString = (
@@ -23,7 +25,7 @@ def save_attempt(
         if with_result
         else ""
     )
-    return f"""
+    stopped: LiteralString = f"""
     INSERT INTO ff.attempt AS a (
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id, failure_reason,
@@ -31,7 +33,9 @@ def save_attempt(
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
            attempt_started_at_ms, ff.now_ms(), attempt_type, {outcome}, worker_id,
            worker_instance_id, failure_reason, failure_category, failure_detail{also}
-      FROM {source} WHERE {where}
+      FROM {source} WHERE {where}"""
+    return f""", {name} AS (   -- the attempt, as it stopped{stopped} AND NOT attempt_recorded
+), {name}_again AS (       -- one that stopped before{stopped} AND attempt_recorded
         ON CONFLICT (partition_key, execution_id, attempt_index) DO UPDATE
        SET lease_id = EXCLUDED.lease_id, lease_epoch = EXCLUDED.lease_epoch,
            started_at_ms = EXCLUDED.started_at_ms, attempt_type = EXCLUDED.attempt_type,
@@ -39,4 +43,4 @@ def save_attempt(
            worker_id = EXCLUDED.worker_id, worker_instance_id = EXCLUDED.worker_instance_id,
            failure_reason = EXCLUDED.failure_reason, failure_category = EXCLUDED.failure_category,
            failure_detail = EXCLUDED.failure_detail{also_set}
-"""
+)"""

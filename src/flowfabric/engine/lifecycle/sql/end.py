@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.engine.lifecycle.sql.attempt import save_attempt
+from flowfabric.engine.lifecycle.sql.by_key import execution_row, lease_row
 from flowfabric.engine.lifecycle.sql.events import record_completion_event, record_lease_event
-from flowfabric.engine.lifecycle.sql.wake import WAKE_COMPLETION, wake_holders
+from flowfabric.engine.lifecycle.sql.wake import (
+    WAKE_COMPLETION,
+    WAKE_COMPLETION_IF_ASKED,
+    wake_holders,
+)
 
 # An execution that is skipped while it runs cancels the attempt: no attempt is ever skipped.
 ATTEMPT_OUTCOME: Final[LiteralString] = """CASE outcome WHEN 'skipped' THEN 'cancelled'
@@ -19,25 +24,44 @@ ENDED: Final[LiteralString] = (
            blocking_reason = 'none', blocking_detail = NULL, resume_pending = false,
            lease_lost = false, terminal_outcome = ending.outcome, terminal_at_ms = ff.now_ms(),
            last_mutation_at_ms = ff.now_ms(), delay_until_ms = NULL, not_before_ms = NULL,
-           attempt_state = CASE WHEN e.total_attempt_count > 0
+           attempt_state = CASE WHEN ending.leased OR e.total_attempt_count > 0
                                 THEN 'attempt_terminal' ELSE e.attempt_state END,
-           lease_epoch = e.lease_epoch + (ending.leased AND ending.bumps_epoch)::integer,
-           lease_expires_at_ms = NULL, worker_id = NULL, worker_instance_id = NULL,
-           attempt_timeout_at_ms = NULL,
+           attempt_index = coalesce(ending.attempt_index, e.attempt_index),
+           attempt_type = coalesce(ending.attempt_type, e.attempt_type),
+           attempt_started_at_ms = coalesce(ending.attempt_started_at_ms, e.attempt_started_at_ms),
+           started_at_ms = coalesce(e.started_at_ms, ending.attempt_started_at_ms),
+           total_attempt_count = greatest(e.total_attempt_count, ending.attempt_index + 1),
+           lease_reclaim_count = coalesce(ending.lease_reclaim_count, e.lease_reclaim_count),
+           lease_epoch = coalesce(ending.lease_epoch + ending.bumps_epoch::integer, e.lease_epoch),
+           lease_id = coalesce(ending.lease_id, e.lease_id),
            failure_reason = ending.failure_reason, failure_category = ending.failure_category,
            cancellation_reason = ending.cancellation_reason, cancelled_by = ending.cancelled_by
       FROM ending
-     WHERE (e.partition_key, e.execution_id) = (ending.partition_key, ending.execution_id)
+     WHERE """
+    + execution_row("ending.partition_key", "ending.execution_id")
+    + """
        AND e.lifecycle_phase <> 'terminal'
- RETURNING ending.*
-), attempt_closed AS (     -- the attempt that ran until now"""
-    + save_attempt("ended", outcome=ATTEMPT_OUTCOME, where="leased", with_result=True)
-    + """), attempt_amended AS (    -- the attempt that was interrupted, maybe while this waited
+       AND (NOT ending.leased OR e.lease_epoch = ending.lease_epoch - 1)
+ RETURNING ending.*, e.route_id, e.flow_id, e.tags, e.priority, e.created_at_ms,
+           e.attempt_index AS last_attempt, e.attempt_type AS last_type, e.lease_id AS last_lease,
+           e.lease_epoch AS last_epoch, e.attempt_started_at_ms AS last_started_at_ms
+), lease_ended AS (    -- after a renewal in progress, whose event comes before that of the end
+    DELETE FROM ff.lease l USING ended
+     WHERE """
+    + lease_row("ended.partition_key", "ended.execution_id")
+    + """
+       AND ended.leased
+ RETURNING ended.*
+)"""
+    + save_attempt(
+        "attempt_closed", "ended", outcome=ATTEMPT_OUTCOME, where="leased", with_result=True
+    )
+    + """, attempt_amended AS (    -- the attempt that was interrupted, maybe while this waited
     INSERT INTO ff.attempt AS a (
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, started_at_ms,
            ended_at_ms, attempt_type, outcome, worker_id, worker_instance_id)
-    SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
-           attempt_started_at_ms, ff.now_ms(), attempt_type, """
+    SELECT partition_key, execution_id, last_attempt, last_lease, last_epoch,
+           last_started_at_ms, ff.now_ms(), last_type, """
     + ATTEMPT_OUTCOME
     + """, '', ''
       FROM ended WHERE NOT leased AND attempt_state = 'attempt_interrupted'
@@ -46,12 +70,6 @@ ENDED: Final[LiteralString] = (
 ), lease_end_recorded AS ("""
 )
 """Followed by the INSERT of the lease events."""
-
-COMPLETION_RECORDED: Final[LiteralString] = (
-    """), completion_recorded AS ("""
-    + record_completion_event("ended", wakes=WAKE_COMPLETION)
-    + """)"""
-)
 
 
 def end(
@@ -73,11 +91,13 @@ def end(
 ) -> LiteralString:
     """The CTEs that end those rows of `source` for which `where` holds; `ended` are these rows.
 
-    `source` has the columns of `fence.LOCKED_COLUMNS`, and the rows are locked. Afterwards the
-    execution is terminal, its attempt is closed, one completion event is written and, if a lease
-    was held, one lease event. A lease that was held is void at once if `bumps_epoch`; a holder that
-    ends its own lease keeps the epoch, so that its repeated call is recognised. Unless the end is
-    reported `by_holder`, the workers that held the leases are woken, to stop the handlers.
+    `source` has the columns of `fence.HOLDING` or `fence.LOCKED_COLUMNS`. A row whose lease ended
+    before this statement came to lock it is left alone. Afterwards the execution is terminal, its
+    attempt is closed, one completion event is written and, if a lease was held, one lease event. A
+    lease that was held is void at once if `bumps_epoch`; a holder that ends its own lease keeps the
+    epoch, so that its repeated call is recognised. Unless the end is reported `by_holder`, the
+    workers that held the leases are woken, to stop the handlers; else the statement has a parameter
+    `notifies`: whether it notifies those that wait for the end itself.
     """
     return (
         f""", ending AS (
@@ -91,11 +111,14 @@ def end(
 )"""
         + ENDED
         + record_lease_event(
-            "ended",
+            "lease_ended",
             event_type="lease_event",
             reason="lease_reason",
-            where="leased",
             wakes="" if by_holder else wake_holders("ended"),
         )
-        + COMPLETION_RECORDED
+        + "), completion_recorded AS ("
+        + record_completion_event(
+            "ended", wakes=WAKE_COMPLETION_IF_ASKED if by_holder else WAKE_COMPLETION
+        )
+        + ")"
     )

@@ -8,12 +8,15 @@ from flowfabric.engine.lifecycle.sql.end import end
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 
 
-def expire_lease(source: LiteralString) -> LiteralString:
+def expire_lease(
+    source: LiteralString, *, lease_reason: LiteralString = "NULL::text"
+) -> LiteralString:
     """The CTEs that void the expired leases of `source`; `ended` and `requeued` are these rows.
 
     `source` has the columns of `fence.LOCKED_COLUMNS` and `given_cap`, which replaces the cap of
     the policy unless it is null. An execution whose leases were lost as often as the cap allows
-    ends as failed; every other is claimable again.
+    ends as failed; every other is claimable again. `lease_reason` says in the lease events why a
+    lease is voided before its time.
     """
     return (
         f""", expired AS (        -- each with the cap that applies
@@ -29,6 +32,7 @@ def expire_lease(source: LiteralString) -> LiteralString:
             failure_reason="'max_reclaims_exceeded'",
             failure_category="'infra_crash'",
             lease_event="'expired'",
+            lease_reason=lease_reason,
         )
         + requeue(
             "expired",
@@ -36,5 +40,6 @@ def expire_lease(source: LiteralString) -> LiteralString:
             attempt_outcome="'lease_expired_reclaimable'",
             counts_as_lost="true",
             lease_event="'expired'",
+            lease_reason=lease_reason,
         )
     )

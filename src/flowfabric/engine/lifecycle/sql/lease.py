@@ -1,61 +1,71 @@
 """runnable → active: the one way a lease is given out.
 
-`LEASE_FOUND` leases the rows of a CTE `found`: their keys, `reclaims` (is the lease a reclaim?) and
-`timeout_ms` (how long the attempt may take; null: as the policy says). `leased` are these rows: the
-execution is active under a new epoch, and one lease event is written.
-
-The snapshot of the statement may be older than the lock that `found` took, and show the row as
-delayed or ended. Postgres makes and checks the new row from that old version first, and then again
-from the newest. So every column that is bound to the phase is set, also where it has that value
-already.
+`LEASE_TAKEN` leases the rows of a CTE `taken`: the keys of executions whose row in `ff.ready` this
+statement has deleted, `reclaims` (is the lease a reclaim?) and `timeout_ms` (how long the attempt
+may take; null: as the policy says). `leased` are these rows: each has a row in `ff.lease` under the
+next epoch, and one lease event is written. `ff.exec_core` is only read. It is as the deleted row
+found it, because whatever changes what is read here replaces that row.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+from functools import lru_cache
 from typing import Final, LiteralString
 from uuid import UUID
 
 import msgspec
 
-from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandleKind
 from flowfabric.engine.lifecycle.sql.events import record_lease_event
 from flowfabric.engine.lifecycle.sql.wake import WAKE_LEASE
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import instant
 from flowfabric.states import AttemptType
 from flowfabric.tags import read_tags
 
-LEASE_FOUND: Final[LiteralString] = (
-    """, leased AS (         -- under a new epoch; an attempt begins or goes on
-    UPDATE ff.exec_core e
-       SET lifecycle_phase = 'active', eligibility_state = 'not_applicable',
-           blocking_reason = 'none', blocking_detail = NULL, attempt_state = 'running_attempt',
-           terminal_outcome = 'none', terminal_at_ms = NULL, delay_until_ms = NULL,
-           resume_pending = false, lease_epoch = e.lease_epoch + 1, lease_id = %(lease_id)s,
-           worker_id = %(worker_id)s, worker_instance_id = %(worker_instance_id)s,
-           lease_expires_at_ms = ff.now_ms() + %(ttl_ms)s::bigint,
-           last_mutation_at_ms = ff.now_ms(),
-           started_at_ms = coalesce(e.started_at_ms, ff.now_ms()),
-           attempt_index = e.attempt_index + found.reclaims::integer,
-           attempt_started_at_ms = CASE
-                WHEN e.attempt_state = 'attempt_interrupted' AND NOT found.reclaims
-                THEN e.attempt_started_at_ms ELSE ff.now_ms() END,
-           attempt_type = CASE WHEN found.reclaims THEN 'reclaim' ELSE CASE e.attempt_state
+LEASE_TAKEN: Final[LiteralString] = (
+    """, leased AS MATERIALIZED (   -- under a new epoch; an attempt begins or goes on
+    SELECT e.partition_key, e.execution_id, e.route_id, e.flow_id, e.tags, e.priority,
+           e.created_at_ms, e.deadline_at_ms, e.lease_epoch + 1 AS lease_epoch,
+           %(lease_id)s::uuid AS lease_id, %(worker_instance_id)s::text AS worker_instance_id,
+           e.attempt_index + taken.reclaims::integer AS attempt_index,
+           CASE WHEN e.attempt_state = 'attempt_interrupted' AND NOT taken.reclaims
+                THEN e.attempt_started_at_ms ELSE ff.now_ms() END AS attempt_started_at_ms,
+           CASE WHEN taken.reclaims THEN 'reclaim' ELSE CASE e.attempt_state
                 WHEN 'attempt_interrupted' THEN e.attempt_type
                 WHEN 'pending_retry_attempt' THEN 'retry'
-                WHEN 'pending_replay_attempt' THEN 'replay' ELSE 'initial' END END,
-           total_attempt_count = greatest(
-                e.total_attempt_count, e.attempt_index + found.reclaims::integer + 1),
-           lease_reclaim_count = e.lease_reclaim_count + (e.lease_lost OR found.reclaims)::integer,
-           lease_lost = false,
-           attempt_timeout_at_ms = ff.now_ms() + coalesce(found.timeout_ms,
+                WHEN 'pending_replay_attempt' THEN 'replay'
+                ELSE CASE WHEN e.attempt_index > 0 THEN 'restart' ELSE 'initial' END END END
+               AS attempt_type,
+           greatest(e.total_attempt_count, e.attempt_index + taken.reclaims::integer + 1)
+               AS total_attempt_count,
+           e.lease_reclaim_count + (e.lease_lost OR taken.reclaims)::integer
+               AS lease_reclaim_count,
+           ff.now_ms() + coalesce(taken.timeout_ms,
                 ff.policy_number(
-                    body.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000))
-      FROM found JOIN ff.exec_body body USING (partition_key, execution_id)
-     WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
- RETURNING e.partition_key, e.execution_id, e.route_id, e.flow_id, e.attempt_index,
-           e.lease_epoch, e.lease_id, e.worker_instance_id, e.tags, e.attempt_type,
-           e.priority, e.created_at_ms, e.attempt_timeout_at_ms, e.deadline_at_ms,
-           e.total_attempt_count, found.reclaims, body.payload, body.payload_encoding
+                    e.policy #> '{timeout_policy,attempt_timeout_ms}', 3153600000000))
+               AS attempt_timeout_at_ms,
+           e.attempt_state IN ('attempt_interrupted', 'pending_replay_attempt')
+               AND NOT taken.reclaims AS attempt_recorded,
+           e.attempt_state = 'attempt_interrupted' AND NOT taken.reclaims AS goes_on,
+           taken.reclaims, e.payload, e.payload_encoding
+      FROM taken
+     CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
+           SELECT c.*, b.policy, b.payload, b.payload_encoding
+             FROM ff.exec_core c JOIN ff.exec_body b USING (partition_key, execution_id)
+            WHERE (c.partition_key, c.execution_id) = (taken.partition_key, taken.execution_id)
+           OFFSET 0) AS e
+), lease_begun AS (
+    INSERT INTO ff.lease (
+           partition_key, execution_id, attempt_index, lease_id, lease_epoch, lease_expires_at_ms,
+           last_mutation_at_ms, attempt_started_at_ms, attempt_timeout_at_ms, lease_reclaim_count,
+           attempt_recorded, attempt_type, worker_id, worker_instance_id)
+    SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
+           ff.now_ms() + %(ttl_ms)s::bigint, ff.now_ms(), attempt_started_at_ms,
+           attempt_timeout_at_ms, lease_reclaim_count, attempt_recorded, attempt_type,
+           %(worker_id)s, worker_instance_id
+      FROM leased
 ), lease_recorded AS ("""
     + record_lease_event(
         "leased",
@@ -64,19 +74,25 @@ LEASE_FOUND: Final[LiteralString] = (
     )
     + """)"""
 )
-"""Follows a CTE `found`."""
+"""Follows a CTE `taken`."""
 
 LEASED_ROW: Final[LiteralString] = """
        leased.partition_key, leased.execution_id, leased.flow_id, leased.attempt_index,
        leased.lease_epoch, route.lane_id, route.execution_kind, leased.payload,
        leased.payload_encoding, nullif(leased.tags, '{}') AS tags, leased.attempt_type,
-       leased.total_attempt_count,
+       leased.total_attempt_count, leased.goes_on,
        leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
-       leased.deadline_at_ms - ff.now_ms() AS deadline_ms"""
+       leased.deadline_at_ms - ff.now_ms() AS deadline_ms, ff.now_ms() AS claimed_at_ms"""
 """The columns of `LeasedRow`, from `leased` and `ff.route route`."""
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+_ATTEMPT_TYPES: Final = {each.value: each for each in AttemptType}
+_instant: Final = lru_cache(maxsize=16)(instant)  # the rows of a claim have the same
+
+
+# The structs with gc=False are made for every execution and never refer to one another: the garbage
+# collector need not visit them.
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An execution that this worker has leased, with what is needed to run it."""
 
     lease: Lease
@@ -91,11 +107,15 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that the attempt may take; the engine ends the attempt then."""
     deadline: float | None
     """Seconds until the execution expires."""
+    claimed_at: datetime
+    """When it was leased, on the clock of the database."""
     flow_id: UUID | None = None
     """The flow that the execution is a member of."""
+    kind: LeaseHandleKind = LeaseHandleKind.FRESH
+    """`resumed` if an attempt goes on that was suspended, delayed, or whose lease was lost."""
 
 
-class LeasedRow(msgspec.Struct, frozen=True):
+class LeasedRow(msgspec.Struct, frozen=True, gc=False):
     """One answer row of a leasing statement."""
 
     partition_key: int
@@ -110,8 +130,10 @@ class LeasedRow(msgspec.Struct, frozen=True):
     tags: str | None
     attempt_type: str
     total_attempt_count: int
+    goes_on: bool
     attempt_timeout_ms: int | None
     deadline_ms: int | None
+    claimed_at_ms: int
 
 
 def claimed(row: LeasedRow, lease_id: UUID) -> Claimed:
@@ -124,9 +146,11 @@ def claimed(row: LeasedRow, lease_id: UUID) -> Claimed:
         input_payload=row.payload,
         payload_encoding=row.payload_encoding,
         tags=read_tags(row.tags),
-        attempt_type=AttemptType(row.attempt_type),
+        attempt_type=_ATTEMPT_TYPES[row.attempt_type],
         total_attempt_count=row.total_attempt_count,
         attempt_timeout=None if row.attempt_timeout_ms is None else row.attempt_timeout_ms / 1000,
         deadline=None if row.deadline_ms is None else row.deadline_ms / 1000,
+        claimed_at=_instant(row.claimed_at_ms),
         flow_id=row.flow_id,
+        kind=LeaseHandleKind.RESUMED if row.goes_on else LeaseHandleKind.FRESH,
     )

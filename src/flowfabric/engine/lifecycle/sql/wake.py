@@ -13,8 +13,17 @@ from typing import Final, LiteralString
 WAKE_COMPLETION: Final[LiteralString] = "(SELECT ff.wake('completion'))"
 """For the clients that wait for an execution to end, and the readers of completions."""
 
+WAKE_COMPLETION_IF_ASKED: Final[LiteralString] = (
+    "(SELECT ff.wake('completion') WHERE %(notifies)s::boolean)"
+)
+"""The same, unless another statement notifies for this one too: see `db.notifier`."""
+
 WAKE_LEASE: Final[LiteralString] = "(SELECT ff.wake('lease'))"
 """For the readers of the lease history."""
+
+
+WAKE_ATTEMPT: Final[LiteralString] = "(SELECT ff.wake('attempt'))"
+"""For the readers of streams: an attempt has stopped, and its execution goes on."""
 
 
 def wake_holders(source: LiteralString) -> LiteralString:

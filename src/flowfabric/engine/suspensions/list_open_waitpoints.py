@@ -1,0 +1,147 @@
+"""The open waitpoints of all executions, newest first, page by page, without their tokens."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoint
+from flowfabric.errors import invalid_input
+from flowfabric.ids import ExecutionId, check_lane, check_name
+from flowfabric.instants import instant
+from flowfabric.pages import check_limit
+from flowfabric.states import WaitpointState
+from flowfabric.tokens import WaitpointToken
+
+LIST_OPEN_WAITPOINTS: Final[LiteralString] = """
+-- suspensions.list_open_waitpoints
+SELECT w.partition_key, w.execution_id, w.waitpoint_id, w.waitpoint_key, w.state,
+       w.required_signal_names, w.created_at_ms, w.activated_at_ms, w.expires_at_ms, w.token_kid,
+       w.token, w.signal_count, w.last_signal_at_ms, w.last_hmac_validation_failed_at_ms,
+       r.namespace, r.lane_id, r.execution_kind
+  FROM ff.waitpoint_pending w JOIN ff.exec_core e USING (partition_key, execution_id)
+  JOIN ff.route r USING (route_id)
+ WHERE w.state <> 'closed'
+   AND (w.created_at_ms, w.waitpoint_id) < (%(before_ms)s::bigint, %(before_id)s::uuid)
+   AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
+   AND (%(lane_id)s::text IS NULL OR r.lane_id = %(lane_id)s)
+ ORDER BY w.created_at_ms DESC, w.waitpoint_id DESC LIMIT %(limit)s
+"""
+
+_CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9a-f]{32})")
+_LAST: Final = (2**63 - 1, UUID(int=2**128 - 1))
+
+
+class OpenWaitpoint(PendingWaitpoint, frozen=True, kw_only=True):
+    """An open waitpoint, with what is known of its execution and of its signals."""
+
+    namespace: str
+    lane_id: str
+    execution_kind: str
+    signal_count: int
+    last_signal_at: datetime | None
+    last_hmac_validation_failed_at: datetime | None
+    """When a signal came with a wrong token."""
+
+
+class OpenWaitpointPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some open waitpoints, and the cursor for the next page if there is one."""
+
+    waitpoints: list[OpenWaitpoint]
+    next_cursor: str | None
+
+
+class _Row(msgspec.Struct, frozen=True):
+    partition_key: int
+    execution_id: UUID
+    waitpoint_id: UUID
+    waitpoint_key: str
+    state: str
+    required_signal_names: list[str]
+    created_at_ms: int
+    activated_at_ms: int | None
+    expires_at_ms: int | None
+    token_kid: str
+    token: str
+    signal_count: int
+    last_signal_at_ms: int | None
+    last_hmac_validation_failed_at_ms: int | None
+    namespace: str
+    lane_id: str
+    execution_kind: str
+
+    def __repr__(self) -> str:
+        return f"_Row(waitpoint_id={self.waitpoint_id!r})"
+
+    def waitpoint(self) -> OpenWaitpoint:
+        return OpenWaitpoint(
+            execution_id=ExecutionId(self.partition_key, self.execution_id),
+            waitpoint_id=self.waitpoint_id,
+            waitpoint_key=self.waitpoint_key,
+            state=WaitpointState(self.state),
+            required_signal_names=tuple(self.required_signal_names),
+            created_at=instant(self.created_at_ms),
+            activated_at=instant(self.activated_at_ms),
+            expires_at=instant(self.expires_at_ms),
+            token_kid=self.token_kid,
+            token_fingerprint=WaitpointToken(self.token).fingerprint,
+            namespace=self.namespace,
+            lane_id=self.lane_id,
+            execution_kind=self.execution_kind,
+            signal_count=self.signal_count,
+            last_signal_at=instant(self.last_signal_at_ms),
+            last_hmac_validation_failed_at=instant(self.last_hmac_validation_failed_at_ms),
+        )
+
+
+async def list_open_waitpoints(
+    conn: Connection,
+    *,
+    namespace: str | None = None,
+    lane_id: str | None = None,
+    cursor: str | None = None,
+    limit: int = 100,
+) -> OpenWaitpointPage:
+    """At most `limit` (1000) waitpoints that are pending or active, the newest first.
+
+    With `namespace` or `lane_id`, those of their executions only. Raises
+    `ValidationError(invalid_input)` for a filter, a limit or a cursor that cannot be.
+    """
+    check_limit(limit)
+    if namespace is not None:
+        check_name(namespace, field="namespace")
+    if lane_id is not None:
+        check_lane(lane_id)
+    before_ms, before_id = _LAST if cursor is None else _read_cursor(cursor)
+    rows = await fetch_all(
+        conn,
+        LIST_OPEN_WAITPOINTS,
+        _Row,
+        before_ms=before_ms,
+        before_id=before_id,
+        namespace=namespace,
+        lane_id=lane_id,
+        limit=limit + 1,
+    )
+    found = [row.waitpoint() for row in rows[:limit]]
+    last = rows[limit - 1] if len(rows) > limit else None
+    return OpenWaitpointPage(
+        waitpoints=found,
+        next_cursor=None if last is None else f"{last.created_at_ms}.{last.waitpoint_id.hex}",
+    )
+
+
+def _read_cursor(cursor: str) -> tuple[int, UUID]:
+    found = _CURSOR.fullmatch(cursor) if _is_text(cursor) else None
+    if found is None:
+        raise invalid_input("cursor", cursor, "must be the next_cursor of a page of waitpoints")
+    return int(found[1]), UUID(found[2])
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)

@@ -1,0 +1,41 @@
+"""The token of an open waitpoint, for operators and for bridges that compare it."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.ids import ExecutionId
+from flowfabric.tokens import WaitpointToken
+
+READ_OPEN: Final[LiteralString] = """
+-- suspensions.read_waitpoint_token
+SELECT token FROM ff.waitpoint_pending
+ WHERE (partition_key, waitpoint_id) = (%(partition_key)s, %(waitpoint_id)s)
+   AND execution_id = %(execution_id)s AND state <> 'closed'
+"""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    token: str
+
+    def __repr__(self) -> str:
+        return "_Row(<REDACTED>)"
+
+
+async def read_waitpoint_token(
+    conn: Connection, execution_id: ExecutionId, waitpoint_id: UUID
+) -> WaitpointToken | None:
+    """The token; None if the execution has no such waitpoint, or it is closed."""
+    row = await fetch_maybe(
+        conn,
+        READ_OPEN,
+        _Row,
+        partition_key=execution_id.partition_key,
+        execution_id=execution_id.uuid,
+        waitpoint_id=waitpoint_id,
+    )
+    return WaitpointToken(row.token) if row is not None and row.token else None

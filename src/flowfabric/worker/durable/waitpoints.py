@@ -1,0 +1,293 @@
+"""Waitpoints: places where outsiders with a token signal a handler, and waits for their signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.conditions import (
+    AllConditions,
+    Condition,
+    CountOf,
+    Distinct,
+    Signal,
+    Single,
+    TimeoutOnly,
+    check_condition,
+    is_satisfied,
+    keys_of,
+    satisfiers,
+)
+from flowfabric.engine.suspensions.suspension import SuspendRequest
+from flowfabric.errors import SignalTimeout, invalid_input
+from flowfabric.instants import epoch_ms, instant
+from flowfabric.states import (
+    JournalKind,
+    JournalState,
+    SuspensionReason,
+    TimeoutBehavior,
+    WaitpointState,
+)
+from flowfabric.tokens import WaitpointToken
+from flowfabric.worker.attempt_suspended import AttemptSuspended
+from flowfabric.worker.durable.awaited import Awaited
+from flowfabric.worker.durable.step_errors import StoredError
+from flowfabric.worker.durable.values import StoredValue
+from flowfabric.worker.durable.waits import check_duration
+from flowfabric.worker.repeat_while_leased import repeat_while_leased
+
+if TYPE_CHECKING:
+    from flowfabric.engine.journal.entry import EntryWrite
+    from flowfabric.worker.durable.durable import Durable
+    from flowfabric.worker.durable.keys import EntryKey
+
+OnTimeout: TypeAlias = Literal["resume", "fail", "cancel", "expire", "escalate"]
+_BEHAVIORS: Final = {
+    "resume": TimeoutBehavior.AUTO_RESUME,
+    "fail": TimeoutBehavior.FAIL,
+    "cancel": TimeoutBehavior.CANCEL,
+    "expire": TimeoutBehavior.EXPIRE,
+    "escalate": TimeoutBehavior.ESCALATE,
+}
+
+
+class HandlerWaitpoint:
+    """A waitpoint of a handler: give its id and token to the outsider that is to signal."""
+
+    def __init__(self, name: str, waitpoint_id: UUID, key: str, token: WaitpointToken) -> None:
+        self.name, self.waitpoint_id, self.token = name, waitpoint_id, token
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"<waitpoint {self.name!r} {self.waitpoint_id}>"
+
+    def named(self, name: str) -> WaitpointCondition:
+        """A signal of this name has come."""
+        return WaitpointCondition(Single(self._key, name), (self,))
+
+    def any(self) -> WaitpointCondition:
+        """Any signal has come."""
+        return WaitpointCondition(Single(self._key), (self,))
+
+    def count(
+        self, n: int, *, distinct: Distinct = "signals", name: str | None = None
+    ) -> WaitpointCondition:
+        """`n` signals have come, counted by id or by source; with `name`, those of that name."""
+        return WaitpointCondition(CountOf(n, (self._key,), distinct, name), (self,))
+
+
+class WaitpointCondition(msgspec.Struct, frozen=True):
+    """What `ctx.wait` waits for; `a & b` waits for both."""
+
+    condition: Condition
+    waitpoints: tuple[HandlerWaitpoint, ...]
+
+    def __and__(self, other: WaitpointCondition) -> WaitpointCondition:
+        members = [*_members(self.condition), *_members(other.condition)]
+        waitpoints = dict.fromkeys((*self.waitpoints, *other.waitpoints))
+        return WaitpointCondition(AllConditions(tuple(members)), tuple(waitpoints))
+
+    def check(self) -> None:
+        """Raise `ValidationError(invalid_input)` for a condition that can never hold."""
+        check_condition(
+            self.condition, bindings=keys_of(self.condition), timeout=True, handler=True
+        )
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        return tuple(each.waitpoint_id for each in self.waitpoints)
+
+
+def _members(condition: Condition) -> Sequence[Condition]:
+    return condition.members if isinstance(condition, AllConditions) else (condition,)
+
+
+async def make_waitpoint(
+    durable: Durable, key: EntryKey, expires: float | timedelta
+) -> HandlerWaitpoint:
+    """The waitpoint of this call: made the first time, and the same whenever the handler runs."""
+    journal, attempt, engine = durable.journal, durable.attempt, durable.services.engine
+    length = check_duration(expires, field="expires") / 1000
+    waitpoint_id = durable.waitpoint_id(key)
+    entry = journal.find(key, JournalKind.WAITPOINT)
+    if entry is None:
+        await durable.frontier(key)
+        await durable.flush()
+        # Should the worker die between the two, the next attempt finds the waitpoint by its id.
+        made = await durable.fenced(
+            lambda: engine.create_waitpoint(
+                attempt.lease, str(key), expires_in=length, waitpoint_id=waitpoint_id
+            )
+        )
+        await durable.record(journal.entry(key, JournalKind.WAITPOINT, JournalState.DONE))
+        return HandlerWaitpoint(key.name, waitpoint_id, str(key), made.token)
+    token = await durable.token_of(waitpoint_id)
+    return HandlerWaitpoint(key.name, waitpoint_id, str(key), token)
+
+
+class WaitpointWait:
+    """One wait for the signals of waitpoints."""
+
+    def __init__(
+        self,
+        durable: Durable,
+        key: EntryKey,
+        wanted: WaitpointCondition,
+        due_ms: int | None,
+        on_timeout: OnTimeout,
+    ) -> None:
+        if on_timeout not in _BEHAVIORS:
+            raise invalid_input("on_timeout", on_timeout, f"must be one of {sorted(_BEHAVIORS)}")
+        self._durable, self._key, self._wanted = durable, key, wanted
+        self._due_ms, self._on_timeout = due_ms, on_timeout
+        self._started_ms = durable.journal.now_ms
+        self._escalated = False
+
+    async def result(self) -> list[Signal]:
+        """The signals that satisfied the condition; raises `SignalTimeout`."""
+        durable = self._durable
+        entry = durable.journal.find(self._key, JournalKind.WAIT)
+        if entry is None:
+            await durable.frontier(self._key)
+        elif entry.state is JournalState.DONE:
+            stored = StoredValue(entry.value, entry.encoding)
+            return durable.decode(self._key, stored, list[Signal])
+        elif entry.state is JournalState.FAILED:
+            raise SignalTimeout(self._key.name)
+        else:
+            self._started_ms = epoch_ms(entry.started_at)
+            self._due_ms = None if entry.due_at is None else epoch_ms(entry.due_at)
+        while True:
+            over = self._is_over()
+            look = await look_at(durable, self._wanted, None if self._escalated else self._due_ms)
+            if look.satisfied_by is not None:
+                return await self._satisfied(look.satisfied_by)
+            if over or (look.is_closed and not self._escalated):
+                await self._timed_out()
+            await durable.parking.until_changed(self._awaited(open_=look.is_open), self._opening)
+
+    def _is_over(self) -> bool:
+        """Has the timeout passed? What is read after this has come in time, or too late."""
+        due_ms = self._due_ms
+        return due_ms is not None and not self._escalated and self._durable.journal.now_ms >= due_ms
+
+    def _awaited(self, *, open_: bool) -> Awaited:
+        names = ", ".join(repr(each.name) for each in self._wanted.waitpoints)
+        review, callback = (
+            SuspensionReason.WAITING_FOR_OPERATOR_REVIEW,
+            SuspensionReason.WAITING_FOR_CALLBACK,
+        )
+        return Awaited(
+            detail=f"waits for signals on {names}" + (", in vain" if self._escalated else ""),
+            due_ms=None if self._escalated else self._due_ms,
+            waitpoints=self._wanted.ids if open_ else (),
+            condition=self._wanted.condition if open_ else None,
+            on_timeout=_BEHAVIORS[self._on_timeout],
+            reason=review if self._escalated else callback,
+        )
+
+    def _opening(self) -> EntryWrite | None:
+        return self._durable.journal.opening(
+            self._key, JournalKind.WAIT, due_ms=self._due_ms, started_ms=self._started_ms
+        )
+
+    def _entry(self, state: JournalState, value: Any = None) -> EntryWrite:
+        return self._durable.journal.entry(
+            self._key,
+            JournalKind.WAIT,
+            state,
+            value=value,
+            started_ms=self._started_ms,
+            due_ms=self._due_ms,
+        )
+
+    async def _satisfied(self, signals: list[Signal]) -> list[Signal]:
+        value = StoredValue(msgspec.json.encode(signals), "json")
+        await self._durable.record(self._entry(JournalState.DONE, value))
+        await close_waitpoints(self._durable, self._wanted)
+        return signals
+
+    async def _timed_out(self) -> None:
+        """Raise `SignalTimeout`; or the execution ends as `on_timeout` says; or return to wait."""
+        durable, behavior = self._durable, _BEHAVIORS[self._on_timeout]
+        if behavior is TimeoutBehavior.ESCALATE:
+            self._escalated = True
+            return
+        if behavior is TimeoutBehavior.AUTO_RESUME:
+            fault = StoredError(error_type="SignalTimeout", category="timeout", reason="timed out")
+            await durable.record(self._entry(JournalState.FAILED, fault))
+            raise SignalTimeout(self._key.name)
+        # The handler still runs, because of something beside this wait. It is suspended with a
+        # timeout that has passed, and ends as one that was suspended all the time.
+        request = SuspendRequest(
+            lease=durable.attempt.lease,
+            condition=TimeoutOnly(),
+            reason=SuspensionReason.WAITING_FOR_CALLBACK,
+            timeout_at=instant(durable.journal.now_ms),
+            timeout_behavior=behavior,
+            detail=self._awaited(open_=False).detail,
+            keeps_waitpoints=True,
+        )
+        durable.parking.check()
+        with durable.parking.busy():
+            if await durable.parking.suspended_for(request):
+                durable.parking.gave_up()
+                raise AttemptSuspended
+
+
+class WaitpointLook(msgspec.Struct, frozen=True):
+    """What waitpoints have received."""
+
+    satisfied_by: list[Signal] | None = None
+    """The signals that satisfy the condition; None while they do not."""
+    is_open: bool = True
+    """Can all of the waitpoints still receive signals?"""
+
+    @property
+    def is_closed(self) -> bool:
+        return not self.is_open
+
+
+async def look_at(
+    durable: Durable, wanted: WaitpointCondition, due_ms: int | None
+) -> WaitpointLook:
+    """Look at the waitpoints of a condition: signals that came after `due_ms` do not count."""
+    engine, attempt = durable.services.engine, durable.attempt
+    now = durable.journal.now
+    with durable.parking.busy():
+        found = await repeat_while_leased(
+            attempt, lambda: engine.read_waitpoints(attempt.execution_id, list(wanted.ids))
+        )
+    signals = {
+        each.waitpoint_key: [
+            signal.signal()
+            for signal in each.signals
+            if due_ms is None or signal.accepted_at <= due_ms
+        ]
+        for each in found.values()
+    }
+    if is_satisfied(wanted.condition, signals):
+        return WaitpointLook(satisfiers(wanted.condition, signals))
+    is_open = len(found) == len(wanted.ids) and all(
+        each.state is not WaitpointState.CLOSED
+        and (each.expires_at is None or each.expires_at > now)
+        for each in found.values()
+    )
+    return WaitpointLook(is_open=is_open)
+
+
+async def close_waitpoints(durable: Durable, wanted: WaitpointCondition) -> None:
+    """The waitpoints take no more signals: what waited for them is recorded."""
+    engine, attempt = durable.services.engine, durable.attempt
+    for waitpoint_id in wanted.ids:
+        with durable.parking.busy():
+            await repeat_while_leased(
+                attempt,
+                lambda each=waitpoint_id: engine.close_waitpoint(
+                    attempt.execution_id, each, reason="resumed"
+                ),
+            )

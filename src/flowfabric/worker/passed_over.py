@@ -1,0 +1,43 @@
+"""Executions that a claim passes over because another transaction has locked them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from flowfabric.db.faults import is_trouble
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.lifecycle.claim import Claimant
+from flowfabric.errors import FlowFabricError
+
+_FIRST_PAUSE: Final = 0.01
+_LAST_PAUSE: Final = 0.5
+
+
+class PassedOver:
+    """Asks after an empty claim whether something is claimable after all.
+
+    A sweep or an operator's call may have locked the execution for a moment. When it unlocks the
+    execution without having moved it, nobody is notified, so the worker claims again after a pause
+    that grows until nothing is passed over any more.
+    """
+
+    def __init__(self) -> None:
+        self._pause = _FIRST_PAUSE
+
+    async def look(self, engine: Engine, claimant: Claimant) -> bool:
+        """True, after a pause, if the worker has to claim again."""
+        try:
+            passed_over = claimant.kinds != () and bool(
+                await engine.count_claimable(claimant, at_most=1)
+            )
+        except FlowFabricError as error:
+            if not is_trouble(error):
+                raise
+            return False
+        if not passed_over:
+            self._pause = _FIRST_PAUSE
+            return False
+        await asyncio.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LAST_PAUSE)
+        return True

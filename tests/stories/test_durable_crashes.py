@@ -1,0 +1,245 @@
+"""A worker dies at each place where a durable handler can be hit, and another one goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowfabric import Call, Client, Handle
+from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.suspensions.send_signal import NewSignal
+from tests.stories import mortal
+from tests.stories.mortal import PLACES, SLEEP, lane
+from tests.stories.processes import workers
+from tests.worker.facts import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+SETTINGS: Mapping[str, Any] = {"lease_ttl": 2.0, "concurrency": 2}
+
+CALLS: dict[str, Call[Any]] = {
+    "in a body": mortal.paid.call(),
+    "after a body, before its commit": mortal.paid.call(),
+    "after the commit of a step": mortal.paid.call(),
+    "between lazy entries and their flush": mortal.stamped.call(),
+    "in step_tx before its commit": mortal.saved.call(),
+    "in step_tx after its commit": mortal.saved.call(),
+    "after the entry of a sleep, before the delay": mortal.slept.call(),
+    "after the delay": mortal.slept.call(),
+    "after a resume, before the entry of its signal": mortal.asked.call(),
+    "in a spawn before its commit": mortal.parent.call(),
+    "after the commit of a spawn": mortal.parent.call(),
+    "in a restart before its commit": mortal.endless.call(),
+    "after the commit of a restart": mortal.endless.call(),
+    "while arming before its commit": mortal.doubtful.call("while arming"),
+    "after the commit of arming": mortal.doubtful.call("after arming"),
+    "frozen": mortal.paid.call(),
+}
+
+GOING = "SELECT EXISTS (SELECT FROM ff.exec_core WHERE lifecycle_phase <> 'terminal')"
+RAN = "ran in the doomed worker"
+AGAIN = "ran in the survivor"
+EXPECTED: dict[str, dict[str, Any]] = {
+    "in a body": {"result": "paid", RAN: 1, AGAIN: 1, "effect keys": 1},
+    "after a body, before its commit": {"result": "paid", RAN: 1, AGAIN: 1, "effect keys": 1},
+    "after the commit of a step": {"result": "paid", RAN: 1, AGAIN: 0, "effect keys": 1},
+    "between lazy entries and their flush": {RAN: 0, AGAIN: 1, "used what is recorded": True},
+    "in step_tx before its commit": {"result": "saved", RAN: 1, AGAIN: 1, "rows": 1},
+    "in step_tx after its commit": {"result": "saved", RAN: 1, AGAIN: 0, "rows": 1},
+    "after the entry of a sleep, before the delay": {"result": "rested", "slept": "as asked"},
+    "after the delay": {"result": "rested", "slept": "as asked"},
+    "after a resume, before the entry of its signal": {"result": "yes", "resumes": 1, "signals": 1},
+    "in a spawn before its commit": {"result": 6, "children": 3},
+    "after the commit of a spawn": {"result": 6, "children": 3},
+    "in a restart before its commit": {"result": 1, "turns": ["0", "1"], "generation": 1},
+    "after the commit of a restart": {"result": 1, "turns": ["0", "1"], "generation": 1},
+    "while arming before its commit": {"undid while arming": 1},
+    "after the commit of arming": {"undid after arming": 1},
+    "frozen": {"result": "paid", RAN: 1, AGAIN: 1, "effect keys": 1, "went on": ["survivor"]},
+}
+
+
+class Story:
+    """The doomed workers, what they were given, and what became of it."""
+
+    def __init__(self, dsn: str, db: Connection, client: Client, diary: Path) -> None:
+        self._dsn, self._db, self._client, self._diary = dsn, db, client, diary
+        self._handles: dict[str, Handle[Any]] = {}
+        self._settings = {**SETTINGS, "diary": str(diary)}
+
+    async def play(self) -> None:
+        """Everybody dies, and then the survivor ends what was left."""
+        await self._db.execute("CREATE TABLE public.side (execution_id uuid NOT NULL)")
+        for place, call in CALLS.items():
+            self._handles[place] = await self._client.submit(call, lane=lane(place))
+        forker = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.stories.mortal",
+            self._dsn,
+            json.dumps({**self._settings, "forks": True}),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert forker.stdout is not None
+        pids: dict[str, int] = json.loads(await forker.stdout.readline())
+        frozen = pids.pop("frozen")
+        try:
+            await asyncio.gather(self._freeze(frozen), self._answer(), *map(is_gone, pids.values()))
+            await self._survive(frozen)
+        finally:
+            for pid in (frozen, *pids.values()):
+                kill(pid)
+            await forker.wait()
+
+    async def _freeze(self, pid: int) -> None:
+        """Stop the worker in the body of its step."""
+        place = f"frozen {self._handles['frozen'].execution_id.uuid} ran"
+        await eventually(lambda: place in self._lines(), within=30)
+        os.kill(pid, signal.SIGSTOP)
+
+    async def _answer(self) -> None:
+        """Signal the handler once it is suspended."""
+        place = "after a resume, before the entry of its signal"
+        execution_id = self._handles[place].execution_id
+
+        async def suspended() -> bool:
+            return await self._handles[place].state() == "suspended"
+
+        await eventually(suspended, within=30)
+        engine = await Engine.connect(self._client.engine.pool.config)
+        try:
+            await engine.send_signal(
+                NewSignal(
+                    execution_id=execution_id,
+                    signal_name="answer",
+                    payload=b'"yes"',
+                    encoding="json",
+                )
+            )
+        finally:
+            await engine.close()
+
+    async def _survive(self, frozen: int) -> None:
+        settings = {**self._settings, "module": "tests.stories.mortal", "forks": False}
+        settings["concurrency"] = 32
+        async with workers(self._dsn, "survivor", **settings):
+
+            async def paid() -> bool:
+                return await self._handles["frozen"].state() == "completed"
+
+            await eventually(paid, within=30)
+            os.kill(frozen, signal.SIGCONT)
+
+            async def ended() -> bool:
+                undone = self._lines().count(" undid ") >= 2
+                return undone and not await self._db.fetchval(GOING)
+
+            await eventually(ended, within=30)
+            await asyncio.sleep(0.3)  # for what the thawed worker might still do
+
+    def _lines(self) -> str:
+        return self._diary.read_text() if self._diary.exists() else ""
+
+    async def facts(self, place: str) -> dict[str, Any]:
+        """What is known of the execution that was hit there; as much as is expected."""
+        wanted = EXPECTED[place]
+        handle = self._handles[place]
+        uuid = handle.execution_id.uuid
+        mine = [
+            line.removeprefix(f"{place} ").split()
+            for line in self._lines().splitlines()
+            if line.startswith(f"{place} {uuid}")
+        ]
+        others = [
+            line.removeprefix("survivor ").split()
+            for line in self._lines().splitlines()
+            if line.startswith(f"survivor {uuid}")
+        ]
+        ran = [words[2] for words in (*mine, *others) if words[1] == "ran"]
+        found: dict[str, Any] = {
+            RAN: sum(words[1] == "ran" for words in mine),
+            AGAIN: sum(words[1] == "ran" for words in others),
+            "effect keys": len(set(ran)),
+            "went on": [
+                who
+                for who, lines in ((place, mine), ("survivor", others))
+                if any(words[1] == "went" for words in lines)
+            ],
+            "undid while arming": self._lines().count(" undid while arming\n"),
+            "undid after arming": self._lines().count(" undid after arming\n"),
+            "turns": sorted(set(ran)) if len(ran) == 2 else ran,
+        }
+        for name, sql in FACTS.items():
+            if name in wanted:
+                found[name] = await self._db.fetchval(sql, uuid)
+        if "result" in wanted or "used what is recorded" in wanted:
+            found["result"] = await handle.result(timeout=1)
+            found["used what is recorded"] = ran == [found["result"]] and found["result"] == (
+                await self._db.fetchval(
+                    "SELECT to_char(to_timestamp(convert_from(value, 'utf8')::bigint / 1000.0)"
+                    " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS') FROM ff.journal"
+                    " WHERE execution_id = $1 AND kind = 'now'",
+                    uuid,
+                )
+                + "000+00:00"
+            )
+        return {name: found[name] for name in wanted}
+
+
+FACTS = {
+    "rows": "SELECT count(*) FROM public.side WHERE execution_id = $1",
+    "slept": f"""
+SELECT CASE WHEN count(*) <> 1 THEN 'in several entries'
+            WHEN abs(max(j.due_at_ms - j.started_at_ms) - {SLEEP * 1000}) > 100 THEN 'otherwise'
+            WHEN max(e.terminal_at_ms) < max(j.due_at_ms) THEN 'too short' ELSE 'as asked' END
+  FROM ff.journal j JOIN ff.exec_core e USING (partition_key, execution_id)
+ WHERE execution_id = $1 AND kind = 'sleep'""",
+    "resumes": """
+SELECT count(*) FROM ff.completion_event WHERE execution_id = $1 AND outcome = 'resumable'""",
+    "signals": "SELECT count(*) FROM ff.journal WHERE execution_id = $1 AND signal_seq = 1",
+    "children": """
+SELECT count(*) FROM ff.edge g JOIN ff.edge_group w USING (partition_key, group_id)
+ WHERE w.waiter_eid = $1""",
+    "generation": """
+SELECT (convert_from(value, 'utf8')::jsonb ->> 'generation')::integer FROM ff.journal
+ WHERE execution_id = $1 AND kind = 'mark'""",
+}
+
+
+async def is_gone(pid: int) -> None:
+    """Wait until the process has been killed; its parent has not looked yet."""
+
+    def gone() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
+    await eventually(gone, within=30)
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_worker_that_dies_at_any_place_leaves_each_effect_where_it_belongs(
+    ff_dsn: str, client: Client, db: Connection, tmp_path: Path
+) -> None:
+    assert EXPECTED.keys() == CALLS.keys() == PLACES.keys()
+    story = Story(ff_dsn, db, client, tmp_path / "diary")
+
+    await story.play()
+
+    found = {place: await story.facts(place) for place in EXPECTED}
+    assert found == EXPECTED

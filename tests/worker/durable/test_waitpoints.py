@@ -1,0 +1,266 @@
+"""Waitpoints: outsiders with a token signal a handler."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from flowfabric import Ctx, Signal, SignalTimeout, ValidationError
+from flowfabric.testing import Clock
+from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
+from tests.worker.durable.lab import Lab
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(autouse=True)
+async def seeded(lab: Lab) -> None:
+    await lab.seed_key()
+
+
+async def deliver(
+    lab: Lab, handle: Any, waitpoint: HandlerWaitpoint, name: str, source: str = "ann"
+) -> None:
+    await lab.engine.deliver_signal(
+        handle.execution_id,
+        waitpoint.waitpoint_id,
+        waitpoint.token,
+        name,
+        source_type="user",
+        source_identity=source,
+        payload=b'{"by": "ann"}',
+        encoding="json",
+    )
+
+
+def names(signals: list[Signal]) -> list[str]:
+    return [f"{each.signal_name} {each.source_identity}" for each in signals]
+
+
+async def test_a_waitpoint_is_the_same_whenever_the_handler_runs(lab: Lab, clock: Clock) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        waitpoint = await ctx.waitpoint("approve", expires=600)
+        other = await ctx.waitpoint("approve", expires=600)
+        lab.did.append((waitpoint.waitpoint_id, waitpoint.token.reveal(), other.waitpoint_id))
+        await ctx.sleep(60)
+        return repr(waitpoint)
+
+    handle = await lab.submitted(job.call())
+    await clock.advance(60)
+    await lab.run()
+
+    first, second = lab.did
+    assert first == second
+    assert first[0] != first[2]
+    assert first[1] not in await handle.result(5)
+    assert all(first[1].encode() not in (row["value"] or b"") for row in await lab.entries(handle))
+
+
+async def waited(lab: Lab, condition: Any, **settings: Any) -> tuple[Any, list[HandlerWaitpoint]]:
+    """A handler that is suspended for a condition on two waitpoints, and the waitpoints."""
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        a = await ctx.waitpoint("a", expires=6000)
+        b = await ctx.waitpoint("b", expires=6000)
+        made[:] = [a, b]
+        try:
+            return names(await ctx.wait(condition(a, b), **settings))
+        except SignalTimeout as error:
+            return [f"timeout of {error.name}"]
+
+    handle = await lab.submitted(job.call())
+    return handle, made
+
+
+async def test_a_signal_of_a_name(lab: Lab) -> None:
+    handle, [a, _] = await waited(lab, lambda a, _: a.named("approve"))
+    assert await lab.state(handle) == "suspended"
+    assert await lab.detail(handle) == "waits for signals on 'a'"
+
+    await deliver(lab, handle, a, "reject")
+    await lab.run()
+    assert await lab.state(handle) == "suspended"
+    await deliver(lab, handle, a, "approve", "bob")
+    await lab.run()
+
+    assert await handle.result(5) == ["approve bob"]
+
+
+async def test_any_signal(lab: Lab) -> None:
+    handle, [a, _] = await waited(lab, lambda a, _: a.any())
+
+    await deliver(lab, handle, a, "whatever")
+    await lab.run()
+
+    assert await handle.result(5) == ["whatever ann"]
+
+
+async def test_a_number_of_signals_from_different_sources(lab: Lab) -> None:
+    condition = lambda a, _: a.count(2, distinct="sources", name="approve")  # noqa: E731
+    handle, [a, _] = await waited(lab, condition)
+
+    for source in ("ann", "ann", "bob"):
+        assert await lab.state(handle) == "suspended"
+        await deliver(lab, handle, a, "approve", source)
+        await lab.run()
+
+    assert await handle.result(5) == ["approve ann", "approve bob"]
+
+
+async def test_signals_on_two_waitpoints(lab: Lab) -> None:
+    handle, [a, b] = await waited(lab, lambda a, b: a.named("ok") & b.any())
+
+    await deliver(lab, handle, b, "first")
+    await lab.run()
+    assert await lab.state(handle) == "suspended"
+    await deliver(lab, handle, a, "ok")
+    await lab.run()
+
+    assert sorted(await handle.result(5)) == ["first ann", "ok ann"]
+
+
+async def test_a_signal_that_came_before_the_wait_counts(lab: Lab, clock: Clock) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        made[:] = [await ctx.waitpoint("a", expires=6000)]
+        await ctx.sleep(60)
+        signals = await ctx.wait(made[0].any())
+        await ctx.sleep(60)
+        return names(signals)
+
+    handle = await lab.submitted(job.call())
+    await deliver(lab, handle, made[0], "early")
+    for _ in range(2):
+        await clock.advance(60)
+        await lab.run()
+
+    assert await handle.result(5) == ["early ann"]
+
+
+async def test_a_wait_that_times_out_raises_in_every_run(lab: Lab, clock: Clock) -> None:
+    handle, [a, _] = await waited(lab, lambda a, _: a.any(), timeout=60)
+
+    await clock.advance(61)
+    await deliver(lab, handle, a, "late")
+    await lab.run()
+
+    assert await handle.result(5) == ["timeout of wait"]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize(
+    ("on_timeout", "state", "reason"),
+    [
+        ("fail", "failed", "suspension_timeout:fail"),
+        ("cancel", "cancelled", "suspension_timeout_cancel"),
+        ("expire", "expired", "suspension_timeout_expire"),
+    ],
+)
+async def test_a_timeout_ends_the_execution_also_if_the_handler_waits_for_something_beside(
+    lab: Lab, clock: Clock, on_timeout: Any, state: str, reason: str, beside: bool
+) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        waitpoint = await ctx.waitpoint("a", expires=6000)
+        waits: list[Any] = [ctx.wait(waitpoint.any(), timeout=60, on_timeout=on_timeout)]
+        if beside:
+            waits.append(ctx.wait_for_signal("never"))
+        await asyncio.gather(*waits)
+
+    handle = await lab.submitted(job.call())
+    await clock.advance(60)
+    await lab.run()
+
+    row = await lab.row(handle)
+    assert row["public_state"] == state
+    assert reason in (row["failure_reason"], row["cancellation_reason"])
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_timeout_is_escalated_to_an_operator_and_the_wait_goes_on(
+    lab: Lab, clock: Clock, beside: bool
+) -> None:
+    made: list[HandlerWaitpoint] = []
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        made[:] = [await ctx.waitpoint("a", expires=6000)]
+        waits: list[Any] = [ctx.wait(made[0].any(), timeout=60, on_timeout="escalate")]
+        if beside:
+            waits.append(ctx.wait_for_signal("go", timeout=600, default=None))
+        return names((await asyncio.gather(*waits))[0])
+
+    handle = await lab.submitted(job.call())
+    await clock.advance(60)
+    await lab.run()
+    row = await lab.row(handle)
+    assert (row["public_state"], row["blocking_reason"]) == ("suspended", "paused_by_operator")
+
+    await deliver(lab, handle, made[0], "at last")
+    await lab.run()
+    await lab.signal(handle, "go") if beside else None
+    await lab.run()
+
+    assert await handle.result(5) == ["at last ann"]
+
+
+async def test_a_wait_for_a_waitpoint_that_expires_has_timed_out(lab: Lab, clock: Clock) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        waitpoint = await ctx.waitpoint("a", expires=60)
+        await ctx.sleep(61)
+        with pytest.raises(SignalTimeout):
+            await ctx.wait(waitpoint.any())
+        return "told"
+
+    handle = await lab.submitted(job.call())
+    await clock.advance(61)
+    await lab.run()
+
+    assert await handle.result(5) == "told"
+
+
+async def test_a_waitpoint_beside_a_running_step(lab: Lab) -> None:
+    made: list[HandlerWaitpoint] = []
+    gate = asyncio.Event()
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> list[str]:
+        made[:] = [await ctx.waitpoint("a", expires=600)]
+
+        async def waiting() -> list[str]:
+            found = names(await ctx.wait(made[0].any()))
+            gate.set()
+            return found
+
+        async def work() -> bool:
+            await deliver(lab, ctx, made[0], "now")
+            return await gate.wait()
+
+        found, _ = await asyncio.gather(waiting(), ctx.step("work", work))
+        return found
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == ["now ann"]
+    assert (await lab.row(handle))["lease_epoch"] == 1
+
+
+async def test_a_condition_that_can_never_hold_is_refused(lab: Lab) -> None:
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> str:
+        waitpoint = await ctx.waitpoint("a", expires=600)
+        with pytest.raises(ValidationError):
+            await ctx.wait(waitpoint.count(0))
+        with pytest.raises(ValidationError, match="on_timeout"):
+            await ctx.wait(waitpoint.any(), on_timeout="panic")  # pyright: ignore[reportArgumentType]
+        return "told"
+
+    handle = await lab.submitted(job.call())
+
+    assert await handle.result(5) == "told"
