@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
+from flowfabric.states import TimeoutBehavior
 from tests.proofs.model.common import JOINS, LANES, POLICIES, moves_of
 from tests.proofs.model.control_rules import ControlRules
 from tests.proofs.model.durable_rules import DurableRules
@@ -19,11 +20,12 @@ from tests.proofs.model.flow_rules import FlowRules
 from tests.proofs.model.real import Real
 from tests.proofs.model.tally import Tally
 from tests.proofs.model.time_rules import TimeRules
+from tests.proofs.model.wait_rules import CONDITIONS, WaitRules
 
 Move = tuple[str, dict[str, Any]]
 
 
-class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
+class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules, WaitRules):
     """Submitters and workers, operators, builders of flows, and time."""
 
     @rule(move=moves_of(ExecutionRules))
@@ -44,6 +46,10 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
 
     @rule(move=moves_of(DurableRules))
     def go_on(self, move: Move) -> None:
+        self._make(move)
+
+    @rule(move=moves_of(WaitRules))
+    def wait(self, move: Move) -> None:
         self._make(move)
 
     def _make(self, move: Move) -> None:
@@ -83,7 +89,7 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
 
     def _moves(self) -> list[Callable[[], None]]:
         """Honest moves that bring executions on."""
-        who = self.chance.randrange(31)
+        who, choice = self.chance.randrange(31), self.chance.choice
         return [
             lambda: self.claim_everything(ttl=60),
             lambda: self.claim_everything(ttl=2),
@@ -93,6 +99,18 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
             lambda: self.fail(who, how=0, category="transient", after=None),
             lambda: self.delay(who, how=0, seconds=3),
             lambda: self.cancel(who, how=0),
+            lambda: self.create_waitpoint(who, how=0, key="door", seconds=600),
+            lambda: self.suspend(
+                who,
+                how=0,
+                bound=0,
+                handler=False,
+                condition=choice(CONDITIONS),
+                timeout=20,
+                behavior=choice(list(TimeoutBehavior)),
+                delay=None,
+                key=None,
+            ),
             lambda: self.block(who, reason="waiting_for_quota", detail=None),
             lambda: self.advance(5),
             lambda: self.sweep("expire_executions"),
