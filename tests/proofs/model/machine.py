@@ -25,7 +25,7 @@ from tests.proofs.model.wait_rules import CONDITIONS, WaitRules
 Move = tuple[str, dict[str, Any]]
 
 
-class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules, WaitRules):
+class Machine(WaitRules, ControlRules, FlowRules, TimeRules, DurableRules):
     """Submitters and workers, operators, builders of flows, and time."""
 
     @rule(move=moves_of(ExecutionRules))
@@ -89,7 +89,7 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules, 
 
     def _moves(self) -> list[Callable[[], None]]:
         """Honest moves that bring executions on."""
-        who, choice = self.chance.randrange(31), self.chance.choice
+        who = self.chance.randrange(31)
         return [
             lambda: self.claim_everything(ttl=60),
             lambda: self.claim_everything(ttl=2),
@@ -99,18 +99,8 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules, 
             lambda: self.fail(who, how=0, category="transient", after=None),
             lambda: self.delay(who, how=0, seconds=3),
             lambda: self.cancel(who, how=0),
-            lambda: self.create_waitpoint(who, how=0, key="door", seconds=600),
-            lambda: self.suspend(
-                who,
-                how=0,
-                bound=0,
-                handler=False,
-                condition=choice(CONDITIONS),
-                timeout=20,
-                behavior=choice(list(TimeoutBehavior)),
-                delay=None,
-                key=None,
-            ),
+            self._wait_for_signals,
+            self._wait_for_signals,
             lambda: self.block(who, reason="waiting_for_quota", detail=None),
             lambda: self.advance(5),
             lambda: self.sweep("expire_executions"),
@@ -118,6 +108,16 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules, 
             self.dispatch,
             self.dispatch,
         ]
+
+    def _wait_for_signals(self) -> None:
+        self.wait_for_signals(
+            condition=self.chance.choice(CONDITIONS),
+            handler=self.chance.random() < 0.5,
+            timeout=20,
+            behavior=self.chance.choice(list(TimeoutBehavior)),
+            early=self.chance.randrange(2),
+            late=self.chance.randrange(3),
+        )
 
 
 class Fresh(HypothesisProvider):

@@ -18,6 +18,7 @@ from flowfabric.conditions import (
     TimeoutOnly,
 )
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.suspensions.suspension import (
     Binding,
     Fresh,
@@ -29,7 +30,8 @@ from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.states import SuspensionReason, TimeoutBehavior
 from tests.proofs.model import suspending, waits
-from tests.proofs.model.common import Common, move, some, which
+from tests.proofs.model.common import move, some, which
+from tests.proofs.model.execution_rules import ExecutionRules
 from tests.proofs.model.records import Execution
 from tests.proofs.model.wait_records import Received, Waitpoint
 
@@ -50,12 +52,52 @@ CONDITIONS: tuple[Condition, ...] = (
 """Those on one waitpoint, then those on two."""
 
 
-class WaitRules(Common):
+class WaitRules(ExecutionRules):
     """Waitpoints, suspensions, signals with tokens, timeouts and resumes."""
+
+    @move(
+        condition=st.sampled_from(CONDITIONS),
+        handler=st.booleans(),
+        timeout=st.sampled_from((None, 5, 20)),
+        behavior=st.sampled_from(TimeoutBehavior),
+        early=st.sampled_from((0, 0, 1, 2)),
+        late=st.integers(0, 4),
+    )
+    def wait_for_signals(self, early: int, late: int, **fields: Any) -> None:
+        """A holder makes waitpoints and is suspended on them; signals come before and after."""
+        if not self._holding():
+            self.claim_everything(ttl=60)
+        holding = self._holding()
+        if not holding:
+            return
+        meant = self.chance.choice(holding).execution_id
+        lease = self.held_by(meant)
+        for key in KEYS:
+            self._create_waitpoint(lease, key, self.chance.choice((30, 600)))
+        for _ in range(early):
+            self._signal(meant)
+        self._suspend(lease, bound=0, delay=None, key=None, **fields)
+        for _ in range(late):
+            self._signal(meant)
+
+    def _holding(self) -> list[Execution]:
+        now = self.world.now_ms
+        held = (e for e in self.world.executions.values() if e.lifecycle_phase == "active")
+        return [each for each in held if (each.lease_expires_at_ms or 0) > now]
+
+    def _signal(self, meant: ExecutionId) -> None:
+        """A signal with the right token on one of the open waitpoints."""
+        [one, *_] = self.chance.choices(self._waitpoints(self.world.executions[meant]))
+        token = suspending.token_of(meant, one.waitpoint_id).reveal()
+        name, source = self.chance.choice(NAMES), self.chance.choice(("ann", "bob"))
+        self._deliver(meant, one.waitpoint_id, token, name, source)
 
     @move(number=which, how=some, key=st.sampled_from(KEYS), seconds=st.sampled_from((3, 60, 600)))
     def create_waitpoint(self, number: int, how: int, key: str, seconds: int) -> None:
-        lease, waitpoint_id = self.held(number, how), self.uuid()
+        self._create_waitpoint(self.held(number, how), key, seconds)
+
+    def _create_waitpoint(self, lease: Lease, key: str, seconds: int) -> None:
+        waitpoint_id = self.uuid()
 
         async def made(engine: Engine) -> tuple[UUID, str]:
             answer = await engine.create_waitpoint(
@@ -83,8 +125,10 @@ class WaitRules(Common):
         delay=st.sampled_from((None, None, 3)),
         key=st.sampled_from((None, None, "s1", "s2")),
     )
-    def suspend(self, number: int, how: int, bound: int, handler: bool, **fields: Any) -> None:
-        lease = self.held(number, how)
+    def suspend(self, number: int, how: int, **fields: Any) -> None:
+        self._suspend(self.held(number, how), **fields)
+
+    def _suspend(self, lease: Lease, bound: int, handler: bool, **fields: Any) -> None:
         condition, timeout = fields["condition"], fields["timeout"]
         bindings = self._bindings(lease.execution_id, condition, bound)
         awaits: dict[str, Any] = {}
@@ -172,6 +216,19 @@ class WaitRules(Common):
         token = {0: "", 1: suspending.token_of(meant, self.uuid()).reveal()}.get(how, token)
         if how == 2:
             waitpoint_id = self.uuid()
+        self._deliver(meant, waitpoint_id, token, name, source, key=key, delay=delay)
+
+    def _deliver(
+        self,
+        meant: ExecutionId,
+        waitpoint_id: UUID,
+        token: str,
+        name: str,
+        source: str,
+        *,
+        key: str | None = None,
+        delay: int | None = None,
+    ) -> None:
         signal_id = self.uuid()
         self.both(
             "deliver_signal",

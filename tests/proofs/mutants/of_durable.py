@@ -101,6 +101,31 @@ OF_DURABLE: Final = (
         tests=("engine/suspensions/test_expire_suspensions.py",),
     ),
     Mutant(
+        "signals that came before the suspension do not count",
+        ("G10",),
+        (
+            Edit(
+                Place(function="Plans._signals"),
+                find="extend(decode_signals($row.signals))",
+                put="extend(decode_signals($row.signals)[:0])",
+            ),
+        ),
+        proofs=("model_stateful",),
+        tests=("engine/suspensions/test_suspend.py",),
+    ),
+    Mutant(
+        "a resume leaves waitpoints open that the suspension did not use",
+        ("G10",),
+        (
+            Edit(
+                _RESUME,
+                find="AND ($w.state <> 'pending' OR NOT $s.keeps_waitpoints)",
+                put="AND $w.state <> 'pending'",
+            ),
+        ),
+        proofs=("model_stateful",),
+    ),
+    Mutant(
         "a token is compared only with the stored one",
         ("S4",),
         (Edit(_TOKEN, find="if not known.verifies:\n        raise TokenExpired", put=""),),
