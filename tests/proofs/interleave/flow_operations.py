@@ -43,6 +43,7 @@ from tests.proofs.interleave.operations import (
     swept,
 )
 from tests.proofs.interleave.scene import Scene
+from tests.proofs.interleave.waits import LOOK
 
 MEMBERS = ("a", "b", "c", "d", "e")
 
@@ -320,6 +321,7 @@ FAMILIES = (
     CLAIM,
     swept("dispatch", DISPATCH),
     swept("dispatch what is free", DISPATCH_FREE),
+    LOOK,
     swept("cancel_siblings", cancel_siblings, counts_rows=False),
     swept("expire_leases", expire_leases),
     Operation(

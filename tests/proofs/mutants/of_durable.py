@@ -75,6 +75,56 @@ OF_DURABLE: Final = (
         proofs=("interleave", "suspend_wake"),
     ),
     Mutant(
+        "a suspension does not lock the joins that it waits for",
+        ("G10",),
+        (
+            Edit(
+                Place(folder="engine/suspensions/suspend.py"),
+                find="ORDER BY $g.partition_key, $g.group_id FOR NO KEY UPDATE OF g",
+                put="ORDER BY $g.partition_key, $g.group_id",
+            ),
+        ),
+        proofs=("interleave",),
+    ),
+    Mutant(
+        "a timeout is applied to what was due before the lock",
+        ("G10",),
+        (
+            Edit(
+                _TIMED_OUT,
+                find="due = await still_due(conn, await lock_executions(conn, named,"
+                " pass_over_locked=True))",
+                put="""due = await still_due(conn, named)
+    await lock_executions(conn, named)""",
+            ),
+        ),
+        proofs=("interleave",),
+    ),
+    Mutant(
+        "a signal with a token is decided on before the lock",
+        ("G10",),
+        (
+            Edit(
+                Place(folder="engine/suspensions/deliver_signal.py"),
+                find="""if not await lock_executions(conn, [execution_id]):
+        raise NotFound("execution", execution_id)""",
+                put="",
+            ),
+            Edit(
+                Place(folder="engine/suspensions/deliver_signal.py"),
+                find="ORDER BY w.waitpoint_id FOR NO KEY UPDATE OF w",
+                put="ORDER BY w.waitpoint_id",
+            ),
+            Edit(
+                Place(folder="engine/suspensions/deliver_signal.py"),
+                find="waitpoint = locked.pop(waitpoint_id)",
+                put="""await lock_executions(conn, [execution_id])
+    waitpoint = locked.pop(waitpoint_id)""",
+            ),
+        ),
+        proofs=("interleave",),
+    ),
+    Mutant(
         "a resume leaves the timeout of the suspension",
         ("G10",),
         (
