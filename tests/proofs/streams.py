@@ -20,7 +20,14 @@ from flowfabric.states import FrameMode
 from tests.proofs.arena import Arena
 from tests.proofs.figures import Figure
 from tests.proofs.proof import Proof
-from tests.proofs.stream_times import Load, claimed_leases, figures, measured
+from tests.proofs.stream_times import (
+    Load,
+    Times,
+    beside_readers,
+    beside_stalled,
+    claimed_leases,
+    measured,
+)
 from tests.worker.proxy import Proxy
 
 POOL: Final = 4
@@ -151,7 +158,12 @@ def quick(arena: Arena) -> list[Figure]:
     with arena.database() as dsn:
         cut = asyncio.run(_stream(dsn, writers=10, tailers=40, appends=25))
     load = Load(writers=4, readers=50, pause=0.05, appends=20, rounds=1)
-    return [*cut, *_timed(arena, load, at_most=5)]
+    times = _measured(arena, load)
+    return [
+        *cut,
+        beside_stalled(times, load, at_most=5),
+        beside_readers(times, load, at_most=10),
+    ]
 
 
 def full(arena: Arena) -> list[Figure]:
@@ -159,12 +171,16 @@ def full(arena: Arena) -> list[Figure]:
         cut = asyncio.run(_stream(dsn, writers=50, tailers=200, appends=100))
     few = Load(writers=4, readers=50, pause=0.05, appends=60, rounds=3)
     many = Load(writers=50, readers=200, pause=0.5, appends=8, rounds=3)
-    return [*cut, *(each for load in (few, many) for each in _timed(arena, load, at_most=1.2))]
+    return [
+        *cut,
+        beside_stalled(_measured(arena, few), few, at_most=1.2),
+        beside_readers(_measured(arena, many), many, at_most=2),
+    ]
 
 
-def _timed(arena: Arena, load: Load, *, at_most: float) -> list[Figure]:
+def _measured(arena: Arena, load: Load) -> Times:
     with arena.database() as dsn:
-        return figures(asyncio.run(measured(dsn, load)), load, at_most=at_most)
+        return asyncio.run(measured(dsn, load))
 
 
 STREAMS: Final = Proof("streams", quick, full, claims=("G12",))

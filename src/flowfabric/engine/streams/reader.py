@@ -30,7 +30,8 @@ _IN_FLIGHT: Final = 2
 _GATHER: Final = 0.002
 _APART: Final = 0.02
 """Seconds between two wake-ups of all readers, however many executions end."""
-_TOPICS: Final = ("stream", "completion", "attempt")
+TOPICS: Final = ("stream", "completion", "attempt")
+"""What wakes readers: an append, the end of an execution, the end of an attempt."""
 
 
 class StreamReader:
@@ -45,7 +46,7 @@ class StreamReader:
             # A connection is left for others: an append does not wait for a read.
             in_flight=max(1, min(_IN_FLIGHT, pool.config.pool_size - 1)),
         )
-        self._waiter = Waiter(pool, listener, _TOPICS, name="stream", poll=POLL, gather=_GATHER)
+        self._waiter = Waiter(pool, listener, TOPICS, name="stream", poll=POLL, gather=_GATHER)
         self._waiting: set[asyncio.Event] = set()
         self._watching: asyncio.Task[None] | None = None
         self._running = 0
