@@ -63,6 +63,14 @@ REPLAYED_ENTRIES: Final = EventCount(
 DIVERGENCES: Final = EventCount(
     "ff_divergences_total", "Handlers that made other durable calls than before.", ("kind",)
 )
+SCHEDULE_FIRES: Final = EventCount(
+    "ff_schedule_fires_total", "Instants of schedules, by what became of them.", ("outcome",)
+)
+SCHEDULE_LATENESS: Final = Distribution(
+    "ff_schedule_lateness_seconds",
+    "How long after their instants schedules were fired.",
+    (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+)
 
 COUNTERS: Final = (
     JOURNAL_ENTRIES,
@@ -70,5 +78,7 @@ COUNTERS: Final = (
     JOURNAL_FLUSH_SIZE,
     REPLAYED_ENTRIES,
     DIVERGENCES,
+    SCHEDULE_FIRES,
+    SCHEDULE_LATENESS,
 )
 """All counters of a process."""

@@ -25,7 +25,7 @@ async def test_a_timeout_is_applied_within_a_tenth_of_a_second(
     db: Connection, ff_engine: Engine
 ) -> None:
     chance = random.Random(1)
-    sweeping = asyncio.create_task(reconcile(ff_engine.pool, "w-1"))
+    sweeping = asyncio.create_task(reconcile(ff_engine.pool, "w-1", ff_engine.listener))
     due: dict[object, int] = {}
     for _ in range(60):
         lease = await given.claimed(db)

@@ -248,6 +248,7 @@ READS: Mapping[str, set[str]] = {
     "flows.list_flows: of one namespace": {"exec_core+flow_core+flow_summary"},
     "schedules.diff_schedules": {"schedule"},
     "schedules.explain_schedule": {"worker_registry"},
+    "schedules.count_schedules": {"schedule"},
     "schedules.list_schedules": {"schedule"},
     "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},

@@ -11,7 +11,7 @@ from flowfabric.cli.connection import ask
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.options import Reason, parse_instant
 from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, escape, print_json, say
-from flowfabric.cli.schedules import Name, Namespace, app
+from flowfabric.cli.schedules import Name, Namespace, app, change
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
 from flowfabric.engine.schedules.schedule import Schedule
@@ -36,10 +36,7 @@ def pause(
 ) -> None:
     """Fire nothing until the schedule is resumed."""
     paused = ask(
-        database_url,
-        lambda engine: engine.pause_schedule(
-            name, namespace=namespace, reason=reason, actor=user_at_host()
-        ),
+        database_url, lambda engine: engine.pause_schedule(name, **change(namespace, reason))
     )
     say(paused, f"schedule {escape(name)} is paused", as_json)
 
@@ -58,9 +55,7 @@ def resume(
     """Fire again, from the first instant after now."""
     resumed = ask(
         database_url,
-        lambda engine: engine.resume_schedule(
-            name, namespace=namespace, catch_up=catch_up, reason=reason, actor=user_at_host()
-        ),
+        lambda engine: engine.resume_schedule(name, catch_up=catch_up, **change(namespace, reason)),
     )
     say(resumed, f"schedule {escape(name)} is {_next(resumed)}", as_json)
 
@@ -79,9 +74,7 @@ def trigger(
     """Fire the schedule once, now, whatever its state."""
     done = ask(
         database_url,
-        lambda engine: engine.trigger_schedule(
-            name, namespace=namespace, force=force, reason=reason, actor=user_at_host()
-        ),
+        lambda engine: engine.trigger_schedule(name, force=force, **change(namespace, reason)),
     )
     said = f"triggered {done.execution_id}"
     if done.outcome is ScheduleOutcome.SKIPPED:
@@ -102,9 +95,7 @@ def backfill(
     """Fire every instant from START until before END that was not fired, the oldest first."""
     done = ask(
         database_url,
-        lambda engine: engine.backfill_schedule(
-            name, start, end, namespace=namespace, reason=reason, actor=user_at_host()
-        ),
+        lambda engine: engine.backfill_schedule(name, start, end, **change(namespace, reason)),
     )
     before = f"; {done.already_fired} had been fired before" if done.already_fired else ""
     say(done, f"created {counted(len(done.executions), 'execution')}{before}", as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -63,6 +63,19 @@ At = Annotated[
     typer.Option(help="Once, at 2027-01-05T09:00:00Z.", metavar="INSTANT", parser=parse_instant),
 ]
 _SHOWN = 10
+
+
+class Change(TypedDict):
+    """What every change of a schedule is told: where it is, who changes it, and why."""
+
+    namespace: str
+    reason: str | None
+    actor: str
+
+
+def change(namespace: str, reason: str | None) -> Change:
+    """A change by the user of this command."""
+    return {"namespace": namespace, "reason": reason, "actor": user_at_host()}
 
 
 @app.callback(invoke_without_command=True)
@@ -304,12 +317,7 @@ def delete(
 ) -> None:
     """Delete a schedule and its history; its executions stay."""
     confirmed(f"Delete schedule {name!r}?", yes=yes)
-    ask(
-        database_url,
-        lambda engine: engine.delete_schedule(
-            name, namespace=namespace, reason=reason, actor=user_at_host()
-        ),
-    )
+    ask(database_url, lambda engine: engine.delete_schedule(name, **change(namespace, reason)))
     say({"name": name, "deleted": True}, f"schedule {escape(name)} is deleted", as_json)
 
 

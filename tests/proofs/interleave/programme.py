@@ -12,6 +12,7 @@ from tests.proofs.interleave.families import FAMILY_SITUATIONS, FLOW_SITUATIONS
 from tests.proofs.interleave.flow_operations import FAMILIES, FLOWS
 from tests.proofs.interleave.operations import EXECUTIONS, Operation
 from tests.proofs.interleave.scene import Scene
+from tests.proofs.interleave.scheduled import SCHEDULE_SITUATIONS, SCHEDULES
 from tests.proofs.interleave.situations import SITUATIONS, Situation
 from tests.proofs.interleave.stage import Stage
 from tests.proofs.interleave.waits import WAIT_SITUATIONS, WAITS
@@ -58,6 +59,7 @@ PARTS = (
     Part(FLOWS, FLOW_SITUATIONS, both_ways=True),
     Part(FAMILIES, FAMILY_SITUATIONS, both_ways=True),
     Part(WAITS, WAIT_SITUATIONS, whole=True),
+    Part(SCHEDULES, SCHEDULE_SITUATIONS, whole=True),
 )
 
 
