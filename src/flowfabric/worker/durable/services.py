@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flowfabric.counters import JOURNAL_ENTRIES, JOURNAL_FLUSH_SECONDS, JOURNAL_FLUSH_SIZE
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("flowfabric.worker")
 MOST_ENTRIES: Final = 500
+_KIND_AND_STATE: Final = attrgetter("kind", "state")
 _MOST_PARKS: Final = 200
 _MOST_JOURNALS: Final = 100
 _PROMOTE_WITHIN: Final = 60.0
@@ -92,7 +94,8 @@ class DurableServices:
         Frames that the handler emitted before are committed before: a handler that runs again
         emits none that comes before a recorded entry.
         """
-        await self.frames.flush(attempt)
+        if attempt.frames is not None:
+            await self.frames.flush(attempt)
         try:
             if len(writes) <= MOST_ENTRIES:
                 await repeat_while_leased(attempt, lambda: self._entries.request(writes))
@@ -162,7 +165,7 @@ class DurableServices:
         JOURNAL_FLUSH_SIZE.observe(len(writes))
         if refused:
             writes = [each for each in writes if each.lease not in refused]
-        for (kind, state), count in Counter((each.kind, each.state) for each in writes).items():
+        for (kind, state), count in Counter(map(_KIND_AND_STATE, writes)).items():
             JOURNAL_ENTRIES.add(kind.value, state.value, count=count)
         if not refused:
             return [None] * len(requests)
