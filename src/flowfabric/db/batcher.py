@@ -50,13 +50,13 @@ class Batcher(Generic[N, A]):
         self._queue: list[tuple[N, asyncio.Future[A]]] = []
         self._senders: set[asyncio.Task[None]] = set()
 
-    async def request(self, new: N) -> A:
-        """The answer to one request; raises the error with which the request was refused."""
+    def request(self, new: N) -> asyncio.Future[A]:
+        """The answer to one request, or the error with which the request was refused."""
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._queue.append((new, answer))
         if len(self._senders) < self._in_flight:
             self._senders.add(asyncio.create_task(self._send_queued()))
-        return await answer
+        return answer
 
     async def _send_queued(self) -> None:
         sender = asyncio.current_task()

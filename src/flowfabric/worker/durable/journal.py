@@ -337,13 +337,12 @@ class AttemptJournal:
         """Do entries wait for a flush?"""
         return bool(self._later)
 
-    async def record(self, *writes: EntryWrite) -> None:
-        """Write these entries, and those that wait for a flush; returns once they are committed."""
+    def record(self, *writes: EntryWrite) -> Coroutine[Any, Any, None]:
+        """Write these entries, and those that wait for a flush; ends once they are committed."""
         everything: Sequence[EntryWrite] = writes
         if self._later:
             everything, self._later = [*self._later, *writes], []
-        if everything:
-            await self._write(everything)
+        return self._write(everything)
 
     async def flush(self, ended_by: BaseException | None) -> None:
         """The handler has ended: write what waits for a flush; but not the failure that ended it.
