@@ -237,7 +237,7 @@ READS: Mapping[str, set[str]] = {
     "executions.search_executions: those that may take the branch of before a patch": {
         "exec_core+journal"
     },
-    "executions.search_executions: those that succeeded": {"exec_core"},
+    "executions.search_executions: those that succeeded": {"completion_event+exec_core"},
     "executions.search_executions: those whose handlers made other calls than before": {
         "exec_core"
     },
@@ -263,6 +263,7 @@ ACROSS_IN_FUNCTIONS = {"claimable": {"claim_grant", "ready"}}
 OTHER_KEYS = {
     "cancel_backlog_due": "flows.reconcile_cancels",
     "claim_grant_expiry": "grants.expire_grants",
+    "completion_event_created": "executions.search_executions",
     "completion_event_pkey": "readers of the outbox: one contiguous order of ids",
     "completion_event_undispatched": "joins.dispatch_completions",
     "exec_core_created": "executions.search_executions, retention.delete_finished",
@@ -296,7 +297,6 @@ OTHER_KEYS = {
 }
 # Nobody looks across partitions through these; an execution id says enough, and they stay narrow.
 NARROW_KEYS = {
-    "completion_event_execution",
     "edge_group_edges",
     "edge_group_waiter",
     "edge_pair",
