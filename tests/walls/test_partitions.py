@@ -199,6 +199,7 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.recover_dead_workers": {"exec_core+lease", "worker_registry"},
 }
 READS: Mapping[str, set[str]] = {
+    "reconcile.find_free_role": {"worker_registry"},
     "lifecycle.delays_due": {"exec_core"},
     "db.doctor: rows that the sweeps should have moved": {"exec_core", "lease", "worker_registry"},
     "db.doctor: executions that are claimable, queued and leased in a combination that cannot be": {

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from flowfabric.db.pool import Pool
+from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import run, transact
 from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError, Unavailable
 from flowfabric.policy import milliseconds
 from flowfabric.reconcile.find_due import OF_STANDBY, Look, find_due
+from flowfabric.reconcile.find_free_role import find_free_role
 from flowfabric.reconcile.release_role import release_role
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
 
@@ -67,14 +69,17 @@ async def reconcile(
 async def _look(pool: Pool, instance: str, session_pid: int | None, sweeping: _Sweeping) -> Look:
     """Look once, and start what is due."""
     wanted, may_sweep = sweeping.wanted(), not sweeping.stuck()
+
+    async def look_once(conn: Connection) -> Look:
+        return await find_due(conn, instance, wanted, session_pid=session_pid, may_sweep=may_sweep)
+
     try:
-        look = await run(
-            pool,
-            "find_due",
-            lambda conn: find_due(
-                conn, instance, wanted, session_pid=session_pid, may_sweep=may_sweep
-            ),
-        )
+        if not sweeping.has_role:
+            role = await run(pool, "find_free_role", lambda conn: find_free_role(conn, instance))
+            if not role.is_free:
+                return Look(None, [], None, role.processes)
+        look = await run(pool, "find_due", look_once)
+        sweeping.has_role = look.standby is not None
     except (TransportError, OperationTimeout, Unavailable) as error:
         log.warning("cannot look for what is due: %s", error)
         return Look(False, [], milliseconds(_ASK_AGAIN))
@@ -110,6 +115,8 @@ class _Sweeping:
         self._by_name = {sweep.name: sweep for sweep in sweeps}
         self._wanted_at = dict.fromkeys(self._by_name, 0.0)
         self._moved_at: dict[str, float] = {}
+        self.has_role = False
+        """Did the process sweep or stand by after its last look?"""
 
     def wanted(self) -> list[str]:
         """The sweeps to ask for: those that do not run and whose interval has passed."""
