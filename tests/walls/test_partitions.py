@@ -199,6 +199,7 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.recover_dead_workers": {"exec_core+lease", "worker_registry"},
 }
 READS: Mapping[str, set[str]] = {
+    "reconcile.find_free_role": {"worker_registry"},
     "lifecycle.delays_due": {"exec_core"},
     "db.doctor: rows that the sweeps should have moved": {"exec_core", "lease", "worker_registry"},
     "db.doctor: executions that are claimable, queued and leased in a combination that cannot be": {
@@ -237,7 +238,7 @@ READS: Mapping[str, set[str]] = {
     "executions.search_executions: those that may take the branch of before a patch": {
         "exec_core+journal"
     },
-    "executions.search_executions: those that succeeded": {"exec_core"},
+    "executions.search_executions: those that succeeded": {"completion_event+exec_core"},
     "executions.search_executions: those whose handlers made other calls than before": {
         "exec_core"
     },
@@ -264,6 +265,7 @@ ACROSS_IN_FUNCTIONS = {"claimable": {"claim_grant", "ready"}}
 OTHER_KEYS = {
     "cancel_backlog_due": "flows.reconcile_cancels",
     "claim_grant_expiry": "grants.expire_grants",
+    "completion_event_created": "executions.search_executions",
     "completion_event_pkey": "readers of the outbox: one contiguous order of ids",
     "completion_event_undispatched": "joins.dispatch_completions",
     "exec_core_created": "executions.search_executions, retention.delete_finished",
@@ -297,7 +299,6 @@ OTHER_KEYS = {
 }
 # Nobody looks across partitions through these; an execution id says enough, and they stay narrow.
 NARROW_KEYS = {
-    "completion_event_execution",
     "edge_group_edges",
     "edge_group_waiter",
     "edge_pair",

@@ -84,6 +84,7 @@ CREATE TABLE ff.completion_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     execution_id uuid NOT NULL,
     route_id bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
     occurred_at_ms bigint NOT NULL,
     partition_key smallint NOT NULL,
     outcome text NOT NULL,
@@ -93,10 +94,11 @@ CREATE TABLE ff.completion_event (
     CONSTRAINT completion_event_pkey PRIMARY KEY (event_id, partition_key),
     CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'resumable'::text])))
 );
-CREATE INDEX completion_event_execution ON ff.completion_event USING btree (execution_id);
+CREATE INDEX completion_event_created ON ff.completion_event USING btree (route_id, created_at_ms, execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event USING btree (event_id) WHERE ((dispatched_at_ms IS NULL) AND (flow_id IS NOT NULL));
 COMMENT ON TABLE ff.completion_event IS 'Outbox of completions: one row each time an execution ends; a replayed execution has several. A row with outcome resumable says that a suspended execution can go on; no edge is resolved by such a row.';
 COMMENT ON COLUMN ff.completion_event.event_id IS 'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
+COMMENT ON COLUMN ff.completion_event.created_at_ms IS 'When the execution was created: searches sort by it.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS 'When the edges of the flow were resolved with this completion; NULL until then, and for executions outside flows.';
 
 CREATE TABLE ff.edge (
@@ -1711,7 +1713,9 @@ BEGIN
              WHERE e.flow_id IS NOT NULL) AS f;
 
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE (t.route_id, t.created_at_ms, t.execution_id, t.partition_key)
+         = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key);
     DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)

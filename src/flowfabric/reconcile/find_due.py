@@ -165,9 +165,7 @@ SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS d
                AND NOT (SELECT standby FROM chosen)
              ORDER BY next_fire_at_ms LIMIT 1),
            (SELECT min(lock_missed_at_ms) + %(apart_ms)s::bigint - ff.now_ms()
-              FROM ff.worker_registry WHERE EXISTS (SELECT FROM chosen))) AS next_due_ms,
-       CASE WHEN NOT EXISTS (SELECT FROM chosen)
-            THEN (SELECT count(*) FROM ff.worker_registry) ELSE 0 END AS processes
+              FROM ff.worker_registry WHERE EXISTS (SELECT FROM chosen))) AS next_due_ms
 """
 
 
@@ -180,8 +178,6 @@ class Look(msgspec.Struct, frozen=True):
     """The names of the sweeps that have due rows."""
     next_due_ms: int | None
     """In how many milliseconds a delay or suspension ends, a schedule fires, a worker is sought."""
-    processes: int = 0
-    """How many worker processes the fleet has; counted only for one that has no role."""
 
 
 async def find_due(

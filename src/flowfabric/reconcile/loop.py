@@ -12,12 +12,14 @@ from typing import Final
 
 from flowfabric.db.listen import Listener, signalled
 from flowfabric.db.pool import Pool
+from flowfabric.db.rows import Connection
 from flowfabric.db.signals import subscribed
 from flowfabric.db.transaction import run, transact
 from flowfabric.engine.schedules.wake_sweeper import TOPIC as SCHEDULES_CHANGED
 from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError, Unavailable
 from flowfabric.policy import milliseconds
 from flowfabric.reconcile.find_due import OF_STANDBY, Look, find_due
+from flowfabric.reconcile.find_free_role import FreeRole, find_free_role
 from flowfabric.reconcile.release_role import release_role
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
 
@@ -53,7 +55,6 @@ async def reconcile(
     """
     async with asyncio.TaskGroup() as group:
         sweeping = _Sweeping(pool, sweeps, group)
-        had_role = False
         try:
             with _schedule_changes(listener) as changed:
                 if listener.session_pid is None:  # it may be about to connect: the next look has it
@@ -61,9 +62,8 @@ async def reconcile(
                     await asyncio.sleep(_CONNECTS_WITHIN)
                 while True:
                     look = await _look(pool, instance, listener.session_pid, sweeping)
-                    pause = _seconds_until_next(look, had_role=had_role)
-                    await _sleep(pause, changed if look.standby is False else None)
-                    had_role = look.standby is not None
+                    sweeps_now = isinstance(look, Look) and look.standby is False
+                    await _sleep(_seconds_until_next(look), changed if sweeps_now else None)
         finally:
             with contextlib.suppress(FlowFabricError, TimeoutError):  # the role runs out
                 async with asyncio.timeout(_RELEASE_WITHIN):
@@ -94,17 +94,22 @@ async def _sleep(seconds: float, event: asyncio.Event | None) -> None:
         await signalled(event, seconds - at_least)
 
 
-async def _look(pool: Pool, instance: str, session_pid: int | None, sweeping: _Sweeping) -> Look:
-    """Look once, and start what is due."""
+async def _look(
+    pool: Pool, instance: str, session_pid: int | None, sweeping: _Sweeping
+) -> Look | FreeRole:
+    """Look once, and start what is due; a process without a role only asks for one."""
     wanted, may_sweep = sweeping.wanted(), not sweeping.stuck()
+
+    async def look_once(conn: Connection) -> Look:
+        return await find_due(conn, instance, wanted, session_pid=session_pid, may_sweep=may_sweep)
+
     try:
-        look = await run(
-            pool,
-            "find_due",
-            lambda conn: find_due(
-                conn, instance, wanted, session_pid=session_pid, may_sweep=may_sweep
-            ),
-        )
+        if not sweeping.has_role:
+            role = await run(pool, "find_free_role", lambda conn: find_free_role(conn, instance))
+            if not role.is_free:
+                return role
+        look = await run(pool, "find_due", look_once)
+        sweeping.has_role = look.standby is not None
     except (TransportError, OperationTimeout, Unavailable) as error:
         log.warning("cannot look for what is due: %s", error)
         return Look(False, [], milliseconds(_ASK_AGAIN))
@@ -117,12 +122,12 @@ async def _look(pool: Pool, instance: str, session_pid: int | None, sweeping: _S
     return look
 
 
-def _seconds_until_next(look: Look, *, had_role: bool) -> float:
-    if look.standby is None:
+def _seconds_until_next(look: Look | FreeRole) -> float:
+    if isinstance(look, FreeRole):
         # However many they are, one of them asks about as often as one that stands by.
-        others = 1 if had_role else max(1, look.processes - 2)
+        others = max(1, look.processes - 2)
         return _varied(min(ASK_AT_MOST_EVERY, others * STAND_BY_EVERY))
-    every = _varied(STAND_BY_EVERY if look.standby else LOOK_EVERY)
+    every = _varied(LOOK_EVERY if look.standby is False else STAND_BY_EVERY)
     if look.next_due_ms is None:
         return every
     return min(every, max(_AT_LEAST, look.next_due_ms / 1000))
@@ -140,6 +145,8 @@ class _Sweeping:
         self._by_name = {sweep.name: sweep for sweep in sweeps}
         self._wanted_at = dict.fromkeys(self._by_name, 0.0)
         self._moved_at: dict[str, float] = {}
+        self.has_role = False
+        """Did the process sweep or stand by after its last look?"""
 
     def wanted(self) -> list[str]:
         """The sweeps to ask for: those that do not run and whose interval has passed."""

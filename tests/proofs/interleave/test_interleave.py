@@ -50,8 +50,8 @@ UPDATE ff.exec_core SET priority = %(priority)s WHERE execution_id = %(x)s
 SUCCEED = """
 -- planted.succeed
 INSERT INTO ff.completion_event (
-       execution_id, route_id, occurred_at_ms, partition_key, outcome)
-SELECT execution_id, route_id, 0, partition_key, 'success' FROM ff.execution
+       execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome)
+SELECT execution_id, route_id, created_at_ms, 0, partition_key, 'success' FROM ff.execution
  WHERE execution_id = %(x)s
 """
 CREATE_TWICE = """

@@ -60,7 +60,9 @@ BEGIN
              WHERE e.flow_id IS NOT NULL) AS f;
 
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE (t.route_id, t.created_at_ms, t.execution_id, t.partition_key)
+         = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key);
     DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)

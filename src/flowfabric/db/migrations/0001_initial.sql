@@ -429,6 +429,7 @@ CREATE TABLE ff.completion_event (
     event_id         bigint GENERATED ALWAYS AS IDENTITY,
     execution_id     uuid NOT NULL,
     route_id         bigint NOT NULL,
+    created_at_ms    bigint NOT NULL,
     occurred_at_ms   bigint NOT NULL,
     partition_key    smallint NOT NULL,
     outcome          text NOT NULL,
@@ -439,8 +440,9 @@ CREATE TABLE ff.completion_event (
     CONSTRAINT completion_event_outcome CHECK (
         outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped', 'resumable'))
 );
--- For history and retention. Execution ids ascend with time, so this index grows at its end.
-CREATE INDEX completion_event_execution ON ff.completion_event (execution_id);
+-- For history, retention and joins, which know the execution; and for searches of completed executions, newest
+-- first, which must not read the queue in front of them. It grows at the end of each route.
+CREATE INDEX completion_event_created ON ff.completion_event (route_id, created_at_ms, execution_id);
 -- For dispatch: completions of flow members that are not dispatched yet.
 CREATE INDEX completion_event_undispatched ON ff.completion_event (event_id)
     WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL;
@@ -449,6 +451,7 @@ COMMENT ON TABLE ff.completion_event IS
     'outcome resumable says that a suspended execution can go on; no edge is resolved by such a row.';
 COMMENT ON COLUMN ff.completion_event.event_id IS
     'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
+COMMENT ON COLUMN ff.completion_event.created_at_ms IS 'When the execution was created: searches sort by it.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS
     'When the edges of the flow were resolved with this completion; NULL until then, and for executions '
     'outside flows.';

@@ -8,6 +8,8 @@ wait_reasons                the reasons of suspended and sleeping executions
 read_waits                  what a suspended execution waits for
 words                       instants, spans and numbers in words
 search_executions           executions by lane, state, kind, tag and time
+search_cursor               where a page of a search begins
+exceptional_states          the stored words of public states
 list_executions             the ids of one partition
 locate_executions           full ids from uuids alone
 locate_execution_by_key     the execution of an idempotency key

@@ -79,9 +79,10 @@ WITH named AS (
        AND (w.state <> 'pending' OR NOT s.keeps_waitpoints)
 ), completion_recorded AS (
     INSERT INTO ff.completion_event (
-           execution_id, route_id, occurred_at_ms, partition_key, outcome, tags, dispatched_at_ms)
-    SELECT execution_id, route_id, ff.now_ms(), partition_key, 'resumable', nullif(tags, '{}'),
-           ff.now_ms()
+           execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome, tags,
+           dispatched_at_ms)
+    SELECT execution_id, route_id, created_at_ms, ff.now_ms(), partition_key, 'resumable',
+           nullif(tags, '{}'), ff.now_ms()
       FROM resumed WHERE resume_pending AND %(records_event)s
  RETURNING """
     + WAKE_COMPLETION
