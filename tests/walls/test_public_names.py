@@ -47,8 +47,8 @@ ExecutionBody ExecutionContext ExecutionId ExecutionInfo ExecutionOutcome Execut
 ExecutionPolicy ExecutionSnapshot ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases
 Explanation ExplanationReason ExponentialBackoff Failure FieldChange FixedBackoff
 FlowAlreadyCancelled FlowCancelAccepted FlowCreated FlowEligibility FlowExists FlowMember FlowPage
-FlowSnapshot FlowStatus FlowSubmitted FlowSummary FoundExecution Frame FrameId Fresh GrantArguments
-GrantNotFound GrantedClaim GroupId HistoryEntry HistoryPage Inbox InboxSignal Join JoinPolicy
+FlowSnapshot FlowStatus FlowSubmitted FlowSummary FoundExecution Frame FrameId Fresh Gauges
+GrantArguments GrantNotFound GrantedClaim GroupId HistoryEntry HistoryPage Inbox InboxSignal Join JoinPolicy
 JoinPolicySet Journal JournalEntry KeyAlreadySeeded KeyRotated KeySeeded KeyUnchanged KidList
 LaneChanged LaneCount LanePage Lease LeaseEvent LeaseHandle LeaseHandleKind LeaseMarkedExpired
 LeaseNotExpired LeaseNotRevoked LeaseRevoked MemberAdded MemberCounts MemberPage MemberPromoted

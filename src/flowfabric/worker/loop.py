@@ -20,6 +20,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
+from flowfabric.tracing import tracer
 from flowfabric.worker.background import STOP_WITHIN, start
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.claims import Claims
@@ -38,6 +39,7 @@ from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.threads import HandlerThreads
+from flowfabric.worker.trace_attempt import trace_attempt
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 from flowfabric.worker.watch_leases import watch_leases
@@ -292,9 +294,11 @@ class Worker:
 
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
             handler = self._served[attempt.claimed.execution_kind]
-            return run_attempt(
+            running = run_attempt(
                 attempt, handler, engine, self.state, self._transactions, readers, services
             )
+            traced_by = tracer()
+            return running if traced_by is None else trace_attempt(traced_by, attempt, running)
 
         return Slots(
             self.settings,
