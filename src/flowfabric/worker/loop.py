@@ -250,7 +250,9 @@ class Worker:
 
             self._threads.on_change = threads_changed
             start(stack, self._unanswered.run(engine, found), "flowfabric claims")
-            log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
+            facts = {"worker_id": settings.worker_id, "instance_id": self.instance}
+            served = {**facts, "lanes": list(settings.lanes)}
+            log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes), extra=served)
             self._started.set()
             try:
                 yield _Parts(engine, recorder, slots, next_work)
@@ -258,7 +260,7 @@ class Worker:
                 self._stopping.set()
                 await self._unanswered.stop(engine, found)
                 await self._drain(recorder, slots)
-        log.info("worker %s stopped", self.instance)
+        log.info("worker %s stopped", self.instance, extra=facts)
 
     async def _start_renewer(
         self, engine: Engine, stack: contextlib.AsyncExitStack, kinds: tuple[str, ...]
