@@ -36,8 +36,9 @@ class EventCount:
         """
         if in_transaction():
             at_commit(partial(self._add, labels, count))
-        else:
-            self._add(labels, count)
+            return
+        with self._lock:
+            self.values[labels] += count
 
     def add_all(self, each: Iterable[Labels]) -> None:
         """One more for each of these labels."""
@@ -199,7 +200,8 @@ ATTEMPT_OUTCOMES: Final = EventCount(
     ("lane", "outcome"),
 )
 WORKER_AT_CAPACITY: Final = EventCount(
-    "ff_worker_at_capacity_total", "How often a worker claimed nothing because no slot was free."
+    "ff_worker_at_capacity_total",
+    "How often all slots of a worker were taken, so that it stopped to claim.",
 )
 
 # Limits.

@@ -350,12 +350,16 @@ class Worker:
 
     async def _claim_until_stopped(self, parts: _Parts) -> None:
         engine, recorder, slots, next_work = parts
+        at_capacity = False
         while not self._stopping.is_set():
             limit = min(slots.capacity(self._claims.seconds), MAX_BATCH)
             if limit <= 0:
-                WORKER_AT_CAPACITY.add()
+                if not at_capacity:
+                    WORKER_AT_CAPACITY.add()
+                at_capacity = True
                 await self._wait_for_capacity()
                 continue
+            at_capacity = False
             claimed = await self._unless_stopped(self._claims.claim(engine, limit)) or []
             slots.add(claimed)
             if claimed:
