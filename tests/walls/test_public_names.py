@@ -16,6 +16,7 @@ import flowfabric
 import flowfabric.conditions
 import flowfabric.engine
 import flowfabric.errors
+import flowfabric.metrics
 import flowfabric.policy
 import flowfabric.states
 import flowfabric.testing
@@ -66,6 +67,7 @@ Unserved UpcomingInstant UpstreamResult UsePending VerifiedGrant VerifyingKid Wa
 Waitpoint WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent WorkerMarkedDead
 WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
+PINNED_OF_METRICS = "CONTENT_TYPE DatabaseGauges MetricsEndpoint SharedCounters exposition"
 PINNED_FOR_TESTS = "Clock Crashes History TestServer assert_replays crash_after record_history"
 VOCABULARY = (
     flowfabric.conditions,
@@ -81,6 +83,7 @@ VOCABULARY = (
     [
         (flowfabric, PINNED),
         (flowfabric.engine, PINNED_OF_THE_ENGINE),
+        (flowfabric.metrics, PINNED_OF_METRICS),
         (flowfabric.testing, PINNED_FOR_TESTS),
     ],
 )
