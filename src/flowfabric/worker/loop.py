@@ -13,15 +13,18 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.counters import SHUTDOWN_TIMEOUTS, WORKER_AT_CAPACITY
 from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
+from flowfabric.tracing import tracer
 from flowfabric.worker.background import STOP_WITHIN, start
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.claims import Claims
+from flowfabric.worker.count_outcomes import count_outcome
 from flowfabric.worker.durable.services import DurableServices
 from flowfabric.worker.frozen_heap import frozen_heap
 from flowfabric.worker.handler import Handler
@@ -31,11 +34,12 @@ from flowfabric.worker.next_work import NextWork
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
 from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
-from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.threads import HandlerThreads
+from flowfabric.worker.trace_attempt import trace_attempt
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 from flowfabric.worker.watch_leases import watch_leases
@@ -246,7 +250,9 @@ class Worker:
 
             self._threads.on_change = threads_changed
             start(stack, self._unanswered.run(engine, found), "flowfabric claims")
-            log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
+            facts = {"worker_id": settings.worker_id, "instance_id": self.instance}
+            served = {**facts, "lanes": list(settings.lanes)}
+            log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes), extra=served)
             self._started.set()
             try:
                 yield _Parts(engine, recorder, slots, next_work)
@@ -254,7 +260,7 @@ class Worker:
                 self._stopping.set()
                 await self._unanswered.stop(engine, found)
                 await self._drain(recorder, slots)
-        log.info("worker %s stopped", self.instance)
+        log.info("worker %s stopped", self.instance, extra=facts)
 
     async def _start_renewer(
         self, engine: Engine, stack: contextlib.AsyncExitStack, kinds: tuple[str, ...]
@@ -290,9 +296,11 @@ class Worker:
 
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
             handler = self._served[attempt.claimed.execution_kind]
-            return run_attempt(
+            running = run_attempt(
                 attempt, handler, engine, self.state, self._transactions, readers, services
             )
+            traced_by = tracer()
+            return running if traced_by is None else trace_attempt(traced_by, attempt, running)
 
         return Slots(
             self.settings,
@@ -309,6 +317,8 @@ class Worker:
         """Stop the handler of an attempt whose lease the renewer found lost."""
         if attempt.finished:
             return
+        if was_cancelled(reason):
+            count_outcome(attempt, "cancelled")
         log_lease_lost(attempt, reason)
         if attempt.on_lost is not None:
             attempt.on_lost.set()
@@ -322,13 +332,15 @@ class Worker:
             running = "1 handler runs" if slots.running == 1 else f"{slots.running} handlers run"
             log.info("worker %s drains: %s", self.instance, running)
             await slots.wait(self.settings.drain)
-        for attempt in self._held_leases:
-            if not attempt.finished:
-                log.warning("releasing %s: it did not end while draining", attempt)
-                slot = attempt.slot
-                recorder.put(attempt, attempt.lease)
-                if slot is not None:
-                    slot.cancel()
+        unfinished = [each for each in self._held_leases if not each.finished]
+        if unfinished:
+            SHUTDOWN_TIMEOUTS.add()
+        for attempt in unfinished:
+            log.warning("releasing %s: it did not end while draining", attempt)
+            slot = attempt.slot
+            recorder.put(attempt, attempt.lease)
+            if slot is not None:
+                slot.cancel()
         await slots.wait(1.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.lease_ttl):
@@ -338,11 +350,16 @@ class Worker:
 
     async def _claim_until_stopped(self, parts: _Parts) -> None:
         engine, recorder, slots, next_work = parts
+        at_capacity = False
         while not self._stopping.is_set():
             limit = min(slots.capacity(self._claims.seconds), MAX_BATCH)
             if limit <= 0:
+                if not at_capacity:
+                    WORKER_AT_CAPACITY.add()
+                at_capacity = True
                 await self._wait_for_capacity()
                 continue
+            at_capacity = False
             claimed = await self._unless_stopped(self._claims.claim(engine, limit)) or []
             slots.add(claimed)
             if claimed:

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.counters import LEASE_RENEWALS
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.find_lost_leases import find_lost_leases
@@ -185,7 +186,9 @@ class Renewer:
                 await work(self._conn)
         except (FlowFabricError, TimeoutError) as error:
             self._schedule.failed(began, time.monotonic(), renewal=renewal)
-            log.warning("worker %s cannot %s: %s", self._instance, purpose, _reason(error, within))
+            why = _reason(error, within)
+            facts = {"instance_id": self._instance, "error": why}
+            log.warning("worker %s cannot %s: %s", self._instance, purpose, why, extra=facts)
             if renewal:
                 self._count_failures()
             if self._conn is not None:
@@ -264,6 +267,7 @@ class Renewer:
     def _count_failures(self) -> None:
         for attempt in self._held_leases:
             attempt.failures += 1
+            LEASE_RENEWALS.add("err")
         self._mark_overdue_lost()
 
     def _mark_overdue_lost(self) -> None:
