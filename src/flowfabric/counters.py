@@ -63,6 +63,12 @@ REPLAYED_ENTRIES: Final = EventCount(
 DIVERGENCES: Final = EventCount(
     "ff_divergences_total", "Handlers that made other durable calls than before.", ("kind",)
 )
+BUDGET_HITS: Final = EventCount(
+    "ff_budget_hit_total", "Executions that a spent budget held back.", ("dimension",)
+)
+BUDGET_BREACHES: Final = EventCount(
+    "ff_budget_breach_total", "Reports of usage that passed a limit.", ("dimension", "limit")
+)
 
 COUNTERS: Final = (
     JOURNAL_ENTRIES,
@@ -70,5 +76,7 @@ COUNTERS: Final = (
     JOURNAL_FLUSH_SIZE,
     REPLAYED_ENTRIES,
     DIVERGENCES,
+    BUDGET_HITS,
+    BUDGET_BREACHES,
 )
 """All counters of a process."""

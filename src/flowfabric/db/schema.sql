@@ -27,6 +27,82 @@ COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under
 COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
 COMMENT ON COLUMN ff.attempt.result_encoding IS 'How the result is encoded: json, msgpack, bytes, or the name of a codec; NULL: as the payload.';
 
+CREATE TABLE ff.budget_policy (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    scope_type text NOT NULL,
+    scope_id text NOT NULL,
+    enforcement_mode text NOT NULL,
+    policy_json jsonb NOT NULL,
+    breach_count bigint DEFAULT 0 NOT NULL,
+    soft_breach_count bigint DEFAULT 0 NOT NULL,
+    last_breach_at_ms bigint,
+    last_breach_dim text,
+    next_reset_at_ms bigint,
+    last_reset_at_ms bigint,
+    reset_count bigint DEFAULT 0 NOT NULL,
+    period_no bigint DEFAULT 0 NOT NULL,
+    created_at_ms bigint NOT NULL,
+    updated_at_ms bigint NOT NULL,
+    CONSTRAINT budget_policy_pkey PRIMARY KEY (partition_key, budget_id),
+    CONSTRAINT budget_policy_enforcement_mode CHECK ((enforcement_mode = ANY (ARRAY['strict'::text, 'warn'::text])))
+) WITH (fillfactor=50);
+CREATE INDEX budget_policy_reset ON ff.budget_policy USING btree (next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
+COMMENT ON TABLE ff.budget_policy IS 'One row per budget. Its lock is taken by everything that changes the usage, the ledger or the period.';
+COMMENT ON COLUMN ff.budget_policy.scope_type IS 'A label of what is limited, such as tenant; not read by the engine.';
+COMMENT ON COLUMN ff.budget_policy.policy_json IS 'hard_limits and soft_limits by dimension (0: no limit), reset_interval_ms (0: never), and the labels on_hard_limit and on_soft_limit.';
+COMMENT ON COLUMN ff.budget_policy.breach_count IS 'How often a report would have passed a hard limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.soft_breach_count IS 'Reports after which a dimension was over its soft limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.last_breach_dim IS 'The dimension of the last hard breach of this period.';
+COMMENT ON COLUMN ff.budget_policy.next_reset_at_ms IS 'NULL: the budget is not periodic.';
+COMMENT ON COLUMN ff.budget_policy.period_no IS 'Grows with every reset; the ledger has it too.';
+
+CREATE TABLE ff.budget_usage (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    dimensions_key text NOT NULL,
+    current_value bigint NOT NULL,
+    last_reset_at_ms bigint,
+    updated_at_ms bigint NOT NULL,
+    CONSTRAINT budget_usage_pkey PRIMARY KEY (partition_key, budget_id, dimensions_key),
+    CONSTRAINT budget_usage_not_negative CHECK ((current_value >= 0))
+) WITH (fillfactor=50);
+COMMENT ON TABLE ff.budget_usage IS 'One row per budget and dimension: how much was used in this period. Also of budgets that nobody has created.';
+COMMENT ON COLUMN ff.budget_usage.dimensions_key IS 'The name of the dimension, such as tokens.';
+
+CREATE TABLE ff.budget_usage_by_exec (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    execution_partition smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    dimensions_key text NOT NULL,
+    delta_total bigint NOT NULL,
+    period_no bigint NOT NULL,
+    updated_at_ms bigint NOT NULL,
+    unsettled boolean DEFAULT true NOT NULL,
+    CONSTRAINT budget_usage_by_exec_pkey PRIMARY KEY (partition_key, budget_id, execution_id, execution_partition, dimensions_key)
+);
+CREATE INDEX budget_usage_by_exec_execution ON ff.budget_usage_by_exec USING btree (execution_id);
+CREATE INDEX budget_usage_by_exec_unsettled ON ff.budget_usage_by_exec USING btree (uuid_hash(execution_id)) WHERE unsettled;
+COMMENT ON TABLE ff.budget_usage_by_exec IS 'The ledger: what each execution has spent of a budget by record_spend, so that it can be given back.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.execution_partition IS 'The partition of the execution.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.period_no IS 'The period of the budget that the amount belongs to. After a reset the amount is not in the usage any more.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.unsettled IS 'The execution has not been seen to have ended: if it loses a race, the amount is given back.';
+
+CREATE TABLE ff.budget_usage_dedup (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    dedup_key text NOT NULL,
+    outcome_json jsonb,
+    applied_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    CONSTRAINT budget_usage_dedup_pkey PRIMARY KEY (partition_key, budget_id, dedup_key)
+);
+CREATE INDEX budget_usage_dedup_expiry ON ff.budget_usage_dedup USING btree (expires_at_ms);
+COMMENT ON TABLE ff.budget_usage_dedup IS 'One row per report that was counted under a key: within 24 hours the key does not count again.';
+COMMENT ON COLUMN ff.budget_usage_dedup.dedup_key IS 'Of the caller; keys of the ledger begin with spend:.';
+COMMENT ON COLUMN ff.budget_usage_dedup.outcome_json IS 'The answer of the first call.';
+
 CREATE TABLE ff.cancel_backlog (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
@@ -272,6 +348,7 @@ END) STORED,
     failure_category text,
     cancellation_reason text,
     cancelled_by text,
+    budget_ids uuid[],
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
     CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text]))),
@@ -291,6 +368,7 @@ CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (open_deadline_at_ms
 CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
 CREATE INDEX exec_core_exceptional ON ff.exec_core USING btree (exceptional_state, route_id, created_at_ms, execution_id) WHERE (exceptional_state IS NOT NULL);
 CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
+CREATE INDEX exec_core_out_of_budget ON ff.exec_core USING btree (budget_ids, priority DESC, created_at_ms, execution_id) WHERE (exceptional_state = 'blocked_by_budget'::text);
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (exceptional_state = 'paused_by_flow_cancel'::text);
 CREATE INDEX exec_core_uncompensated ON ff.exec_core USING btree (created_at_ms) WHERE (compensates AND (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (exceptional_state = 'blocked_by_dependencies'::text);
@@ -314,6 +392,7 @@ COMMENT ON COLUMN ff.exec_core.attempt_started_at_ms IS 'Of the last attempt tha
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
 COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Why the last attempt failed, or why the execution ended.';
 COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the name of the operator is in operator_event.';
+COMMENT ON COLUMN ff.exec_core.budget_ids IS 'The budgets that the execution is attached to, in ascending order: while one of them is spent, the execution is held back. NULL: none. Never changes.';
 
 CREATE TABLE ff.exec_idempotency (
     partition_key smallint NOT NULL,
@@ -535,7 +614,7 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_created'::text, 'budget_limits_changed'::text, 'budget_reset'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id, event_id) WHERE (execution_id IS NOT NULL);
@@ -574,11 +653,14 @@ CREATE TABLE ff.ready (
     priority integer NOT NULL,
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
-    deadline_at_ms bigint
+    deadline_at_ms bigint,
+    budget_ids uuid[]
 ) WITH (autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_insert_scale_factor=0.2, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE INDEX ready_budgets ON ff.ready USING btree (execution_id) WHERE (budget_ids IS NOT NULL);
 CREATE UNIQUE INDEX ready_claim ON ff.ready USING btree (route_id, priority DESC, created_at_ms, execution_id, partition_key);
 COMMENT ON TABLE ff.ready IS 'The queue: one row per execution that a worker can claim now. A row is inserted when an execution becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a statement reads of the execution together with this row is up to date as long as the row is there.';
 COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.budget_ids IS 'Of the execution.';
 
 CREATE TABLE ff.role_annotation (
     role_name text NOT NULL,
@@ -1042,6 +1124,7 @@ CREATE VIEW ff.execution AS
     e.flow_cancelled,
     e.signal_seq,
     e.compensates,
+    e.budget_ids,
     e.delay_until_ms,
     e.not_before_ms,
     e.deadline_at_ms,
@@ -1284,6 +1367,31 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.budget_id(given text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE STRICT
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    digest bytea;
+BEGIN
+    IF given ~* '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN
+        RETURN given::uuid;
+    END IF;
+    digest := substr(sha256(convert_to('flowfabric.budget' || E'\x1f' || given, 'UTF8')), 1, 16);
+    digest := set_byte(digest, 6, (get_byte(digest, 6) & 15) | 80);
+    digest := set_byte(digest, 8, (get_byte(digest, 8) & 63) | 128);
+    RETURN encode(digest, 'hex')::uuid;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.budget_partition(budget_id uuid)
+ RETURNS smallint
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+RETURN ((ff.crc16(uuid_send(budget_id)) % COALESCE((SELECT partition_config.num_budget_partitions FROM ff.partition_config), 32)))::smallint;
+
 CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text)
  RETURNS TABLE(place tid)
  LANGUAGE plpgsql
@@ -1374,6 +1482,86 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.claimable_in_budget(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text)
+ RETURNS TABLE(place tid)
+ LANGUAGE plpgsql
+ ROWS 1
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    rounds constant integer := 5;
+    looked_at integer := p_limit;
+    places tid[];
+    spent uuid[];
+    details text[];
+BEGIN
+    FOR round IN 1 .. rounds LOOP
+        places := ARRAY(SELECT c.place FROM ff.claimable(
+            p_lanes, p_namespace, p_kinds, p_capabilities, looked_at, p_worker_id) AS c);
+        SELECT array_agg(s.budget_id ORDER BY s.budget_id),
+               array_agg(format('budget %s: %s of %s %s used%s', coalesce(nullif(s.scope_id, ''), s.budget_id::text),
+                                s.used, s.hard_limit, s.dimension,
+                                ', reset at ' || ff.iso_instant(s.next_reset_at_ms)) ORDER BY s.budget_id)
+          INTO spent, details
+          FROM ff.spent_budgets(ARRAY(
+                   SELECT DISTINCT b.id FROM unnest(places) AS p (place)
+                     JOIN ff.ready r ON r.ctid = p.place, unnest(r.budget_ids) AS b (id))) AS s;
+        EXIT WHEN spent IS NULL;
+        -- An execution that somebody has locked is left in the queue: who locks both begins with the execution.
+        WITH held AS (
+            SELECT r.ctid AS place, e.partition_key, e.execution_id
+              FROM unnest(places) AS p (place)
+              JOIN ff.ready r ON r.ctid = p.place
+              JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (r.partition_key, r.execution_id)
+             WHERE r.budget_ids && spent
+               FOR NO KEY UPDATE OF e SKIP LOCKED
+        ), leaving AS (
+            DELETE FROM ff.ready r USING held WHERE r.ctid = held.place
+         RETURNING r.partition_key, r.execution_id, r.budget_ids
+        )
+        UPDATE ff.exec_core e
+           SET eligibility_state = 'blocked_by_budget', blocking_reason = 'waiting_for_budget',
+               blocking_detail = (SELECT s.detail FROM unnest(spent, details) AS s (budget_id, detail)
+                                   WHERE s.budget_id = ANY (leaving.budget_ids) LIMIT 1),
+               last_mutation_at_ms = ff.now_ms()
+          FROM leaving
+         WHERE (e.partition_key, e.execution_id) = (leaving.partition_key, leaving.execution_id);
+        EXIT WHEN round = rounds;
+        looked_at := least(500, 4 * looked_at);
+    END LOOP;
+    RETURN QUERY
+    SELECT r.ctid
+      FROM unnest(places) WITH ORDINALITY AS p (place, position)
+      JOIN ff.ready r ON r.ctid = p.place
+     WHERE spent IS NULL OR r.budget_ids IS NULL OR NOT r.budget_ids && spent
+     ORDER BY p.position LIMIT p_limit;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.crc16(data bytea)
+ RETURNS integer
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE STRICT
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    crc integer := 0;
+    x integer;
+BEGIN
+    FOR i IN 0 .. octet_length(data) - 1 LOOP
+        x := (crc >> 8) # get_byte(data, i);
+        x := x # (x >> 4);
+        crc := ((crc << 8) # (x << 12) # (x << 5) # x) & 65535;
+    END LOOP;
+    RETURN crc;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false)
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text, differs text[])
  LANGUAGE plpgsql
@@ -1389,6 +1577,7 @@ DECLARE
     last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
     policy_deadlines bigint[] := '{}';
+    budgets text[];             -- the budgets of each shape, as an array in words; NULL if no shape has any
     any_instant boolean := given_delay_until_ms IS NOT NULL OR given_deadline_ms IS NOT NULL
                            OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
@@ -1424,6 +1613,12 @@ BEGIN
         policy_deadlines[shape] := ff.policy_number(
             shape_policy[shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000);
         any_instant := any_instant OR policy_deadlines[shape] IS NOT NULL;
+        IF jsonb_typeof(shape_policy[shape] -> 'budget_ids') = 'array'
+           AND shape_policy[shape] -> 'budget_ids' <> '[]' THEN
+            budgets[shape] := ARRAY(SELECT DISTINCT ff.budget_id(b)
+                                      FROM jsonb_array_elements_text(shape_policy[shape] -> 'budget_ids') b
+                                     WHERE b <> '' ORDER BY 1)::text;
+        END IF;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -1477,7 +1672,8 @@ BEGIN
         -- unnest is in the select list, where its rows are not copied into a temporary store.
         INSERT INTO ff.exec_core (
                partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+               budget_ids)
         SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                greatest(0, least(9000, coalesce(g.priority, 0))),
                CASE WHEN g.held THEN 'blocked_by_dependencies'
@@ -1487,17 +1683,19 @@ BEGIN
                CASE WHEN g.until_ms > now_ms AND g.held IS NOT TRUE THEN g.until_ms END,
                CASE WHEN g.until_ms > now_ms AND g.held THEN g.until_ms END,
                coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-               coalesce(g.tags, '{}'), g.flow_id
+               coalesce(g.tags, '{}'), g.flow_id, budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
                        unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_tags) AS tags,
                        unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
                        unnest(until) AS until_ms) AS g;
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              budget_ids)
         SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
                g.execution_id,
-               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape]))
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+               budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
@@ -1521,7 +1719,8 @@ BEGIN
         WITH created AS (
             INSERT INTO ff.exec_core (
                    partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+                   budget_ids)
             SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                    greatest(0, least(9000, coalesce(g.priority, 0))),
                    CASE WHEN g.held THEN 'blocked_by_dependencies'
@@ -1531,7 +1730,7 @@ BEGIN
                    CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
                    CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
                    coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-                   coalesce(g.tags, '{}'), g.flow_id
+                   coalesce(g.tags, '{}'), g.flow_id, budgets[g.shape]::uuid[]
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                           given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
                           given_held, resolved_ids)
@@ -1541,10 +1740,12 @@ BEGIN
              WHERE g.resolved_id = g.execution_id
              ORDER BY g.partition_key, g.execution_id
                 ON CONFLICT DO NOTHING
-            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, eligibility_state
+            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, budget_ids,
+                      eligibility_state
         )
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
-        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              budget_ids)
+        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, budget_ids
           FROM created WHERE eligibility_state = 'eligible_now';
 
         -- This call created exactly the executions whose body it stores.
@@ -1732,6 +1933,9 @@ BEGIN
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.claim_grant t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    -- What they have spent stays counted.
+    DELETE FROM ff.budget_usage_by_exec t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.execution_partition = old.partition_key;
     DELETE FROM ff.stream_frame t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.stream_summary t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -1970,6 +2174,27 @@ CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text
  IMMUTABLE PARALLEL SAFE
 RETURN ((((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, idempotency_key), 'UTF8'::name)), 1, 4), 'hex'::text)))::bit(32))::bigint % (num_flow_partitions)::bigint))::smallint;
 
+CREATE OR REPLACE FUNCTION ff.lock_budgets(given_budget_id uuid[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+DECLARE
+    budget record;
+BEGIN
+    FOR budget IN
+        SELECT DISTINCT ff.budget_partition(id) AS partition_key, id FROM unnest(given_budget_id) AS id ORDER BY 1, 2
+    LOOP
+        PERFORM FROM ff.budget_policy p
+          WHERE (p.partition_key, p.budget_id) = (budget.partition_key, budget.id) FOR NO KEY UPDATE;
+        IF NOT FOUND THEN
+            PERFORM pg_advisory_xact_lock(hashtextextended('flowfabric.budget ' || budget.id, 0));
+        END IF;
+    END LOOP;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.lock_executions(p_partition_keys smallint[], p_execution_ids uuid[], p_pass_over boolean DEFAULT false, p_leases boolean DEFAULT false)
  RETURNS TABLE(partition_key smallint, execution_id uuid)
  LANGUAGE plpgsql
@@ -2189,11 +2414,15 @@ BEGIN
     IF jsonb_typeof(policy #> '{retry_policy,backoff,jitter}') <> 'boolean' THEN
         RETURN 'retry_policy.backoff.jitter: not true or false';
     END IF;
-    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities'] LOOP
+    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities', 'budget_ids'] LOOP
         found := policy #> string_to_array(path, '.');
         IF jsonb_typeof(found) <> 'array'
            OR EXISTS (SELECT FROM jsonb_path_query(found, '$[*]') e WHERE jsonb_typeof(e) <> 'string') THEN
             RETURN path || ': not a list of texts';
+        END IF;
+        IF path = 'budget_ids' AND (jsonb_array_length(found) > 32 OR EXISTS (
+               SELECT FROM jsonb_array_elements_text(found) b WHERE octet_length(b) NOT BETWEEN 1 AND 256)) THEN
+            RETURN 'budget_ids: more than 32, or one that has not 1 to 256 bytes';
         END IF;
     END LOOP;
     RETURN NULL;
@@ -2287,17 +2516,284 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.release_spend(given_budget_id uuid[], given_execution_partition smallint[], given_execution_id uuid[])
+ RETURNS TABLE(budget_id uuid, dimension text, released bigint)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    now_ms constant bigint := ff.now_ms();
+BEGIN
+    PERFORM ff.lock_budgets(given_budget_id);
+    -- The lock of the budget keeps its ledger as it is; a statement after it sees all of it.
+    PERFORM FROM (SELECT DISTINCT s.partition_key, s.budget_id, s.dimensions_key
+                    FROM unnest(given_budget_id, given_execution_partition, given_execution_id)
+                         AS g (budget_id, execution_partition, execution_id)
+                    JOIN ff.budget_usage_by_exec s
+                      ON (s.partition_key, s.budget_id, s.execution_id, s.execution_partition)
+                       = (ff.budget_partition(g.budget_id), g.budget_id, g.execution_id, g.execution_partition)
+                   ORDER BY 1, 2, 3) AS s
+       JOIN ff.budget_usage u USING (partition_key, budget_id, dimensions_key)
+        FOR UPDATE OF u;
+    RETURN QUERY
+    WITH deleted AS (
+        DELETE FROM ff.budget_usage_by_exec s
+         USING unnest(given_budget_id, given_execution_partition, given_execution_id)
+               AS g (budget_id, execution_partition, execution_id)
+         WHERE (s.partition_key, s.budget_id, s.execution_id, s.execution_partition)
+             = (ff.budget_partition(g.budget_id), g.budget_id, g.execution_id, g.execution_partition)
+     RETURNING s.partition_key, s.budget_id, s.dimensions_key, s.delta_total, s.period_no
+    ), summed AS (
+        SELECT d.partition_key, d.budget_id, d.dimensions_key, sum(d.delta_total)::bigint AS amount
+          FROM deleted d
+          LEFT JOIN ff.budget_policy p USING (partition_key, budget_id)
+         WHERE d.period_no = coalesce(p.period_no, 0)
+         GROUP BY d.partition_key, d.budget_id, d.dimensions_key
+    )
+    UPDATE ff.budget_usage u
+       SET current_value = greatest(0, u.current_value - summed.amount), updated_at_ms = now_ms
+      FROM summed
+     WHERE (u.partition_key, u.budget_id, u.dimensions_key)
+         = (summed.partition_key, summed.budget_id, summed.dimensions_key)
+    RETURNING u.budget_id, u.dimensions_key, summed.amount;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.replay_cap(policy jsonb)
  RETURNS integer
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(ff.policy_number((policy -> 'max_replay_count'::text), (2147483647)::bigint), (10)::bigint))::integer;
 
+CREATE OR REPLACE FUNCTION ff.report_usage(given_budget_id uuid[], given_deltas jsonb[], given_dedup_key text[], given_execution_partition smallint[] DEFAULT NULL::smallint[], given_execution_id uuid[] DEFAULT NULL::uuid[], given_now_ms bigint DEFAULT NULL::bigint)
+ RETURNS TABLE(ordinal integer, outcome text, dimension text, current_usage bigint, limit_value bigint)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    kept_ms constant bigint := 86400000;
+    spends constant boolean := given_execution_id IS NOT NULL;
+    partitions smallint[] := ARRAY(SELECT ff.budget_partition(b.id)
+                                     FROM unnest(given_budget_id) WITH ORDINALITY AS b (id, n) ORDER BY b.n);
+    taken text[] := '{}';        -- keys that this call counts, not used yet
+    place text;
+    policy ff.budget_policy;
+    breach record;
+    stored jsonb;
+    found_one boolean;
+BEGIN
+    IF EXISTS (SELECT FROM unnest(given_dedup_key) AS k WHERE k <> '') THEN
+        WITH placed AS (
+            INSERT INTO ff.budget_usage_dedup AS d (partition_key, budget_id, dedup_key, applied_at_ms, expires_at_ms)
+            SELECT DISTINCT g.partition_key, g.budget_id, g.dedup_key, now_ms, now_ms + kept_ms
+              FROM unnest(partitions, given_budget_id, given_dedup_key) AS g (partition_key, budget_id, dedup_key)
+             WHERE g.dedup_key <> ''
+             ORDER BY 1, 2, 3
+                ON CONFLICT (partition_key, budget_id, dedup_key) DO UPDATE
+               SET outcome_json = NULL, applied_at_ms = EXCLUDED.applied_at_ms,
+                   expires_at_ms = EXCLUDED.expires_at_ms
+             WHERE d.expires_at_ms <= now_ms
+         RETURNING d.budget_id, d.dedup_key
+        )
+        SELECT coalesce(array_agg(placed.budget_id || ' ' || placed.dedup_key), '{}') INTO taken FROM placed;
+    END IF;
+
+    PERFORM ff.lock_budgets(given_budget_id);
+
+    INSERT INTO ff.budget_usage (partition_key, budget_id, dimensions_key, current_value, updated_at_ms)
+    SELECT DISTINCT g.partition_key, g.budget_id, d.name COLLATE "C", 0, now_ms
+      FROM unnest(partitions, given_budget_id, given_deltas) AS g (partition_key, budget_id, deltas),
+           jsonb_object_keys(g.deltas) AS d (name)
+     ORDER BY 1, 2, 3
+        ON CONFLICT DO NOTHING;
+    PERFORM FROM (SELECT DISTINCT g.partition_key, g.budget_id, d.name COLLATE "C" AS name
+                    FROM unnest(partitions, given_budget_id, given_deltas) AS g (partition_key, budget_id, deltas),
+                         jsonb_object_keys(g.deltas) AS d (name)
+                   ORDER BY 1, 2, 3) AS g
+       JOIN ff.budget_usage u
+         ON (u.partition_key, u.budget_id, u.dimensions_key) = (g.partition_key, g.budget_id, g.name)
+        FOR UPDATE OF u;
+
+    FOR i IN 1 .. cardinality(given_budget_id) LOOP
+        ordinal := i;
+        dimension := NULL;
+        current_usage := NULL;
+        limit_value := NULL;
+        place := NULL;
+        IF given_dedup_key[i] <> '' THEN
+            place := given_budget_id[i] || ' ' || given_dedup_key[i];
+            IF place = ANY (taken) THEN
+                taken := array_remove(taken, place);
+            ELSE
+                SELECT d.outcome_json, true INTO stored, found_one FROM ff.budget_usage_dedup d
+                 WHERE (d.partition_key, d.budget_id, d.dedup_key)
+                     = (partitions[i], given_budget_id[i], given_dedup_key[i]);
+                IF found_one THEN
+                    outcome := 'already_applied';
+                    IF stored ? 'SoftBreach' AND NOT spends THEN
+                        outcome := 'soft_breach';
+                        dimension := stored #>> '{SoftBreach,dimension}';
+                        current_usage := (stored #>> '{SoftBreach,current_usage}')::bigint;
+                        limit_value := (stored #>> '{SoftBreach,soft_limit}')::bigint;
+                    END IF;
+                    RETURN NEXT;
+                    CONTINUE;
+                END IF;
+                -- An earlier report of this call had the key, and was refused.
+                INSERT INTO ff.budget_usage_dedup (partition_key, budget_id, dedup_key, applied_at_ms, expires_at_ms)
+                VALUES (partitions[i], given_budget_id[i], given_dedup_key[i], now_ms, now_ms + kept_ms);
+            END IF;
+        END IF;
+
+        SELECT p.* INTO policy FROM ff.budget_policy p
+         WHERE (p.partition_key, p.budget_id) = (partitions[i], given_budget_id[i]);
+
+        -- The first dimension that would be over its hard limit.
+        SELECT u.dimensions_key, u.current_value, d.delta, l.hard INTO breach
+          FROM jsonb_each(given_deltas[i]) AS g (name, value)
+         CROSS JOIN LATERAL (SELECT (g.value #>> '{}')::bigint) AS d (delta)
+          JOIN ff.budget_usage u
+            ON (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name)
+         CROSS JOIN LATERAL (SELECT (policy.policy_json #>> ARRAY['hard_limits', g.name])::bigint) AS l (hard)
+         WHERE l.hard > 0 AND u.current_value::numeric + d.delta > l.hard
+         ORDER BY u.dimensions_key COLLATE "C" LIMIT 1;
+        IF breach.dimensions_key IS NOT NULL THEN
+            UPDATE ff.budget_policy p
+               SET breach_count = p.breach_count + 1, last_breach_at_ms = now_ms,
+                   last_breach_dim = breach.dimensions_key, updated_at_ms = now_ms
+             WHERE (p.partition_key, p.budget_id) = (partitions[i], given_budget_id[i]);
+            dimension := breach.dimensions_key;
+            limit_value := breach.hard;
+            IF policy.enforcement_mode = 'strict' THEN
+                IF place IS NOT NULL THEN
+                    DELETE FROM ff.budget_usage_dedup d
+                     WHERE (d.partition_key, d.budget_id, d.dedup_key)
+                         = (partitions[i], given_budget_id[i], given_dedup_key[i]);
+                END IF;
+                outcome := 'hard_breach';
+                current_usage := breach.current_value;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+
+        SELECT u.dimensions_key INTO place
+          FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
+          JOIN ff.budget_usage u
+            ON (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name)
+         WHERE u.current_value::numeric + g.delta::bigint > 9223372036854775807 LIMIT 1;
+        IF place IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = format(
+                'invalid_input: the usage of dimension %s of budget %s cannot be over 2^63-1', to_json(place),
+                given_budget_id[i]);
+        END IF;
+        UPDATE ff.budget_usage u
+           SET current_value = u.current_value + g.delta::bigint, updated_at_ms = now_ms
+          FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
+         WHERE (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name);
+        IF spends THEN
+            INSERT INTO ff.budget_usage_by_exec AS s (
+                   partition_key, budget_id, execution_partition, execution_id, dimensions_key, delta_total,
+                   period_no, updated_at_ms)
+            SELECT partitions[i], given_budget_id[i], given_execution_partition[i], given_execution_id[i], g.name,
+                   g.delta::bigint, coalesce(policy.period_no, 0), now_ms
+              FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
+             ORDER BY g.name COLLATE "C"
+                ON CONFLICT (partition_key, budget_id, execution_id, execution_partition, dimensions_key) DO UPDATE
+               SET delta_total = EXCLUDED.delta_total
+                                 + CASE WHEN s.period_no = EXCLUDED.period_no THEN s.delta_total ELSE 0 END,
+                   period_no = EXCLUDED.period_no, updated_at_ms = EXCLUDED.updated_at_ms, unsettled = true;
+        END IF;
+
+        outcome := 'ok';
+        IF breach.dimensions_key IS NOT NULL THEN
+            outcome := 'soft_breach';
+            current_usage := breach.current_value + breach.delta;
+        ELSE
+            SELECT u.dimensions_key, u.current_value, l.soft INTO dimension, current_usage, limit_value
+              FROM jsonb_object_keys(given_deltas[i]) AS g (name)
+              JOIN ff.budget_usage u
+                ON (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name)
+             CROSS JOIN LATERAL (SELECT (policy.policy_json #>> ARRAY['soft_limits', g.name])::bigint) AS l (soft)
+             WHERE l.soft > 0 AND u.current_value > l.soft
+             ORDER BY u.dimensions_key COLLATE "C" LIMIT 1;
+            IF dimension IS NOT NULL THEN
+                outcome := 'soft_breach';
+                UPDATE ff.budget_policy p
+                   SET soft_breach_count = p.soft_breach_count + 1, updated_at_ms = now_ms
+                 WHERE (p.partition_key, p.budget_id) = (partitions[i], given_budget_id[i]);
+            END IF;
+        END IF;
+        IF given_dedup_key[i] <> '' THEN
+            UPDATE ff.budget_usage_dedup d
+               SET outcome_json = CASE outcome
+                       WHEN 'soft_breach' THEN jsonb_build_object('SoftBreach', jsonb_build_object(
+                           'dimension', dimension, 'current_usage', current_usage, 'soft_limit', limit_value))
+                       ELSE '"Ok"' END
+             WHERE (d.partition_key, d.budget_id, d.dedup_key)
+                 = (partitions[i], given_budget_id[i], given_dedup_key[i]);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
 RETURN (EXISTS (SELECT FROM (ff.claim_grant g JOIN ff.exec_core e USING (partition_key, execution_id)) WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.lease_epoch >= e.lease_epoch) AND (g.worker_id <> reserved.p_worker_id))));
+
+CREATE OR REPLACE FUNCTION ff.reset_budgets(given_budget_id uuid[], only_due boolean DEFAULT false, given_now_ms bigint DEFAULT NULL::bigint)
+ RETURNS TABLE(budget_id uuid, next_reset_at_ms bigint, period_no bigint)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    reset_ids uuid[];
+BEGIN
+    PERFORM ff.lock_budgets(given_budget_id);
+    WITH reset AS (
+        UPDATE ff.budget_policy p
+           SET last_breach_at_ms = NULL, last_breach_dim = NULL, last_reset_at_ms = now_ms,
+               next_reset_at_ms = now_ms + nullif((p.policy_json ->> 'reset_interval_ms')::bigint, 0),
+               reset_count = p.reset_count + 1, period_no = p.period_no + 1, updated_at_ms = now_ms
+          FROM (SELECT DISTINCT ff.budget_partition(id), id FROM unnest(given_budget_id) AS id)
+               AS g (partition_key, budget_id)
+         WHERE (p.partition_key, p.budget_id) = (g.partition_key, g.budget_id)
+           AND (NOT only_due OR p.next_reset_at_ms <= now_ms)
+     RETURNING p.budget_id
+    )
+    SELECT array_agg(reset.budget_id) INTO reset_ids FROM reset;
+    PERFORM FROM (SELECT ff.budget_partition(id), id FROM unnest(reset_ids) AS id ORDER BY 1, 2)
+                 AS g (partition_key, budget_id)
+       JOIN ff.budget_usage u USING (partition_key, budget_id)
+      ORDER BY u.partition_key, u.budget_id, u.dimensions_key
+        FOR UPDATE OF u;
+    UPDATE ff.budget_usage u
+       SET current_value = 0, last_reset_at_ms = now_ms, updated_at_ms = now_ms
+      FROM (SELECT ff.budget_partition(id), id FROM unnest(reset_ids) AS id) AS g (partition_key, budget_id)
+     WHERE (u.partition_key, u.budget_id) = (g.partition_key, g.budget_id);
+    RETURN QUERY
+    SELECT p.budget_id, p.next_reset_at_ms, p.period_no
+      FROM unnest(reset_ids) AS g (id)
+      JOIN ff.budget_policy p ON (p.partition_key, p.budget_id) = (ff.budget_partition(g.id), g.id);
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
@@ -2365,6 +2861,32 @@ BEGIN
     EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
         RETURN false;  -- not JSON that Postgres reads
     END;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.spent_budgets(given_budget_id uuid[])
+ RETURNS TABLE(budget_id uuid, scope_id text, dimension text, used bigint, hard_limit bigint, next_reset_at_ms bigint)
+ LANGUAGE plpgsql
+ STABLE ROWS 1
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT DISTINCT ON (p.budget_id) p.budget_id, p.scope_id, u.dimensions_key, u.current_value, l.hard,
+           p.next_reset_at_ms
+      FROM (SELECT DISTINCT id FROM unnest(given_budget_id) AS id) AS g
+      JOIN ff.budget_policy p ON (p.partition_key, p.budget_id) = (ff.budget_partition(g.id), g.id)
+     CROSS JOIN LATERAL jsonb_each_text(p.policy_json -> 'hard_limits') AS h (name, value)
+     CROSS JOIN LATERAL (SELECT h.value::bigint) AS l (hard)
+      JOIN ff.budget_usage u
+        ON (u.partition_key, u.budget_id, u.dimensions_key) = (p.partition_key, p.budget_id, h.name)
+     WHERE p.enforcement_mode = 'strict' AND l.hard > 0 AND u.current_value >= l.hard
+     ORDER BY p.budget_id, u.dimensions_key COLLATE "C";
 END
 $function$;
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
 from flowfabric.engine.events import (
     list_events,
@@ -177,7 +178,7 @@ from flowfabric.engine.workers import (
 from flowfabric.errors import InvalidToken
 
 
-class Engine(ConnectedEngine, ScheduleOperations):
+class Engine(ConnectedEngine, ScheduleOperations, BudgetOperations):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
     A line says how its operation runs: as one `statement`, in one `transaction`, on one `snapshot`,

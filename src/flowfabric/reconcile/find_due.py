@@ -107,6 +107,15 @@ WITH seen AS (        -- the two roles, each with its holder
       WHEN 'unblock_routes' THEN
           (SELECT true FROM ff.exec_core WHERE exceptional_state = 'blocked_by_route'
             ORDER BY route_id LIMIT 1)
+      WHEN 'reset_budgets' THEN
+          (SELECT true FROM ff.budget_policy WHERE next_reset_at_ms <= ff.now_ms()
+            ORDER BY next_reset_at_ms LIMIT 1)
+      WHEN 'unblock_budgets' THEN  -- whether one has room again, the sweep finds out
+          (SELECT true FROM ff.exec_core WHERE exceptional_state = 'blocked_by_budget'
+            ORDER BY budget_ids LIMIT 1)
+      WHEN 'release_lost_races' THEN  -- whether one has ended, the sweep finds out
+          (SELECT true FROM ff.budget_usage_by_exec WHERE unsettled
+            ORDER BY uuid_hash(execution_id) LIMIT 1)
       WHEN 'expire_pending_waitpoints' THEN
           (SELECT true FROM ff.waitpoint_pending
             WHERE state = 'pending' AND expires_at_ms <= ff.now_ms()
@@ -145,6 +154,9 @@ WITH seen AS (        -- the two roles, each with its holder
             ORDER BY occurred_at_ms LIMIT 1)
       WHEN 'prune_schedule_fires' THEN  -- which schedules have too many, the sweep finds out
           (SELECT true FROM ff.schedule_fire ORDER BY recorded_at_ms LIMIT 1)
+      WHEN 'prune_usage_keys' THEN
+          (SELECT true FROM ff.budget_usage_dedup WHERE expires_at_ms < ff.now_ms()
+            ORDER BY expires_at_ms LIMIT 1)
       ELSE true END   -- a sweep that only its own statement can answer for
 )
 SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS due,

@@ -45,6 +45,7 @@ DECLARE
     last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
     policy_deadlines bigint[] := '{}';
+    budgets text[];             -- the budgets of each shape, as an array in words; NULL if no shape has any
     any_instant boolean := given_delay_until_ms IS NOT NULL OR given_deadline_ms IS NOT NULL
                            OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
@@ -80,6 +81,12 @@ BEGIN
         policy_deadlines[shape] := ff.policy_number(
             shape_policy[shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000);
         any_instant := any_instant OR policy_deadlines[shape] IS NOT NULL;
+        IF jsonb_typeof(shape_policy[shape] -> 'budget_ids') = 'array'
+           AND shape_policy[shape] -> 'budget_ids' <> '[]' THEN
+            budgets[shape] := ARRAY(SELECT DISTINCT ff.budget_id(b)
+                                      FROM jsonb_array_elements_text(shape_policy[shape] -> 'budget_ids') b
+                                     WHERE b <> '' ORDER BY 1)::text;
+        END IF;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -133,7 +140,8 @@ BEGIN
         -- unnest is in the select list, where its rows are not copied into a temporary store.
         INSERT INTO ff.exec_core (
                partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+               budget_ids)
         SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                greatest(0, least(9000, coalesce(g.priority, 0))),
                CASE WHEN g.held THEN 'blocked_by_dependencies'
@@ -143,17 +151,19 @@ BEGIN
                CASE WHEN g.until_ms > now_ms AND g.held IS NOT TRUE THEN g.until_ms END,
                CASE WHEN g.until_ms > now_ms AND g.held THEN g.until_ms END,
                coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-               coalesce(g.tags, '{}'), g.flow_id
+               coalesce(g.tags, '{}'), g.flow_id, budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
                        unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_tags) AS tags,
                        unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
                        unnest(until) AS until_ms) AS g;
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              budget_ids)
         SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
                g.execution_id,
-               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape]))
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+               budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
@@ -177,7 +187,8 @@ BEGIN
         WITH created AS (
             INSERT INTO ff.exec_core (
                    partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+                   budget_ids)
             SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                    greatest(0, least(9000, coalesce(g.priority, 0))),
                    CASE WHEN g.held THEN 'blocked_by_dependencies'
@@ -187,7 +198,7 @@ BEGIN
                    CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
                    CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
                    coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-                   coalesce(g.tags, '{}'), g.flow_id
+                   coalesce(g.tags, '{}'), g.flow_id, budgets[g.shape]::uuid[]
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                           given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
                           given_held, resolved_ids)
@@ -197,10 +208,12 @@ BEGIN
              WHERE g.resolved_id = g.execution_id
              ORDER BY g.partition_key, g.execution_id
                 ON CONFLICT DO NOTHING
-            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, eligibility_state
+            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, budget_ids,
+                      eligibility_state
         )
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
-        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              budget_ids)
+        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, budget_ids
           FROM created WHERE eligibility_state = 'eligible_now';
 
         -- This call created exactly the executions whose body it stores.

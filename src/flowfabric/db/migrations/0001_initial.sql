@@ -147,6 +147,7 @@ CREATE TABLE ff.exec_core (
     failure_category               text,
     cancellation_reason            text,
     cancelled_by                   text,
+    budget_ids                     uuid[],
     CONSTRAINT exec_core_priority CHECK (priority BETWEEN 0 AND 9000),
     CONSTRAINT exec_core_lifecycle_phase CHECK (
         lifecycle_phase IN ('runnable', 'suspended', 'terminal')),
@@ -202,6 +203,9 @@ CREATE INDEX exec_core_waits_for_others ON ff.exec_core (uuid_hash(execution_id)
 -- Executions whose compensations are to be started.
 CREATE INDEX exec_core_uncompensated ON ff.exec_core (created_at_ms)
     WHERE compensates AND exceptional_state IN ('failed', 'cancelled', 'expired', 'skipped');
+-- Executions that a spent budget holds back, by the budgets that they are attached to; the best first.
+CREATE INDEX exec_core_out_of_budget ON ff.exec_core (budget_ids, priority DESC, created_at_ms, execution_id)
+    WHERE exceptional_state = 'blocked_by_budget';
 -- The last index. While a table is empty, every index costs the same, and the planner takes the newest of
 -- those that have a column in common with the condition: a lookup by key must not read another one whole.
 ALTER TABLE ff.exec_core ADD PRIMARY KEY (partition_key, execution_id);
@@ -235,6 +239,9 @@ COMMENT ON COLUMN ff.exec_core.exceptional_state IS
     'Else why not: eligibility_state, paused_by_flow_cancel, suspended, or terminal_outcome.';
 COMMENT ON COLUMN ff.exec_core.open_deadline_at_ms IS 'The deadline until the execution has ended.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
+COMMENT ON COLUMN ff.exec_core.budget_ids IS
+    'The budgets that the execution is attached to, in ascending order: while one of them is spent, the execution '
+    'is held back. NULL: none. Never changes.';
 COMMENT ON COLUMN ff.exec_core.delay_until_ms IS
     'Not claimable before this instant. Set exactly while the execution is delayed.';
 COMMENT ON COLUMN ff.exec_core.not_before_ms IS
@@ -254,17 +261,21 @@ CREATE TABLE ff.ready (
     priority       integer NOT NULL,
     partition_key  smallint NOT NULL,
     execution_id   uuid NOT NULL,
-    deadline_at_ms bigint
+    deadline_at_ms bigint,
+    budget_ids     uuid[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
         autovacuum_vacuum_cost_limit = 2000);
 -- Claim order: best first within a route. Also finds the row of an execution, whose columns these are.
 CREATE UNIQUE INDEX ready_claim ON ff.ready (route_id, priority DESC, created_at_ms, execution_id, partition_key);
+-- Those that are attached to budgets. Empty where nothing is: the claim then looks no further.
+CREATE INDEX ready_budgets ON ff.ready (execution_id) WHERE budget_ids IS NOT NULL;
 COMMENT ON TABLE ff.ready IS
     'The queue: one row per execution that a worker can claim now. A row is inserted when an execution '
     'becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a '
     'statement reads of the execution together with this row is up to date as long as the row is there.';
 COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.budget_ids IS 'Of the execution.';
 
 CREATE TABLE ff.lease (
     partition_key         smallint NOT NULL,
@@ -320,7 +331,7 @@ CREATE VIEW ff.execution AS
            e.progress_pct, e.progress_message,
            e.resume_pending AND l.lease_id IS NULL AS resume_pending,
            e.lease_lost AND l.lease_id IS NULL AS lease_lost,
-           e.flow_cancelled, e.signal_seq, e.compensates,
+           e.flow_cancelled, e.signal_seq, e.compensates, e.budget_ids,
            e.delay_until_ms, e.not_before_ms, e.deadline_at_ms,
            coalesce(e.started_at_ms, l.attempt_started_at_ms) AS started_at_ms, e.terminal_at_ms,
            e.last_capability_mismatch_at_ms,
@@ -499,7 +510,7 @@ CREATE TABLE ff.operator_event (
             'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
             'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'schedule_created', 'schedule_updated',
             'schedule_paused', 'schedule_resumed', 'schedule_triggered', 'schedule_backfilled',
-            'schedule_deleted'))
+            'schedule_deleted', 'budget_created', 'budget_limits_changed', 'budget_reset'))
 );
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id, event_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
@@ -1150,6 +1161,95 @@ CREATE VIEW ff.settled_flow AS
      WHERE s.public_flow_state IN ('completed', 'failed', 'cancelled');
 COMMENT ON VIEW ff.settled_flow IS
     'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
+
+-- Budgets: what work may use, what it has used, and which execution has used it.
+
+CREATE TABLE ff.budget_policy (
+    partition_key     smallint NOT NULL,
+    budget_id         uuid NOT NULL,
+    scope_type        text NOT NULL,
+    scope_id          text NOT NULL,
+    enforcement_mode  text NOT NULL,
+    policy_json       jsonb NOT NULL,
+    breach_count      bigint NOT NULL DEFAULT 0,
+    soft_breach_count bigint NOT NULL DEFAULT 0,
+    last_breach_at_ms bigint,
+    last_breach_dim   text,
+    next_reset_at_ms  bigint,
+    last_reset_at_ms  bigint,
+    reset_count       bigint NOT NULL DEFAULT 0,
+    period_no         bigint NOT NULL DEFAULT 0,
+    created_at_ms     bigint NOT NULL,
+    updated_at_ms     bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id),
+    CONSTRAINT budget_policy_enforcement_mode CHECK (enforcement_mode IN ('strict', 'warn'))
+) WITH (fillfactor = 50);
+CREATE INDEX budget_policy_reset ON ff.budget_policy (next_reset_at_ms) WHERE next_reset_at_ms IS NOT NULL;
+COMMENT ON TABLE ff.budget_policy IS
+    'One row per budget. Its lock is taken by everything that changes the usage, the ledger or the period.';
+COMMENT ON COLUMN ff.budget_policy.scope_type IS 'A label of what is limited, such as tenant; not read by the engine.';
+COMMENT ON COLUMN ff.budget_policy.policy_json IS
+    'hard_limits and soft_limits by dimension (0: no limit), reset_interval_ms (0: never), and the labels '
+    'on_hard_limit and on_soft_limit.';
+COMMENT ON COLUMN ff.budget_policy.breach_count IS
+    'How often a report would have passed a hard limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.soft_breach_count IS
+    'Reports after which a dimension was over its soft limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.last_breach_dim IS 'The dimension of the last hard breach of this period.';
+COMMENT ON COLUMN ff.budget_policy.next_reset_at_ms IS 'NULL: the budget is not periodic.';
+COMMENT ON COLUMN ff.budget_policy.period_no IS 'Grows with every reset; the ledger has it too.';
+
+CREATE TABLE ff.budget_usage (
+    partition_key    smallint NOT NULL,
+    budget_id        uuid NOT NULL,
+    dimensions_key   text COLLATE "C" NOT NULL,
+    current_value    bigint NOT NULL,
+    last_reset_at_ms bigint,
+    updated_at_ms    bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id, dimensions_key),
+    CONSTRAINT budget_usage_not_negative CHECK (current_value >= 0)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE ff.budget_usage IS
+    'One row per budget and dimension: how much was used in this period. Also of budgets that nobody has created.';
+COMMENT ON COLUMN ff.budget_usage.dimensions_key IS 'The name of the dimension, such as tokens.';
+
+CREATE TABLE ff.budget_usage_dedup (
+    partition_key smallint NOT NULL,
+    budget_id     uuid NOT NULL,
+    dedup_key     text NOT NULL,
+    outcome_json  jsonb,
+    applied_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id, dedup_key)
+);
+CREATE INDEX budget_usage_dedup_expiry ON ff.budget_usage_dedup (expires_at_ms);
+COMMENT ON TABLE ff.budget_usage_dedup IS
+    'One row per report that was counted under a key: within 24 hours the key does not count again.';
+COMMENT ON COLUMN ff.budget_usage_dedup.dedup_key IS 'Of the caller; keys of the ledger begin with spend:.';
+COMMENT ON COLUMN ff.budget_usage_dedup.outcome_json IS 'The answer of the first call.';
+
+CREATE TABLE ff.budget_usage_by_exec (
+    partition_key       smallint NOT NULL,
+    budget_id           uuid NOT NULL,
+    execution_partition smallint NOT NULL,
+    execution_id        uuid NOT NULL,
+    dimensions_key      text COLLATE "C" NOT NULL,
+    delta_total         bigint NOT NULL,
+    period_no           bigint NOT NULL,
+    updated_at_ms       bigint NOT NULL,
+    unsettled           boolean NOT NULL DEFAULT true,
+    PRIMARY KEY (partition_key, budget_id, execution_id, execution_partition, dimensions_key)
+);
+CREATE INDEX budget_usage_by_exec_execution ON ff.budget_usage_by_exec (execution_id);
+-- In the order of a hash: a sweep that reads a batch from a random hash on reaches every row equally.
+CREATE INDEX budget_usage_by_exec_unsettled ON ff.budget_usage_by_exec (uuid_hash(execution_id)) WHERE unsettled;
+COMMENT ON TABLE ff.budget_usage_by_exec IS
+    'The ledger: what each execution has spent of a budget by record_spend, so that it can be given back.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.execution_partition IS 'The partition of the execution.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.period_no IS
+    'The period of the budget that the amount belongs to. After a reset the amount is not in the usage any more.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.unsettled IS
+    'The execution has not been seen to have ended: if it loses a race, the amount is given back.';
 
 -- Schedules: what is executed again and again, and what became of each instant.
 

@@ -31,8 +31,14 @@ CLAIM: Final[LiteralString] = (
     """
 -- lifecycle.claim
 WITH best AS (        -- the best that this worker can run and no other has a grant of, locked
-    SELECT * FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
-                               %(capabilities)s::text[], %(limit)s, %(worker_id)s)
+    SELECT * FROM (
+           SELECT * FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
+                                      %(capabilities)s::text[], %(limit)s, %(worker_id)s)
+            WHERE NOT (SELECT EXISTS (SELECT FROM ff.ready WHERE budget_ids IS NOT NULL))
+            UNION ALL
+           SELECT * FROM ff.claimable_in_budget(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
+                                                %(capabilities)s::text[], %(limit)s, %(worker_id)s)
+            WHERE (SELECT EXISTS (SELECT FROM ff.ready WHERE budget_ids IS NOT NULL))) AS found
      WHERE (SELECT CASE WHEN %(is_alone)s::boolean     -- once, and not if nothing is found
                         THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''
 ), taken AS (         -- a row that was queued after this statement began is left for the next claim

@@ -27,8 +27,10 @@ def queued(source: LiteralString) -> LiteralString:
     """
     return f""", queued AS (         -- those that are claimable now
     INSERT INTO ff.ready (
-           route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
-    SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+           route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+           budget_ids)
+    SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+           budget_ids
       FROM {source} WHERE eligibility_state = 'eligible_now'
 )"""
 

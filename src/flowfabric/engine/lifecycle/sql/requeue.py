@@ -52,7 +52,7 @@ REQUEUED: Final[LiteralString] = (
     + """
        AND e.lease_epoch = requeuing.lease_epoch - 1
  RETURNING requeuing.*, e.route_id, e.flow_id, e.tags, e.priority, e.created_at_ms,
-           e.eligibility_state, e.deadline_at_ms
+           e.eligibility_state, e.deadline_at_ms, e.budget_ids
 ), lease_given_up AS ( -- after a renewal in progress, whose event comes before that of the end
     DELETE FROM ff.lease l USING requeued
      WHERE """
