@@ -5,11 +5,26 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 from uuid import UUID
+
+import msgspec
 
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_is_text, check_list, check_name, check_text
+from flowfabric.policy import ExecutionPolicy
+
+
+class OwnBudgets:
+    """Stands for the budgets of the execution that starts children."""
+
+    def __repr__(self) -> str:
+        return "ctx.budgets"
+
+
+OWN_BUDGETS: Final = OwnBudgets()
+GivenBudgets: TypeAlias = UUID | str | Sequence[UUID | str]
+"""One budget or several, by id or name."""
 
 MAX_AMOUNT: Final = 2**63 - 1
 MAX_DIMENSIONS: Final = 100
@@ -37,7 +52,7 @@ def check_budget_name(given: object) -> str:
     return check_name(check_is_text(given, field="budget"), field="budget")
 
 
-def budget_names(given: UUID | str | Sequence[UUID | str] | None) -> tuple[str, ...]:
+def budget_names(given: GivenBudgets | None) -> tuple[str, ...]:
     """The budgets that work is attached to, as texts, each once; raises `ValidationError`."""
     if given is None:
         return ()
@@ -49,6 +64,15 @@ def budget_names(given: UUID | str | Sequence[UUID | str] | None) -> tuple[str, 
             for each in check_list(given, field="budget")
         )
     )
+
+
+def attach(policy: ExecutionPolicy | None, budgets: Sequence[str]) -> ExecutionPolicy | None:
+    """The policy, with these budgets added to its own; raises `ValidationError` for too many."""
+    if not budgets:
+        return policy
+    policy = policy or ExecutionPolicy()
+    every = tuple(dict.fromkeys((*policy.budget_ids, *budgets)))
+    return msgspec.structs.replace(policy, budget_ids=every)
 
 
 def check_dimension(name: object, *, field: str = "dimension") -> str:

@@ -14,7 +14,7 @@ class RetryClass(StrEnum):
     RETRYABLE = "retryable"
     """Wait, then repeat the call."""
     COOPERATIVE = "cooperative"
-    """Do what the error asks, then stop. No error uses it yet."""
+    """Do what the error asks, then stop."""
     INFORMATIONAL = "informational"
     """Nothing to do: continue."""
     BUG = "bug"

@@ -94,7 +94,7 @@ async def test_work_comes_back_with_a_reset_a_release_or_a_higher_limit(
     execution = await attached(db, "b", "other")
     for room in (
         engine.release_budget("b", spender),
-        engine.update_budget_limits("b", dimensions=["tokens"], hard_limits=[20]),
+        engine.update_budget_limits("b", hard_limits={"tokens": 20}),
         engine.reset_budget("b"),
     ):
         assert await claimed(db) == []

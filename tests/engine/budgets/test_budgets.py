@@ -124,7 +124,7 @@ async def test_limits_are_changed_by_dimension(
     await engine.create_budget("b", **LIMITS)
 
     changed = await engine.update_budget_limits(
-        "b", dimensions=["calls", "tokens"], hard_limits=[5, 0], reset_interval=60, actor="ann"
+        "b", hard_limits={"calls": 5, "tokens": 0}, reset_interval=60, actor="ann"
     )
 
     assert changed.hard_limits == {"calls": 5, "tokens": 0}
@@ -139,7 +139,7 @@ async def test_limits_are_changed_by_dimension(
         ("budget_limits_changed", "operator"),
     ]
     with pytest.raises(ValidationError, match="hard_limits"):
-        await engine.update_budget_limits("b", dimensions=["calls"], hard_limits=[True])
+        await engine.update_budget_limits("b", hard_limits={"calls": True})
     with pytest.raises(NotFound):
         await engine.update_budget_limits("none")
 

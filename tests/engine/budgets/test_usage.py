@@ -281,7 +281,7 @@ async def test_what_cannot_be_is_refused_and_counts_nothing(engine: Engine, db: 
 async def test_a_counter_that_would_overflow_is_left_as_it_is(engine: Engine) -> None:
     await report(engine, {"tokens": BIG})
 
-    with pytest.raises(ValidationError, match="tokens.*2\\^63-1"):
+    with pytest.raises(ValidationError, match=r"tokens.*2\^63-1"):
         await report(engine, {"calls": 1, "tokens": 1}, "k")
 
     assert await usage(engine) == {"tokens": BIG}

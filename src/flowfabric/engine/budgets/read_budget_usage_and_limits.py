@@ -13,9 +13,8 @@ from flowfabric.db.rows import Connection, fetch_one
 READ_BUDGET_USAGE_AND_LIMITS: Final[LiteralString] = """
 -- budgets.read_budget_usage_and_limits
 SELECT coalesce((SELECT jsonb_object_agg(l.kind || ':' || each.key, each.value)
-                   FROM ff.budget_policy p,
-                        (VALUES ('hard', 'hard_limits'), ('soft', 'soft_limits')) AS l (kind, field),
-                        jsonb_each(p.policy_json -> l.field) AS each
+                   FROM ff.budget_policy p, (VALUES ('hard'), ('soft')) AS l (kind),
+                        jsonb_each(p.policy_json -> (l.kind || '_limits')) AS each
                   WHERE (p.partition_key, p.budget_id)
                       = (ff.budget_partition(%(budget_id)s::uuid), %(budget_id)s::uuid)),
                 '{}')::text AS limits,

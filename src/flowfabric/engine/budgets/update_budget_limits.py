@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final, LiteralString
 from uuid import UUID
@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.budgets import budget_id as id_of
-from flowfabric.budgets import check_columns
+from flowfabric.budgets import check_amounts
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.db.transaction import transact
@@ -71,9 +71,8 @@ async def update_budget_limits(
     pool: Pool,
     budget_id: UUID | str,
     *,
-    dimensions: Sequence[str] = (),
-    hard_limits: Sequence[int] | None = None,
-    soft_limits: Sequence[int] | None = None,
+    hard_limits: Mapping[str, int] | None = None,
+    soft_limits: Mapping[str, int] | None = None,
     reset_interval: float | timedelta | None = None,
     enforcement_mode: EnforcementMode | str | None = None,
     actor: str = DEFAULT_ACTOR,
@@ -84,7 +83,8 @@ async def update_budget_limits(
     can be claimed at once. An operator event is written. Raises `NotFound`, `ValidationError`.
     """
     budget = id_of(budget_id)
-    hard, soft = check_columns(dimensions, hard_limits=hard_limits, soft_limits=soft_limits)
+    hard = check_amounts({} if hard_limits is None else hard_limits, field="hard_limits")
+    soft = check_amounts({} if soft_limits is None else soft_limits, field="soft_limits")
     interval_ms = None if reset_interval is None else check_interval(reset_interval)
     mode = None if enforcement_mode is None else check_mode(enforcement_mode).value
     check_actor(actor)

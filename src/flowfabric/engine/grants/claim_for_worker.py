@@ -16,8 +16,9 @@ from flowfabric.engine.keys.key import Key
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
 
-# Executions whose budget is spent are blocked, and not found. `ff.claimable` leaves out executions with a claim grant that has not expired. Executions with a
-# reclaim grant are found, because any worker may claim them, but they get no second grant.
+# Executions whose budget is spent are blocked, and not found. Nor are executions with a claim grant
+# that has not expired. Executions with a reclaim grant are found, because any worker may claim
+# them, but they get no second grant.
 CLAIM_FOR_WORKER: Final[LiteralString] = """
 -- grants.claim_for_worker
 SELECT e.partition_key, e.execution_id, e.lease_epoch, ff.now_ms() AS now_ms,
