@@ -63,6 +63,9 @@ REPLAYED_ENTRIES: Final = EventCount(
 DIVERGENCES: Final = EventCount(
     "ff_divergences_total", "Handlers that made other durable calls than before.", ("kind",)
 )
+QUOTA_HITS: Final = EventCount(
+    "ff_quota_hit_total", "Executions that a limit held back or refused.", ("reason",)
+)
 
 COUNTERS: Final = (
     JOURNAL_ENTRIES,
@@ -70,5 +73,6 @@ COUNTERS: Final = (
     JOURNAL_FLUSH_SIZE,
     REPLAYED_ENTRIES,
     DIVERGENCES,
+    QUOTA_HITS,
 )
 """All counters of a process."""
