@@ -69,6 +69,9 @@ BUDGET_HITS: Final = EventCount(
 BUDGET_BREACHES: Final = EventCount(
     "ff_budget_breach_total", "Reports of usage that passed a limit.", ("dimension", "limit")
 )
+QUOTA_HITS: Final = EventCount(
+    "ff_quota_hit_total", "Executions that a limit held back or refused.", ("reason",)
+)
 
 COUNTERS: Final = (
     JOURNAL_ENTRIES,
@@ -78,5 +81,6 @@ COUNTERS: Final = (
     DIVERGENCES,
     BUDGET_HITS,
     BUDGET_BREACHES,
+    QUOTA_HITS,
 )
 """All counters of a process."""

@@ -101,6 +101,7 @@ class ValidationError(EngineError):
             "invalid_input",
             "invalid_kid",
             "invalid_policy_json",
+            "invalid_quota_spec",
             "invalid_secret_hex",
             "invalid_tag_key",
             "invalid_token",

@@ -94,6 +94,18 @@ WITH seen AS (        -- the two roles, each with its holder
             ORDER BY next_fire_at_ms LIMIT 1)
       WHEN 'release_queued' THEN  -- whose turn it is, the sweep finds out
           (SELECT true FROM ff.schedule WHERE queued ORDER BY name LIMIT 1)
+      WHEN 'unblock_due_keys' THEN
+          (SELECT true FROM ((SELECT true FROM ff.quota_wakeup
+                               ORDER BY partition_key, wakeup_id LIMIT 1)
+                              UNION ALL
+                             (SELECT true FROM ff.quota_key WHERE next_at_ms <= ff.now_ms()
+                               ORDER BY next_at_ms LIMIT 1)) AS found LIMIT 1)
+      WHEN 'unblock_held_keys' THEN  -- whether there is room, the sweep finds out
+          (SELECT true FROM ff.exec_core
+            WHERE exceptional_state = 'blocked_by_quota' AND quota_key_id IS NOT NULL
+            ORDER BY quota_key_id LIMIT 1)
+      WHEN 'trim_quotas' THEN
+          (SELECT true FROM ff.quota_key ORDER BY partition_key, quota_key_id LIMIT 1)
       WHEN 'start_compensations' THEN
           (SELECT true FROM ff.exec_core
             WHERE compensates
@@ -167,6 +179,9 @@ SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS d
            (SELECT timeout_at_ms - ff.now_ms() FROM ff.suspension_current
              WHERE timeout_at_ms > ff.now_ms() AND NOT (SELECT standby FROM chosen)
              ORDER BY timeout_at_ms LIMIT 1),
+           (SELECT next_at_ms - ff.now_ms() FROM ff.quota_key
+             WHERE next_at_ms > ff.now_ms() AND NOT (SELECT standby FROM chosen)
+             ORDER BY next_at_ms LIMIT 1),
            (SELECT next_fire_at_ms - ff.now_ms() FROM ff.schedule
              WHERE state = 'active' AND next_fire_at_ms > ff.now_ms()
                AND NOT (SELECT standby FROM chosen)

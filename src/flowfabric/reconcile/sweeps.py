@@ -30,6 +30,9 @@ from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.unblock_budgets import unblock_budgets
 from flowfabric.engine.lifecycle.unblock_routes import unblock_routes
+from flowfabric.engine.quotas.trim_quotas import trim_quotas
+from flowfabric.engine.quotas.unblock_due_keys import keys_due, unblock_due_keys
+from flowfabric.engine.quotas.unblock_held_keys import unblock_held_keys
 from flowfabric.engine.retention.delete_finished import delete_finished
 from flowfabric.engine.schedules.fire_schedules import fire_schedules, schedules_due
 from flowfabric.engine.schedules.prune_schedule_fires import prune_schedule_fires
@@ -74,6 +77,9 @@ SWEEPS: Final = (
     Sweep(end_parked_members, every=5.0),
     Sweep(fire_schedules, every=0.8, check=schedules_due),
     Sweep(release_queued, every=0.8, check=turns_due),
+    Sweep(unblock_due_keys, every=0.8, check=keys_due),
+    Sweep(unblock_held_keys, every=5.0, batch=200),
+    Sweep(trim_quotas, every=30.0),
     Sweep(start_compensations, every=2.0, batch=100, check=compensations_due),
     Sweep(project_unsettled, every=15.0, batch=200),
     Sweep(unblock_routes, every=5.0),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flowfabric.budgets import budget_id
+from flowfabric.counters import BUDGET_HITS
 from flowfabric.db.rows import Connection
 from flowfabric.engine import Engine, ExecutionId, ExecutionPolicy
 from flowfabric.engine.budgets.reset_budgets import reset_budgets
@@ -63,7 +64,9 @@ async def test_spent_budgets_hold_work_back_and_nothing_else(
         await given.created(db),
     ]
 
+    before = BUDGET_HITS.values[("tokens",)]
     assert await claimed(db) == free
+    assert BUDGET_HITS.values[("tokens",)] - before == 2
     for each in held:
         assert await given.vector(db, each) == HELD
         detail = (await given.row(db, each))["blocking_detail"]

@@ -1,13 +1,11 @@
 -- As ff.claimable, where executions are queued that are attached to budgets: those whose budget is spent are
--- not returned, and leave the queue. They are blocked by budget, in words that name the budget, the dimension,
--- and what is used of it. What is behind them is looked at until there are enough, in rounds that grow, so
--- that a flood of work on a spent budget hides others only for a few claims.
---
--- Budgets are read without locks: a report that is about to use up a budget does not stop a claim, and no lock of
--- a budget is taken while executions are locked.
+-- not returned, and leave the queue. The queue is looked at in rounds that grow until nothing of what is found is
+-- out of budget, so that a flood of work on a spent budget hides others only for a few claims; limits are
+-- applied to what is left. A row without a place says what was held back, and by which dimensions.
 CREATE OR REPLACE FUNCTION ff.claimable_in_budget(
-    p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text
-) RETURNS TABLE (place tid)
+    p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text,
+    p_takes boolean
+) RETURNS TABLE (place tid, held_back integer[], out_of_budget text[])
     LANGUAGE plpgsql VOLATILE ROWS 1
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -18,48 +16,40 @@ DECLARE
     rounds constant integer := 5;
     looked_at integer := p_limit;
     places tid[];
-    spent uuid[];
-    details text[];
+    counted integer[];
+    look_again boolean := false;
+    outcome record;
+    dimensions text[] := '{}';
 BEGIN
     FOR round IN 1 .. rounds LOOP
-        places := ARRAY(SELECT c.place FROM ff.claimable(
-            p_lanes, p_namespace, p_kinds, p_capabilities, looked_at, p_worker_id) AS c);
-        SELECT array_agg(s.budget_id ORDER BY s.budget_id),
-               array_agg(format('budget %s: %s of %s %s used%s', coalesce(nullif(s.scope_id, ''), s.budget_id::text),
-                                s.used, s.hard_limit, s.dimension,
-                                ', reset at ' || ff.iso_instant(s.next_reset_at_ms)) ORDER BY s.budget_id)
-          INTO spent, details
-          FROM ff.spent_budgets(ARRAY(
-                   SELECT DISTINCT b.id FROM unnest(places) AS p (place)
-                     JOIN ff.ready r ON r.ctid = p.place, unnest(r.budget_ids) AS b (id))) AS s;
-        EXIT WHEN spent IS NULL;
-        -- An execution that somebody has locked is left in the queue: who locks both begins with the execution.
-        WITH held AS (
-            SELECT r.ctid AS place, e.partition_key, e.execution_id
-              FROM unnest(places) AS p (place)
-              JOIN ff.ready r ON r.ctid = p.place
-              JOIN ff.exec_core e ON (e.partition_key, e.execution_id) = (r.partition_key, r.execution_id)
-             WHERE r.budget_ids && spent
-               FOR NO KEY UPDATE OF e SKIP LOCKED
-        ), leaving AS (
-            DELETE FROM ff.ready r USING held WHERE r.ctid = held.place
-         RETURNING r.partition_key, r.execution_id, r.budget_ids
-        )
-        UPDATE ff.exec_core e
-           SET eligibility_state = 'blocked_by_budget', blocking_reason = 'waiting_for_budget',
-               blocking_detail = (SELECT s.detail FROM unnest(spent, details) AS s (budget_id, detail)
-                                   WHERE s.budget_id = ANY (leaving.budget_ids) LIMIT 1),
-               last_mutation_at_ms = ff.now_ms()
-          FROM leaving
-         WHERE (e.partition_key, e.execution_id) = (leaving.partition_key, leaving.execution_id);
-        EXIT WHEN round = rounds;
+        places := ARRAY(SELECT c.place FROM ff.claimable(p_lanes, p_namespace, p_kinds, p_capabilities, looked_at,
+                                                         p_worker_id, p_limits => false) AS c);
+        outcome := ff.hold_out_of_budget(places);
+        EXIT WHEN outcome.spent IS NULL;
+        dimensions := dimensions || coalesce(outcome.held, '{}');
+        look_again := round = rounds;
         looked_at := least(500, 4 * looked_at);
     END LOOP;
+
+    IF EXISTS (SELECT FROM ff.ready e WHERE e.quota_key_id IS NOT NULL) THEN
+        SELECT array_agg(c.place) FILTER (WHERE c.place IS NOT NULL), max(c.held_back) INTO places, counted
+          FROM ff.claimable(p_lanes, p_namespace, p_kinds, p_capabilities, p_limit, p_worker_id,
+                            p_takes => p_takes) AS c;
+        -- What the limits passed over is replaced by others, at which no round has looked.
+        outcome := ff.hold_out_of_budget(places);
+        dimensions := dimensions || coalesce(outcome.held, '{}');
+        look_again := look_again OR outcome.spent IS NOT NULL;
+    END IF;
     RETURN QUERY
-    SELECT r.ctid
+    SELECT r.ctid, NULL::integer[], NULL::text[]
       FROM unnest(places) WITH ORDINALITY AS p (place, position)
       JOIN ff.ready r ON r.ctid = p.place
-     WHERE spent IS NULL OR r.budget_ids IS NULL OR NOT r.budget_ids && spent
+     WHERE r.budget_ids IS NULL OR NOT r.budget_ids && coalesce(outcome.spent, '{}')
      ORDER BY p.position LIMIT p_limit;
+    IF counted IS NOT NULL OR dimensions <> '{}' OR look_again THEN
+        RETURN QUERY SELECT NULL::tid,
+            ARRAY[coalesce(counted[1], 0), coalesce(counted[2], 0), greatest(counted[3], look_again::integer)],
+            dimensions;
+    END IF;
 END
 $$;

@@ -138,6 +138,7 @@ CREATE TABLE ff.exec_core (
     started_at_ms                  bigint,
     terminal_at_ms                 bigint,
     last_capability_mismatch_at_ms bigint,
+    quota_key_id                   bigint,
     lease_id                       uuid,
     attempt_started_at_ms          bigint,
     attempt_type                   text,
@@ -206,6 +207,9 @@ CREATE INDEX exec_core_uncompensated ON ff.exec_core (created_at_ms)
 -- Executions that a spent budget holds back, by the budgets that they are attached to; the best first.
 CREATE INDEX exec_core_out_of_budget ON ff.exec_core (budget_ids, priority DESC, created_at_ms, execution_id)
     WHERE exceptional_state = 'blocked_by_budget';
+-- Executions that the limit of their key holds back, best first.
+CREATE INDEX exec_core_held_back ON ff.exec_core (quota_key_id, priority DESC, created_at_ms, execution_id)
+    WHERE exceptional_state = 'blocked_by_quota' AND quota_key_id IS NOT NULL;
 -- The last index. While a table is empty, every index costs the same, and the planner takes the newest of
 -- those that have a column in common with the condition: a lookup by key must not read another one whole.
 ALTER TABLE ff.exec_core ADD PRIMARY KEY (partition_key, execution_id);
@@ -237,6 +241,8 @@ COMMENT ON COLUMN ff.exec_core.flow_cancelled IS
 COMMENT ON COLUMN ff.exec_core.exceptional_state IS
     'NULL in the normal course: while the execution waits for a worker or runs, and once it has succeeded. '
     'Else why not: eligibility_state, paused_by_flow_cancel, suspended, or terminal_outcome.';
+COMMENT ON COLUMN ff.exec_core.quota_key_id IS
+    'The key whose limit decides how many run at once and how fast they start: see ff.quota_key. Never changes.';
 COMMENT ON COLUMN ff.exec_core.open_deadline_at_ms IS 'The deadline until the execution has ended.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
 COMMENT ON COLUMN ff.exec_core.budget_ids IS
@@ -262,6 +268,7 @@ CREATE TABLE ff.ready (
     partition_key  smallint NOT NULL,
     execution_id   uuid NOT NULL,
     deadline_at_ms bigint,
+    quota_key_id   bigint,
     budget_ids     uuid[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
@@ -270,12 +277,16 @@ CREATE TABLE ff.ready (
 CREATE UNIQUE INDEX ready_claim ON ff.ready (route_id, priority DESC, created_at_ms, execution_id, partition_key);
 -- Those that are attached to budgets. Empty where nothing is: the claim then looks no further.
 CREATE INDEX ready_budgets ON ff.ready (execution_id) WHERE budget_ids IS NOT NULL;
+-- Those that have a limit, by key. Empty where nothing has one: the claim then looks no further.
+CREATE INDEX ready_quota ON ff.ready (quota_key_id, priority DESC, created_at_ms, execution_id)
+    WHERE quota_key_id IS NOT NULL;
 COMMENT ON TABLE ff.ready IS
     'The queue: one row per execution that a worker can claim now. A row is inserted when an execution '
     'becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a '
     'statement reads of the execution together with this row is up to date as long as the row is there.';
 COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
 COMMENT ON COLUMN ff.ready.budget_ids IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.quota_key_id IS 'Of the execution.';
 
 CREATE TABLE ff.lease (
     partition_key         smallint NOT NULL,
@@ -287,6 +298,7 @@ CREATE TABLE ff.lease (
     last_mutation_at_ms   bigint NOT NULL,
     attempt_started_at_ms bigint NOT NULL,
     attempt_timeout_at_ms bigint,
+    quota_key_id          bigint,
     lease_reclaim_count   integer NOT NULL,
     attempt_recorded      boolean NOT NULL,
     attempt_type          text NOT NULL,
@@ -296,6 +308,8 @@ CREATE TABLE ff.lease (
     CONSTRAINT lease_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart'))
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_limit = 2000);
+-- The slots of a limit that are in use: the leases of its key.
+CREATE INDEX lease_quota ON ff.lease (quota_key_id) WHERE quota_key_id IS NOT NULL;
 COMMENT ON TABLE ff.lease IS
     'One row per execution that a worker holds, deleted when the lease ends. There are as many as handlers '
     'run and workers have claimed ahead, so sweeps read all of them. Renewals change no indexed column.';
@@ -304,6 +318,7 @@ COMMENT ON COLUMN ff.lease.lease_id IS 'Random, made by the caller of the claim.
 COMMENT ON COLUMN ff.lease.lease_epoch IS 'One more than lease_epoch of the execution in exec_core.';
 COMMENT ON COLUMN ff.lease.attempt_started_at_ms IS
     'When the attempt began; an attempt that was interrupted keeps the instant of its first claim.';
+COMMENT ON COLUMN ff.lease.quota_key_id IS 'Of the execution: the lease holds a slot of that key.';
 COMMENT ON COLUMN ff.lease.attempt_timeout_at_ms IS 'When the running attempt times out.';
 COMMENT ON COLUMN ff.lease.lease_reclaim_count IS 'Of the execution, with this claim if it followed a lost lease.';
 COMMENT ON COLUMN ff.lease.attempt_recorded IS
@@ -331,7 +346,7 @@ CREATE VIEW ff.execution AS
            e.progress_pct, e.progress_message,
            e.resume_pending AND l.lease_id IS NULL AS resume_pending,
            e.lease_lost AND l.lease_id IS NULL AS lease_lost,
-           e.flow_cancelled, e.signal_seq, e.compensates, e.budget_ids,
+           e.flow_cancelled, e.signal_seq, e.compensates, e.quota_key_id, e.budget_ids,
            e.delay_until_ms, e.not_before_ms, e.deadline_at_ms,
            coalesce(e.started_at_ms, l.attempt_started_at_ms) AS started_at_ms, e.terminal_at_ms,
            e.last_capability_mismatch_at_ms,
@@ -361,6 +376,8 @@ CREATE TABLE ff.exec_body (
     idempotency_key  text,
     policy           jsonb,
     member_name      text,
+    quota_policy_id  uuid,
+    quota_dimension  text,
     PRIMARY KEY (partition_key, execution_id)
 );
 COMMENT ON TABLE ff.exec_body IS
@@ -370,6 +387,8 @@ COMMENT ON COLUMN ff.exec_body.payload IS
     'The arguments, or the result of an upstream that was passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
 COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
+COMMENT ON COLUMN ff.exec_body.quota_policy_id IS 'The limit of the execution; quota_key_id is computed from both.';
+COMMENT ON COLUMN ff.exec_body.quota_dimension IS 'The key that the limit counts the execution under.';
 
 CREATE TABLE ff.exec_tag (
     partition_key smallint NOT NULL,
@@ -1360,3 +1379,91 @@ COMMENT ON COLUMN ff.schedule_fire.fire_at_ms IS 'The instant; of a trigger, whe
 COMMENT ON COLUMN ff.schedule_fire.trigger_id IS 'Of a trigger its own id, else zero.';
 COMMENT ON COLUMN ff.schedule_fire.execution_id IS 'The execution that was created.';
 COMMENT ON COLUMN ff.schedule_fire.reason IS 'Why the instant was not fired.';
+
+-- Limits: how many executions of a key run at once, and how many start in a window of time.
+
+CREATE TABLE ff.quota_policy (
+    partition_key           smallint NOT NULL,
+    quota_policy_id         uuid NOT NULL,
+    namespace               text NOT NULL,
+    name                    text,
+    window_ms               bigint NOT NULL,
+    max_requests_per_window integer NOT NULL,
+    active_concurrency_cap  integer NOT NULL,
+    jitter_ms               bigint NOT NULL DEFAULT 0,
+    created_at_ms           bigint NOT NULL,
+    updated_at_ms           bigint NOT NULL,
+    PRIMARY KEY (partition_key, quota_policy_id),
+    CONSTRAINT quota_policy_limits CHECK (
+        window_ms >= 0 AND max_requests_per_window >= 0 AND active_concurrency_cap >= 0 AND jitter_ms >= 0
+        AND (window_ms > 0 OR max_requests_per_window = 0))
+);
+CREATE INDEX quota_policy_id ON ff.quota_policy (quota_policy_id);
+CREATE INDEX quota_policy_name ON ff.quota_policy (namespace, name);
+COMMENT ON TABLE ff.quota_policy IS
+    'One row per limit. Its numbers hold for each key apart, and 0 means that there is no such limit.';
+COMMENT ON COLUMN ff.quota_policy.partition_key IS 'Hash of quota_policy_id modulo num_quota_partitions.';
+COMMENT ON COLUMN ff.quota_policy.quota_policy_id IS
+    'Computed from namespace and name; of a limit without a name, as its creator gave it.';
+COMMENT ON COLUMN ff.quota_policy.max_requests_per_window IS 'How many executions of a key may start in any window_ms.';
+COMMENT ON COLUMN ff.quota_policy.active_concurrency_cap IS 'How many executions of a key may run at once.';
+COMMENT ON COLUMN ff.quota_policy.jitter_ms IS 'Up to so much is added to the time after which check_admission says to ask again.';
+
+CREATE TABLE ff.quota_key (
+    partition_key   smallint NOT NULL,
+    quota_key_id    bigint NOT NULL,
+    quota_policy_id uuid NOT NULL,
+    dimension       text NOT NULL,
+    next_at_ms      bigint,
+    PRIMARY KEY (partition_key, quota_key_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX quota_key_next ON ff.quota_key (next_at_ms) WHERE next_at_ms IS NOT NULL;
+CREATE INDEX quota_key_policy ON ff.quota_key (quota_policy_id, quota_key_id);
+COMMENT ON TABLE ff.quota_key IS
+    'One row per key of a limit that a claim has seen. Whoever gives out a slot or a start of the key locks it '
+    'first. The slots in use are the leases of the key: there is no counter.';
+COMMENT ON COLUMN ff.quota_key.partition_key IS 'quota_key_id modulo num_flow_partitions.';
+COMMENT ON COLUMN ff.quota_key.quota_key_id IS 'ff.quota_key_id of quota_policy_id and dimension.';
+COMMENT ON COLUMN ff.quota_key.dimension IS 'The key in words.';
+COMMENT ON COLUMN ff.quota_key.next_at_ms IS 'When executions that are held back can be let go; NULL if no instant is known.';
+
+CREATE TABLE ff.quota_window (
+    partition_key  smallint NOT NULL,
+    quota_key_id   bigint NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    start_no       bigint GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (partition_key, quota_key_id, admitted_at_ms, start_no)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX quota_window_age ON ff.quota_window (admitted_at_ms);
+COMMENT ON TABLE ff.quota_window IS
+    'One row per start that a limit with a rate counts; deleted some time after its window has passed.';
+
+CREATE TABLE ff.quota_admitted (
+    partition_key       smallint NOT NULL,
+    quota_key_id        bigint NOT NULL,
+    quota_policy_id     uuid NOT NULL,
+    execution_id        uuid NOT NULL,
+    execution_partition smallint NOT NULL,
+    admitted_at_ms      bigint NOT NULL,
+    start_no            bigint,
+    expires_at_ms       bigint NOT NULL,
+    PRIMARY KEY (partition_key, quota_policy_id, execution_id)
+);
+CREATE INDEX quota_admitted_key ON ff.quota_admitted (quota_key_id);
+CREATE INDEX quota_admitted_execution ON ff.quota_admitted (execution_id);
+CREATE INDEX quota_admitted_expiry ON ff.quota_admitted (expires_at_ms);
+COMMENT ON TABLE ff.quota_admitted IS
+    'One row per execution that check_admission has admitted, until it is released or has expired.';
+COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
+COMMENT ON COLUMN ff.quota_admitted.expires_at_ms IS 'Until then the execution is admitted without being counted again.';
+
+CREATE TABLE ff.quota_wakeup (
+    partition_key smallint NOT NULL,
+    wakeup_id     bigint GENERATED ALWAYS AS IDENTITY,
+    quota_key_id  bigint NOT NULL,
+    PRIMARY KEY (partition_key, wakeup_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+COMMENT ON TABLE ff.quota_wakeup IS
+    'Keys of executions that left the queue or lost their lease without a worker that lets others of the key '
+    'go. A sweep does, and deletes the rows.';
+COMMENT ON COLUMN ff.quota_wakeup.partition_key IS 'Of the execution.';

@@ -61,7 +61,12 @@ async def claim_execution(
         raise refusal
     await require_claim_grant(conn, execution_id, worker_id=worker_id)
     return await claim_by_id(
-        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.FRESH
+        conn,
+        execution_id,
+        request,
+        lease_epoch=seen.lease_epoch,
+        kind=LeaseHandleKind.FRESH,
+        quota_key_id=seen.quota_key_id,
     )
 
 

@@ -26,7 +26,7 @@ SELECT e.partition_key, e.execution_id, e.lease_epoch, ff.now_ms() AS now_ms,
                     WHERE (g.partition_key, g.execution_id) = (e.partition_key, e.execution_id)
                       AND g.expires_at_ms > ff.now_ms()) AS grantable
   FROM ff.claimable_in_budget(ARRAY[%(lane_id)s]::text[], %(namespace)s, NULL,
-                              %(capabilities)s::text[], %(wanted)s, '') AS best
+                              %(capabilities)s::text[], %(wanted)s, '', false) AS best
   JOIN ff.ready r ON r.ctid = best.place
   JOIN ff.exec_core e USING (partition_key, execution_id)
  ORDER BY e.priority DESC, e.created_at_ms, e.execution_id

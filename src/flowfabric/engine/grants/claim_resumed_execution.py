@@ -43,7 +43,7 @@ async def claim_resumed_execution(
     )
     seen = await require_for_claim(conn, execution_id)
     if not seen.is_eligible:
-        raise ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
+        raise ExecutionNotLeaseable(execution_id, seen.not_eligible)
     if seen.obstacle is not None:
         raise ExecutionNotLeaseable(execution_id, seen.obstacle)
     if not seen.is_interrupted:
@@ -52,5 +52,10 @@ async def claim_resumed_execution(
     if not resumed or await has_claim_grant(conn, execution_id):
         await require_claim_grant(conn, execution_id, worker_id=worker_id)
     return await claim_by_id(
-        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.RESUMED
+        conn,
+        execution_id,
+        request,
+        lease_epoch=seen.lease_epoch,
+        kind=LeaseHandleKind.RESUMED,
+        quota_key_id=seen.quota_key_id,
     )

@@ -37,7 +37,9 @@ SELECT e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.terminal_out
        coalesce(e.deadline_at_ms <= ff.now_ms(), false) AS past_deadline,
        ff.reclaim_cap(body.policy) AS reclaim_cap, route.lane_id,
        coalesce(lane.lane_state, 'active') AS lane_state, route.required_capabilities,
-       ff.now_ms() AS now_ms,
+       ff.now_ms() AS now_ms, e.quota_key_id,
+       (SELECT coalesce(p.name, p.quota_policy_id::text) FROM ff.quota_policy p
+         WHERE p.quota_policy_id = body.quota_policy_id) AS limit_name, body.quota_dimension,
        (SELECT format('budget %%s is spent: %%s of %%s %%s used',
                       coalesce(nullif(spent.scope_id, ''), spent.budget_id::text), spent.used,
                       spent.hard_limit, spent.dimension)
@@ -70,7 +72,18 @@ class LockedForClaim(msgspec.Struct, frozen=True):
     lane_state: str
     required_capabilities: list[str]
     now_ms: int
+    quota_key_id: int | None
+    limit_name: str | None
+    quota_dimension: str | None
     spent_budget: str | None
+
+    @property
+    def not_eligible(self) -> str:
+        """Why an execution that is not eligible is not, in words."""
+        if self.eligibility_state != EligibilityState.BLOCKED_BY_QUOTA or self.limit_name is None:
+            return f"it is {self.public_state}"
+        key = self.quota_dimension or ""
+        return f"it is {self.public_state}: limit {self.limit_name!r}, key {key!r}"
 
     @property
     def is_eligible(self) -> bool:
@@ -127,7 +140,7 @@ def claim_refusal(execution_id: ExecutionId, seen: LockedForClaim) -> EngineErro
     if seen.ownership_state != OwnershipState.UNOWNED:
         return LeaseConflict(execution_id)
     if not seen.is_eligible:
-        return ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
+        return ExecutionNotLeaseable(execution_id, seen.not_eligible)
     if seen.obstacle is not None:
         return ExecutionNotLeaseable(execution_id, seen.obstacle)
     if seen.attempt_state == AttemptState.RUNNING_ATTEMPT:

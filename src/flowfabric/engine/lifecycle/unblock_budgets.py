@@ -52,7 +52,7 @@ WITH RECURSIVE sets (budget_ids, number) AS (   -- the next distinct set, again 
       FROM found
      WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
-           e.deadline_at_ms, e.budget_ids, e.eligibility_state
+           e.deadline_at_ms, e.quota_key_id, e.budget_ids, e.eligibility_state
 )"""
     + queued("unblocked")
     + f"""
