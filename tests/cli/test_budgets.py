@@ -27,7 +27,8 @@ async def test_a_budget_is_created_and_shown_with_its_use(ff: Inside, db: Connec
     assert again.out == "budget agent exists already, with another definition\n"
     assert heading.split() == ["budget", "dimension", "used", "next_reset_at"]
     assert first.split()[:5] == ["agent", "calls", "5", "of", "5"]
-    assert "100%" in first and "in 24h" in first
+    assert "100%" in first
+    assert "in 24h" in first
     assert second.split()[:4] == ["tokens", "900", "of", "1,000"]
     assert "██████████████████░░ 90%" in second
     assert "agent: strict, spent" in shown

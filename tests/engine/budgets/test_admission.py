@@ -18,6 +18,7 @@ from flowfabric.engine.lifecycle.unblock_budgets import unblock_budgets
 from flowfabric.errors import ExecutionNotLeaseable, ValidationError
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.quotas import limited
 
 HELD = (
     "runnable",
@@ -154,7 +155,7 @@ async def test_claims_by_name_are_refused_and_no_grant_is_given(
     await engine.seed_waitpoint_hmac_secret("k1", "ab" * 32)
     await budget(engine, "b", used=0)
     execution = await attached(db, "b")
-    worker = {"worker_id": "w", "worker_instance_id": "w-1"}
+    worker: dict[str, Any] = {"worker_id": "w", "worker_instance_id": "w-1"}
     grant = await engine.claim_for_worker(lane_id="default", **worker)
     assert grant is not None
     await engine.report_usage_admin("b", ["tokens"], [10])
@@ -177,3 +178,24 @@ async def test_sql_attaches_by_the_policy_and_refuses_what_cannot_be(db: Connect
     for names in (("",), ("x" * 257,), ("x",) * 33, (1,)):
         with pytest.raises(ValidationError, match="budget_ids"):
             ExecutionPolicy(budget_ids=names)  # pyright: ignore[reportArgumentType]
+
+
+async def test_budgets_come_before_limits(engine: Engine, db: Connection) -> None:
+    await limited.limit(db, cap=1)
+    await budget(engine, "spent", used=10)
+    policy = ExecutionPolicy(budget_ids=("spent",))
+    over = await limited.created(db, *"kkk", policy=policy, priority=9)
+    free = await limited.created(db, *"kk")
+
+    found = list[ExecutionId]()
+    for _ in range(5):
+        found += await claimed(db)
+        await limited.unblock_keys(db, {limited.key("k")})
+
+    assert found == free[:1], "one slot, which no execution without a budget has taken"
+    assert await limited.states(db, over) == ["rate_limited"] * 3
+    assert {(await given.row(db, each))["eligibility_state"] for each in over} == {
+        "blocked_by_budget"
+    }
+    wakeups = await db.fetch("SELECT DISTINCT quota_key_id FROM ff.quota_wakeup")
+    assert [row["quota_key_id"] for row in wakeups] == [limited.key("k")]

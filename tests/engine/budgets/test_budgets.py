@@ -64,7 +64,8 @@ async def test_creating_again_changes_nothing_and_says_whether_it_is_the_same(
     await engine.create_budget("b", **LIMITS)
 
     same = await engine.create_budget("b", **LIMITS)
-    other = await engine.create_budget("b", **(LIMITS | {"hard_limits": [7]}))
+    changed: dict[str, Any] = LIMITS | {"hard_limits": [7]}
+    other = await engine.create_budget("b", **changed)
 
     assert same == BudgetAlreadySatisfied(budget_id=budget_id("b"), same_definition=True)
     assert other == BudgetAlreadySatisfied(budget_id=budget_id("b"), same_definition=False)
@@ -93,8 +94,9 @@ async def test_creating_again_changes_nothing_and_says_whether_it_is_the_same(
 async def test_a_definition_that_cannot_be_is_refused(
     engine: Engine, wrong: dict[str, Any], why: str
 ) -> None:
+    arguments: dict[str, Any] = {"budget_id": "b"} | LIMITS | wrong
     with pytest.raises(ValidationError, match=why):
-        await engine.create_budget(**({"budget_id": "b"} | LIMITS | wrong))
+        await engine.create_budget(**arguments)
 
     assert (await engine.list_budgets()).budgets == []
 
