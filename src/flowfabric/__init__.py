@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from flowfabric.conditions import Signal
 from flowfabric.errors import (
+    BudgetExceeded,
     ChildFailed,
     ConfigError,
     Conflict,
@@ -75,6 +76,7 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "App",
+    "BudgetExceeded",
     "Call",
     "ChildFailed",
     "Client",

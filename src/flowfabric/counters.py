@@ -207,10 +207,13 @@ WORKER_AT_CAPACITY: Final = EventCount(
 # Limits.
 
 BUDGET_HITS: Final = EventCount(
-    "ff_budget_hit_total", "Refusals because a budget is used up.", ("dimension",)
+    "ff_budget_hit_total", "Executions that a spent budget held back.", ("dimension",)
+)
+BUDGET_BREACHES: Final = EventCount(
+    "ff_budget_breach_total", "Reports of usage that passed a limit.", ("dimension", "limit")
 )
 QUOTA_HITS: Final = EventCount(
-    "ff_quota_hit_total", "Refusals by a limit: rate or concurrency.", ("reason",)
+    "ff_quota_hit_total", "Executions that a limit held back or refused.", ("reason",)
 )
 
 # Joins.
@@ -312,6 +315,7 @@ COUNTERS: Final = (
     ATTEMPT_OUTCOMES,
     WORKER_AT_CAPACITY,
     BUDGET_HITS,
+    BUDGET_BREACHES,
     QUOTA_HITS,
     EDGE_GROUP_POLICIES,
     SIBLING_CANCELS,

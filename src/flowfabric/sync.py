@@ -19,7 +19,9 @@ from flowfabric.app.check_call import check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.member import Member
 from flowfabric.app.task import Call
+from flowfabric.budgets import GivenBudgets
 from flowfabric.client.admin import Admin as AsyncAdmin
+from flowfabric.client.budgets import Budgets as AsyncBudgets
 from flowfabric.client.client import Client as AsyncClient
 from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
@@ -213,6 +215,19 @@ class Schedules(_Blocking[AsyncSchedules]):
     sync = _blocking(AsyncSchedules.sync)
 
 
+class Budgets(_Blocking[AsyncBudgets]):
+    """Budgets, each named by its id or by a name that stands for one."""
+
+    create = _blocking(AsyncBudgets.create)
+    limits = _blocking(AsyncBudgets.limits)
+    report = _blocking(AsyncBudgets.report)
+    spend = _blocking(AsyncBudgets.spend)
+    release = _blocking(AsyncBudgets.release)
+    reset = _blocking(AsyncBudgets.reset)
+    status = _blocking(AsyncBudgets.status)
+    list = _blocking(AsyncBudgets.list)
+
+
 class Client(_Blocking[AsyncClient]):
     """The blocking form of `flowfabric.Client`. Threads may share a client."""
 
@@ -220,6 +235,7 @@ class Client(_Blocking[AsyncClient]):
         super().__init__(loop, client)
         self.admin = Admin(loop, client.admin)
         self.schedules = Schedules(loop, client.schedules)
+        self.budgets = Budgets(loop, client.budgets)
 
     @classmethod
     def connect(cls, dsn: str | None = None, **options: Any) -> Self:
@@ -256,6 +272,7 @@ class Client(_Blocking[AsyncClient]):
         deadline_at: datetime | None = None,
         tags: Mapping[str, str] | None = None,
         lane: str | None = None,
+        budget: GivenBudgets | None = None,
         conn: Any = None,
     ) -> Handle[R]:
         """Submit one call; with `conn`, a blocking connection, in its transaction."""
@@ -270,6 +287,7 @@ class Client(_Blocking[AsyncClient]):
             deadline_at=deadline_at,
             tags=tags or {},
             lane=lane,
+            budget=budget,
         )
         [handle] = self._submit([call], [options], conn)
         return handle

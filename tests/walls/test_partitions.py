@@ -31,6 +31,9 @@ GLOBAL = {
 
 # Calls with many objects. Each is one statement, which a sharded deployment runs per partition.
 BATCHES = {
+    "budgets.count_usage",
+    "budgets.release_lost_races: what ended otherwise keeps what it has spent",
+    "budgets.release_spend",
     "executions.locate_executions",
     "executions.look_at_waits",
     "executions.read_outcomes",
@@ -131,9 +134,14 @@ BATCHES = {
 }
 CLAIMS: Mapping[str, set[str]] = {
     "lifecycle.claim": {"claim_grant", "ready"},
-    "grants.claim_for_worker": {"claim_grant", "claim_grant+exec_core+ready", "ready"},
+    "grants.claim_for_worker": {"claim_grant+exec_core+ready", "ready"},
 }
 SWEEPS: Mapping[str, set[str]] = {
+    "budgets.prune_usage_keys": {"budget_usage_dedup"},
+    "budgets.release_lost_races": {"budget_usage_by_exec"},
+    "budgets.reset_budgets": {"budget_policy"},
+    "budgets.unsettled_spends": {"budget_usage_by_exec"},
+    "lifecycle.unblock_budgets": {"exec_core"},
     "events.prune_actions": {"operator_event"},
     "flows.cancel_backlog_due": {"cancel_backlog"},
     "joins.cancel_siblings: the joins that were listed first": {"edge_group+pending_cancel_groups"},
@@ -171,6 +179,9 @@ SWEEPS: Mapping[str, set[str]] = {
     "lifecycle.unblock_routes": {"exec_core", "worker_registry"},
     "workers.dead_workers_due": {"worker_registry"},
     "reconcile.find_due": {
+        "budget_policy",
+        "budget_usage_by_exec",
+        "budget_usage_dedup",
         "cancel_backlog",
         "claim_grant",
         "completion_event",
@@ -200,6 +211,7 @@ SWEEPS: Mapping[str, set[str]] = {
 }
 READS: Mapping[str, set[str]] = {
     "reconcile.find_free_role": {"worker_registry"},
+    "budgets.list_budgets": {"budget_policy+budget_usage"},
     "lifecycle.delays_due": {"exec_core"},
     "db.doctor: rows that the sweeps should have moved": {"exec_core", "lease", "worker_registry"},
     "db.doctor: executions that are claimable, queued and leased in a combination that cannot be": {
@@ -260,10 +272,20 @@ READS: Mapping[str, set[str]] = {
 ACROSS = {**CLAIMS, **SWEEPS, **READS}
 """What starts without a key, and where."""
 
-ACROSS_IN_FUNCTIONS = {"claimable": {"claim_grant", "ready"}}
+ACROSS_IN_FUNCTIONS = {
+    "claimable": {"claim_grant", "ready"},
+    "claimable_in_budget": {"ready"},
+    "hold_out_of_budget": {"ready"},
+    "delete_executions": {"budget_usage_by_exec"},
+}
 
 # Keys that do not begin with the partition, and who looks across partitions through them.
 OTHER_KEYS = {
+    "budget_policy_reset": "budgets.reset_budgets",
+    "budget_usage_by_exec_unsettled": "budgets.release_lost_races",
+    "budget_usage_dedup_expiry": "budgets.prune_usage_keys",
+    "exec_core_out_of_budget": "lifecycle.unblock_budgets",
+    "ready_budgets": "lifecycle.claim",
     "cancel_backlog_due": "flows.reconcile_cancels",
     "claim_grant_expiry": "grants.expire_grants",
     "completion_event_created": "executions.search_executions",
@@ -300,6 +322,7 @@ OTHER_KEYS = {
 }
 # Nobody looks across partitions through these; an execution id says enough, and they stay narrow.
 NARROW_KEYS = {
+    "budget_usage_by_exec_execution",
     "edge_group_edges",
     "edge_group_waiter",
     "edge_pair",
@@ -384,7 +407,8 @@ async def test_only_the_claim_looks_across_partitions_in_a_function(
 
 def test_what_writes_across_partitions_is_the_claim_or_a_sweep() -> None:
     locking = re.compile(
-        r"\bFOR (NO KEY )?UPDATE\b|\b(INSERT INTO|UPDATE|DELETE FROM) ff\.|\bff\.claimable\("
+        r"\bFOR (NO KEY )?UPDATE\b|\b(INSERT INTO|UPDATE|DELETE FROM) ff\."
+        r"|\bff\.(claimable|reset_budgets)\w*\("
     )
     writing = {
         name_of(constant)
@@ -393,6 +417,8 @@ def test_what_writes_across_partitions_is_the_claim_or_a_sweep() -> None:
     }
 
     assert writing == (set(CLAIMS) | set(SWEEPS)) - {
+        "budgets.release_lost_races",
+        "budgets.unsettled_spends",
         "flows.cancel_backlog_due",
         "joins.pending_siblings",
         "joins.undispatched",

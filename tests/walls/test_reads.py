@@ -11,6 +11,7 @@ from tests.walls.test_statements import OWNER
 _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
 READS = {
+    "budgets": {"ff.exec_core", "ff.execution"},
     "events": {
         "ff.attempt",
         "ff.completion_event",

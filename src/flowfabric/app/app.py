@@ -30,6 +30,7 @@ from flowfabric.app.flow import Flow
 from flowfabric.app.overrides import Override, Overrides
 from flowfabric.app.schedule import AppSchedule, F, ScheduleOptions
 from flowfabric.app.task import Environment, Middleware, Task, task_policy
+from flowfabric.budgets import GivenBudgets
 from flowfabric.config import (
     DatabaseConfig,
     behind_pooler,
@@ -99,6 +100,7 @@ class App:
         requires: Collection[str] = (),
         priority: int = 0,
         max_reclaims: int | None = None,
+        budget: GivenBudgets | None = None,
         retry_on: Iterable[type[BaseException]] = (),
         no_retry_on: Iterable[type[BaseException]] = (),
         codec: Codec | None = None,
@@ -114,7 +116,8 @@ class App:
         A plain function runs in a thread, or with `executor="process"` in a child process, which
         is killed when the lease is lost or the attempt times out. `retry` allows further attempts
         (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
-        names capabilities that a worker must offer.
+        names capabilities that a worker must offer. Executions are attached to the `budget`, one or
+        several by name or id: while one of them is spent, they are held back.
 
         The others are for handlers with durable calls. `replay` says what a handler that makes
         other calls than it has recorded is: with `strict` it diverges, with `by_name` calls are
@@ -131,7 +134,7 @@ class App:
             check_name(kind, field="kind")
             check_lane(lane, field="lane")
             needed = capabilities_of(requires, field="requires", side="required")
-            policy = task_policy(retry, timeout, deadline, max_reclaims)
+            policy = task_policy(retry, timeout, deadline, max_reclaims, budget)
             clamp_priority(priority)
             retryable = exception_types(retry_on, field="retry_on")
             permanent = exception_types(no_retry_on, field="no_retry_on")
@@ -228,9 +231,18 @@ class App:
         """The schedules as they are stored; calls their functions. Raises `ConfigError`."""
         return [each.definition() for each in self.schedules.values()]
 
-    def flow(self, kind: str, *, tags: Mapping[str, str] | None = None) -> Flow:
-        """An empty graph to add calls to; `client.start(flow)` runs it."""
-        return Flow(kind, tags=tags)
+    def flow(
+        self,
+        kind: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        budget: GivenBudgets | None = None,
+    ) -> Flow:
+        """An empty graph to add calls to; `client.start(flow)` runs it.
+
+        Its members are attached to the `budget`, one or several, besides those of their tasks.
+        """
+        return Flow(kind, tags=tags, budget=budget)
 
     def middleware(self, function: M) -> M:
         """Wrap every task of the app: `async def m(ctx, call_next): return await call_next()`.

@@ -11,6 +11,7 @@ import msgspec
 from flowfabric.app.check_call import check_upstreams
 from flowfabric.app.feed import check_inputs, passing_ref
 from flowfabric.app.task import Call, task_policy
+from flowfabric.budgets import attach
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
@@ -132,7 +133,7 @@ class Member(Generic[R]):
             creator_identity=creator,
             tags=with_traceparent(settings.tags or {}),
             required_capabilities=task.requires,
-            policy=settings.policy(task.policy),
+            policy=attach(settings.policy(task.policy), self._flow.budgets),
             delay=settings.delay,
             delay_until=settings.delay_until,
             deadline=settings.deadline,

@@ -29,6 +29,7 @@ from flowfabric.app.overrides import Overrides
 from flowfabric.app.passable import Field, is_model
 from flowfabric.app.result_type import ResultType, codec_of
 from flowfabric.app.unencodable import unencodable
+from flowfabric.budgets import GivenBudgets, budget_names
 from flowfabric.errors import (
     PAYLOAD_DECODE,
     ConfigError,
@@ -316,9 +317,11 @@ def task_policy(
     timeout: float | timedelta | None,
     deadline: float | timedelta | None,
     max_reclaims: int | None,
+    budget: GivenBudgets | None = None,
 ) -> ExecutionPolicy | None:
     """The policy of a task with these settings; raises `ValidationError` if one is not valid."""
-    if retry is None and timeout is None and deadline is None and max_reclaims is None:
+    budgets = budget_names(budget)
+    if retry is timeout is deadline is max_reclaims is None and not budgets:
         return None
     limits = None
     if timeout is not None or deadline is not None:
@@ -331,6 +334,7 @@ def task_policy(
         retry_policy=None if allowed is None else allowed.policy,
         timeout_policy=limits,
         max_reclaim_count=DEFAULT_RECLAIMS if max_reclaims is None else max_reclaims,
+        budget_ids=budgets,
     )
 
 

@@ -11,7 +11,9 @@ from uuid import UUID
 from flowfabric.app.check_call import check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Call
+from flowfabric.budgets import GivenBudgets
 from flowfabric.client.admin import Admin
+from flowfabric.client.budgets import Budgets
 from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
@@ -46,10 +48,8 @@ from flowfabric.wire import read_untyped
 R = TypeVar("R")
 
 _SUBMITS_PER_STATEMENT: Final = 500
-_MEMBERS_PER_STATEMENT: Final = 2000
-"""How many members of flows one statement creates, unless a single flow has more."""
-_MIN_FLOW_WEIGHT: Final = 20
-"""Small flows count as this many members, so that one statement starts a hundred at most."""
+_MEMBERS_PER_STATEMENT: Final = 2000  # unless a single flow has more
+_MIN_FLOW_WEIGHT: Final = 20  # so that one statement starts a hundred small flows at most
 
 
 class Client(Subscriptions):
@@ -75,6 +75,7 @@ class Client(Subscriptions):
         self.settled_flows = flow_waiter(engine)
         self.admin = Admin(self, self.identity)
         self.schedules = Schedules(self)
+        self.budgets = Budgets(self)
 
     @classmethod
     async def connect(
@@ -88,9 +89,8 @@ class Client(Subscriptions):
     ) -> Self:
         """Connect to `dsn`, else to `FF_DATABASE_URL`.
 
-        `pooler=True` is for a pooler in transaction mode; None means what `FF_DATABASE_POOLER`
-        says. Raises `ConfigError` without a DSN, `TransportError` when the server does not answer,
-        `Unavailable` when the schema is missing or of another version.
+        `pooler=True` is for a pooler in transaction mode; None: as `FF_DATABASE_POOLER`. Raises
+        `ConfigError`, `TransportError`, and `Unavailable` if the schema is of another version.
         """
         check_name(namespace, field="namespace")
         config = DatabaseConfig(
@@ -127,6 +127,7 @@ class Client(Subscriptions):
         deadline_at: datetime | None = None,
         tags: Mapping[str, str] | None = None,
         lane: str | None = None,
+        budget: GivenBudgets | None = None,
         conn: Any = None,
     ) -> Handle[R]:
         """Submit one call; when this returns, the execution is stored.
@@ -147,6 +148,7 @@ class Client(Subscriptions):
             deadline_at=deadline_at,
             tags=tags or {},
             lane=lane,
+            budget=budget,
         )
         [new] = self.executions_of([call], [options])
         if conn is None:
@@ -233,8 +235,7 @@ class Client(Subscriptions):
         """A handle on the flow that was created, or found by its key."""
         if key is None:
             flow.once.check_answer(answer, in_transaction=in_transaction)
-        # Without a key the id was made here: a flow that is found by it is this start, repeated.
-        created = key is None or not answer.repeated
+        created = key is None or not answer.repeated  # without a key the id was made here
         return FlowHandle(self, answer.flow_id, created=created, drawn=flow.members)
 
     def flow_of(
@@ -275,8 +276,7 @@ class Client(Subscriptions):
     ) -> ExecutionSnapshot:
         """An execution with its state, attempt, lease and times; raises `NotFound`.
 
-        With `with_body` also its payload, its result and the traceback of its last attempt, as
-        stored.
+        With `with_body` also its stored payload, result, and traceback of the last attempt.
         """
         return await self.handle(execution_id).describe(with_body=with_body)
 

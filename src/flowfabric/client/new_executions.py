@@ -7,6 +7,7 @@ from typing import Any
 
 from flowfabric.app.check_call import check_call
 from flowfabric.app.task import Call
+from flowfabric.budgets import attach, budget_names
 from flowfabric.client.options import Options
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.ids import ExecutionId, key_partition, new_uuids, uuid_partition
@@ -67,7 +68,7 @@ def _new_execution(
         on_conflict=options.on_conflict,
         tags=with_traceparent(options.tags),
         required_capabilities=task.requires,
-        policy=task.policy,
+        policy=attach(task.policy, budget_names(options.budget)),
         delay=options.delay,
         delay_until=options.delay_until,
         deadline=options.deadline,

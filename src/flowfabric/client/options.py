@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from flowfabric.app.task import Call
+from flowfabric.budgets import GivenBudgets
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.errors import invalid_input
 from flowfabric.states import PublicState
@@ -27,6 +28,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: datetime | None = None
     tags: Mapping[str, str] = {}
     lane: str | None = None
+    budget: GivenBudgets | None = None
 
 
 def options_of(given: Mapping[str, Any]) -> Options:

@@ -4,6 +4,20 @@ The packages below hold one operation per module; programs import from here.
 """
 
 from flowfabric.config import DatabaseConfig, PartitionConfig
+from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
+from flowfabric.engine.budgets.list_budgets import BudgetPage
+from flowfabric.engine.budgets.read_budget_usage_and_limits import BudgetUsageAndLimits
+from flowfabric.engine.budgets.release_budget import BudgetReleased
+from flowfabric.engine.budgets.reset_budget import BudgetReset
+from flowfabric.engine.budgets.status import BudgetStatus
+from flowfabric.engine.budgets.update_budget_limits import BudgetLimitsChanged
+from flowfabric.engine.budgets.usage import (
+    HardBreach,
+    SoftBreach,
+    UsageAlreadyApplied,
+    UsageCounted,
+    UsageOutcome,
+)
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.filters import EventFilter
@@ -170,6 +184,14 @@ __all__ = [
     "Attempt",
     "Backfilled",
     "Blocked",
+    "BudgetAlreadySatisfied",
+    "BudgetCreated",
+    "BudgetLimitsChanged",
+    "BudgetPage",
+    "BudgetReleased",
+    "BudgetReset",
+    "BudgetStatus",
+    "BudgetUsageAndLimits",
     "Cancellation",
     "CancellationPolicy",
     "Cancelled",
@@ -240,6 +262,7 @@ __all__ = [
     "GrantNotFound",
     "GrantedClaim",
     "GroupId",
+    "HardBreach",
     "HistoryEntry",
     "HistoryPage",
     "Inbox",
@@ -318,6 +341,7 @@ __all__ = [
     "SignalAccepted",
     "SignalDuplicate",
     "SignalEvent",
+    "SoftBreach",
     "StateVector",
     "StepPage",
     "StillClaimed",
@@ -341,6 +365,9 @@ __all__ = [
     "Unserved",
     "UpcomingInstant",
     "UpstreamResult",
+    "UsageAlreadyApplied",
+    "UsageCounted",
+    "UsageOutcome",
     "UsePending",
     "VerifiedGrant",
     "VerifyingKid",

@@ -6,8 +6,10 @@ flows       flows, their edges and joins
 streams     frames, and why a stream is closed
 waits       journal, suspensions, waitpoints and signals
 schedules   schedules and what became of their instants
+budgets     what a hard limit does
 """
 
+from flowfabric.states.budgets import EnforcementMode
 from flowfabric.states.events import (
     CompletionOutcome,
     LeaseEventReason,
@@ -80,6 +82,7 @@ __all__ = [
     "EdgeResolution",
     "EdgeState",
     "EligibilityState",
+    "EnforcementMode",
     "FailureClass",
     "FlowState",
     "FrameKind",

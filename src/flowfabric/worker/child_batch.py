@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
 
+from flowfabric.budgets import attach
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import ChildFailed, ResultDecodeError
 from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
@@ -89,6 +90,8 @@ class ChildBatch(Generic[R]):
         self._parent, self._position = parent, position
         self._of: _Of = {"generation": generation, "name": name}
         self.group: GroupId = children_group_id(parent, position, **self._of)
+        self.budgets: tuple[str, ...] = ()
+        """The budgets that the children are attached to, besides those of their tasks."""
         self.calls = {
             child_id(parent, position, index, kind=call.task.kind, **self._of): call
             for index, call in enumerate(calls)
@@ -113,7 +116,7 @@ class ChildBatch(Generic[R]):
             priority=call.task.priority,
             creator_identity=f"parent {self._parent}",
             required_capabilities=call.task.requires,
-            policy=call.task.policy,
+            policy=attach(call.task.policy, self.budgets),
             tags=with_traceparent({}),
         )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.executions.budget_reason import budget_reason
 from flowfabric.engine.executions.explanation import Explanation, Facts
 from flowfabric.engine.executions.read_waits import read_compensating, read_suspension
 from flowfabric.engine.executions.reasons import explained
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
-from flowfabric.states import LifecyclePhase, PublicState
+from flowfabric.states import EligibilityState, LifecyclePhase, PublicState
 
 AHEAD_AT_MOST: Final = 1000
 """The place in the queue is counted up to this number."""
@@ -155,7 +156,7 @@ async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Expl
     """The state of the execution, its reasons, and what would change it; raises `NotFound`.
 
     Of a suspended execution a second statement reads what it waits for, and of one that ended
-    without success which execution compensates for it.
+    without success which execution compensates for it; of one that a budget holds back, the budget.
     """
     facts = await fetch_maybe(
         conn,
@@ -172,4 +173,7 @@ async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Expl
         suspension = await read_suspension(conn, execution_id)
     elif facts.terminal_at_ms is not None and facts.public_state != PublicState.COMPLETED:
         compensating = await read_compensating(conn, execution_id, facts.replay_count)
-    return explained(execution_id, facts, suspension=suspension, compensating=compensating)
+    found = explained(execution_id, facts, suspension=suspension, compensating=compensating)
+    if facts.eligibility_state == EligibilityState.BLOCKED_BY_BUDGET:
+        return await budget_reason(conn, execution_id, found)
+    return found

@@ -63,6 +63,7 @@ Called by operator controls:
 
     block                      runnable → blocked
     unblock                    blocked → runnable
+    unblock_budgets            sweep: blocked by a spent budget that has room again → runnable
     unblock_routes             sweep: blocked until a worker could run them → runnable
     reprioritise               the priority changes
     restart                    terminal → runnable

@@ -63,7 +63,8 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
     + execution_row("seen.partition_key", "seen.execution_id")
     + """
  RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.priority,
-           e.created_at_ms, e.eligibility_state, e.public_state, e.deadline_at_ms,
+           e.created_at_ms, e.eligibility_state, e.public_state, e.deadline_at_ms, e.quota_key_id,
+           e.budget_ids,
            e.replay_count, seen.waits, seen.public_state AS old_public_state,
            seen.failure_reason, seen.cancellation_reason,
            seen.deadline_at_ms AS old_deadline_at_ms

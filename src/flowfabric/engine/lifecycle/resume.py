@@ -49,8 +49,9 @@ WITH named AS (
     + """
        AND e.lifecycle_phase = 'suspended'
  RETURNING named.closer, named.satisfiers, e.partition_key, e.execution_id, e.route_id, e.tags,
-           e.priority, e.created_at_ms, e.deadline_at_ms, e.eligibility_state, e.public_state,
-           e.resume_pending
+           e.priority, e.created_at_ms, e.deadline_at_ms, e.quota_key_id, e.budget_ids,
+           e.eligibility_state,
+           e.public_state, e.resume_pending
 )"""
     + queued("resumed")
     + """, suspension_closed AS (
