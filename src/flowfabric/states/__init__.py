@@ -1,5 +1,6 @@
 """The words of every state: the same words as in the CHECK constraints of the schema.
 
+access      roles of API tokens, and their scopes
 executions  executions, their attempts, lanes and grants
 events      what the outboxes and the registry of workers record
 flows       flows, their edges and joins
@@ -8,6 +9,7 @@ waits       journal, suspensions, waitpoints and signals
 schedules   schedules and what became of their instants
 """
 
+from flowfabric.states.access import Role, Scope
 from flowfabric.states.events import (
     CompletionOutcome,
     LeaseEventReason,
@@ -99,6 +101,7 @@ __all__ = [
     "OwnershipState",
     "PatchKind",
     "PublicState",
+    "Role",
     "RoleAccess",
     "ScheduleOutcome",
     "ScheduleOverlap",
@@ -106,6 +109,7 @@ __all__ = [
     "ScheduleSpecKind",
     "ScheduleState",
     "SiblingCancelReason",
+    "Scope",
     "SignalEffect",
     "StreamClosedReason",
     "SuspensionReason",

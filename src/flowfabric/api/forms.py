@@ -1,0 +1,415 @@
+"""The form of a type on the wire: derived from the type, so that no shape is written twice.
+
+Ids are texts, instants RFC 3339 in UTC, durations seconds, unions tagged, payloads JSON or bytes,
+refusals problems. `form(T)` gives the wire's type (for decoding and for the schema) and the two
+functions between it and `T`. Struct types get a mirror of the same name.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, cast
+from uuid import UUID
+
+import msgspec
+from msgspec import NODEFAULT, UNSET, Meta, UnsetType
+
+from flowfabric.api import payloads
+from flowfabric.api.problems import Problem, problem_of
+from flowfabric.conditions.condition import Condition, Single
+from flowfabric.conditions.stored import decode_condition, encode_condition
+from flowfabric.engine.streams.cursor import FrameId
+from flowfabric.engine.streams.cursor import after as parse_frame_id
+from flowfabric.errors import FlowFabricError
+from flowfabric.ids import ExecutionId, GroupId, PartitionKey
+from flowfabric.joins import JoinPolicy
+from flowfabric.policy import ExponentialBackoff, FixedBackoff
+from flowfabric.tokens import WaitpointToken
+
+Use: TypeAlias = Literal["in", "out"]
+"""`in`: what a caller gives, absent members have their defaults. `out`: all members are there."""
+
+ExecutionIdText: TypeAlias = Annotated[
+    str, Meta(description="`{fp:N}:<uuid>`, or `N.<uuid>`", examples=["{fp:86}:0189d0c3-…"])
+]
+Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
+Convert: TypeAlias = Callable[[Any], Any]
+_CONDITION_MEMBERS: Final = frozenset(typing.get_args(Condition))
+_SHORT_ID: Final = re.compile(r"([0-9]{1,5})\.([0-9a-fA-F-]{32,36})")
+_MOST_PARTITIONS: Final = 65536
+"""The engine refuses an id in a partition that its database does not have."""
+_VALUES: Final = frozenset({*typing.get_args(JoinPolicy), FixedBackoff, ExponentialBackoff})
+"""Structs of unions that are values and no answers: their tag is `type` in both directions."""
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How values of a type look on the wire. A function that is None changes nothing."""
+
+    wire: Any
+    dump: Convert | None = None
+    load: Convert | None = None
+
+    def dumped(self, value: Any) -> Any:
+        return value if self.dump is None else self.dump(value)
+
+    def loaded(self, value: Any) -> Any:
+        return value if self.load is None else self.load(value)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """For which side a form is, and whether for MessagePack."""
+
+    use: Use
+    packed: bool = False
+    tagged: bool = False
+
+
+def snake(name: str) -> str:
+    """`TerminalFailed` as `terminal_failed`."""
+    return _CAMEL.sub("_", name).lower()
+
+
+def parse_execution_id(text: str) -> ExecutionId:
+    """The id, also in the form `N.<uuid>`; raises `ValidationError(invalid_input)`."""
+    short = _SHORT_ID.fullmatch(text)
+    given = text if short is None else f"{{fp:{short[1]}}}:{short[2]}"
+    return ExecutionId.parse(given, partitions=_MOST_PARTITIONS)
+
+
+def group_id(text: str) -> GroupId:
+    """The id of a join; raises `ValidationError(invalid_input)`."""
+    found = parse_execution_id(text)
+    return GroupId(found.partition_key, found.uuid)
+
+
+def _seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _utc(value: datetime) -> datetime:
+    return value.astimezone(UTC)
+
+
+_LEAVES: Final[Mapping[Any, Form]] = {
+    ExecutionId: Form(ExecutionIdText, str, parse_execution_id),
+    GroupId: Form(ExecutionIdText, str, group_id),
+    PartitionKey: Form(str, str, PartitionKey.parse),
+    FrameId: Form(str, str, parse_frame_id),
+    WaitpointToken: Form(str, WaitpointToken.reveal, WaitpointToken),
+    timedelta: Form(float, _seconds, lambda given: timedelta(seconds=given)),
+    datetime: Form(Instant, _utc),
+    Condition: Form(
+        Any,
+        lambda value: msgspec.json.decode(encode_condition(value)),
+        lambda value: decode_condition(msgspec.json.encode(value)),
+    ),
+    Single: Form(Any),
+}
+
+
+@functools.cache
+def form(kind: Any, wanted: Wanted) -> Form:
+    """The form of this type; raises `TypeError` for a type that has none."""
+    if kind in (Any, object, None, type(None), bool, int, float, str, bytes, UUID, msgspec.Raw):
+        return Form(kind)
+    leaf = _LEAVES.get(kind)
+    if leaf is not None:
+        return leaf
+    if isinstance(kind, type):
+        if issubclass(kind, FlowFabricError):
+            return _REFUSED
+        if issubclass(kind, msgspec.Struct):
+            return _struct(kind, wanted)
+        if issubclass(kind, Enum):
+            return Form(kind)
+    return _composed(kind, wanted)
+
+
+def _composed(kind: Any, wanted: Wanted) -> Form:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    inner = msgspec.structs.replace(wanted, tagged=False)
+    if origin is Annotated:
+        found = form(args[0], wanted)
+        return Form(Annotated[(found.wire, *args[1:])], found.dump, found.load)
+    if origin is Literal:
+        return Form(kind)
+    if origin in (Union, types.UnionType):
+        return _union(args, inner)
+    if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
+        return _fixed_tuple(tuple(form(each, inner) for each in args))
+    if origin in (tuple, list, set, frozenset, Sequence):
+        make = list if origin is Sequence else cast("Convert", origin)
+        return _list(form(args[0], inner), make)
+    if origin in (dict, Mapping):
+        return _dict(form(args[0], inner), form(args[1], inner))
+    raise TypeError(f"{kind!r} has no form on the wire")
+
+
+def _list(member: Form, make: Convert) -> Form:
+    wire, dump, load = list[member.wire], member.dump, member.load
+    return Form(
+        wire,
+        list if dump is None else lambda values: [dump(each) for each in values],
+        make if load is None else lambda values: make(load(each) for each in values),
+    )
+
+
+def _fixed_tuple(members: tuple[Form, ...]) -> Form:
+    wire = tuple[tuple(each.wire for each in members)]  # type: ignore[misc]
+    return Form(
+        wire,
+        lambda values: [one.dumped(each) for one, each in zip(members, values, strict=True)],
+        lambda values: tuple(one.loaded(each) for one, each in zip(members, values, strict=True)),
+    )
+
+
+def _dict(key: Form, value: Form) -> Form:
+    if key.dump is None and value.dump is None and key.load is None and value.load is None:
+        return Form(dict[key.wire, value.wire])
+    return Form(
+        dict[key.wire, value.wire],
+        lambda values: {key.dumped(name): value.dumped(each) for name, each in values.items()},
+        lambda values: {key.loaded(name): value.loaded(each) for name, each in values.items()},
+    )
+
+
+# Unions: None beside one type, a duration, or structs by their tag.
+
+
+def _union(args: tuple[Any, ...], wanted: Wanted) -> Form:
+    kinds = [each for each in args if each is not type(None)]
+    optional = len(kinds) < len(args)
+    if set(kinds) == {float, timedelta}:
+        found = _LEAVES[timedelta]
+        found = Form(found.wire, found.dump)
+    elif kinds and all(_is_refusal(each) for each in kinds):
+        return Form(_REFUSED.wire | Done, lambda it: _DONE if it is None else _refused(it))
+    elif _CONDITION_MEMBERS <= set(kinds):
+        found = _LEAVES[Condition]
+    elif len(kinds) == 1:
+        found = form(kinds[0], wanted)
+    elif any(_is_struct(each) for each in kinds):
+        found = _tagged(kinds, wanted)
+    else:
+        found = _plain_union(kinds, wanted)
+    return _optional(found) if optional else found
+
+
+def _optional(found: Form) -> Form:
+    dump, load = found.dump, found.load
+    return Form(
+        found.wire | None,
+        None if dump is None else lambda value: None if value is None else dump(value),
+        None if load is None else lambda value: None if value is None else load(value),
+    )
+
+
+def _plain_union(kinds: list[Any], wanted: Wanted) -> Form:
+    """Types that the wire tells apart by themselves, such as a number and a text."""
+    enums = [each for each in kinds if isinstance(each, type) and issubclass(each, Enum)]
+    if enums and any(typing.get_origin(each) is Literal for each in kinds):
+        return Form(enums[0])  # the literals are its words
+    forms = {each: form(each, wanted) for each in kinds}
+    if any(each.load is not None for each in forms.values()):
+        raise TypeError(f"{kinds!r} cannot be told apart on the wire")
+    return Form(Union[tuple(each.wire for each in forms.values())])
+
+
+def _tagged(kinds: list[Any], wanted: Wanted) -> Form:
+    tagged = msgspec.structs.replace(wanted, tagged=True)
+    members = {each: form(each, tagged) for each in kinds if _is_struct(each)}
+    wires = [each.wire for each in members.values()]
+    if any(_is_refusal(each) for each in kinds):
+        wires.append(_REFUSED.wire)
+    loads = {each.wire: each.load for each in members.values()}
+
+    def dump(value: Any) -> Any:
+        found = members.get(type(value))
+        return _refused(value) if found is None else found.dumped(value)
+
+    return Form(Union[tuple(wires)], dump, lambda value: loads[type(value)](value))
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _is_refusal(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, FlowFabricError)
+
+
+class Done(msgspec.Struct, frozen=True, tag_field="result", tag="done"):
+    """The call took effect, and has nothing else to tell."""
+
+
+class Refused(Problem, frozen=True, kw_only=True, tag_field="result", tag="refused"):
+    """One of many calls was refused; the others are not affected."""
+
+
+_DONE: Final = Done()
+
+
+def _refused(error: FlowFabricError) -> dict[str, Any]:
+    return {"result": "refused", **problem_of(error)}
+
+
+_REFUSED: Final = Form(Refused, _refused)
+
+
+# Structs.
+
+
+class _Field(msgspec.Struct, frozen=True):
+    """One member: the field of the engine's type, and that of the wire's."""
+
+    name: str
+    member: str
+    form: Form
+    required: bool
+    encoding: str | None = None
+    """For a payload: the field of its encoding, "" if it has none."""
+
+
+def _struct(kind: type[msgspec.Struct], wanted: Wanted) -> Form:
+    fields = _fields(kind, wanted)
+    mirror = _mirror(kind, fields, wanted)
+    return Form(mirror, _dumper(kind, fields, wanted), _loader(kind, fields, wanted))
+
+
+def _fields(kind: type[msgspec.Struct], wanted: Wanted) -> list[_Field]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    inner = msgspec.structs.replace(wanted, tagged=False)
+    found: list[_Field] = []
+    taken: set[str] = set()
+    for field in msgspec.structs.fields(kind):
+        required = field.default is NODEFAULT and field.default_factory is NODEFAULT
+        encoding, member = _payload(kind, field.name, hints)
+        if encoding is not None:
+            taken.add(encoding)
+            found.append(_Field(field.name, member, Form(bytes), required, encoding))
+        elif field.name not in taken:
+            found.append(_Field(field.name, field.name, form(hints[field.name], inner), required))
+    return found
+
+
+def _payload(kind: type, name: str, hints: dict[str, Any]) -> tuple[str | None, str]:
+    """The field of the encoding if `name` is a payload, and the payload's member."""
+    pair = payloads.PAIRS.get(name)
+    if pair is None or hints[name] not in (bytes, bytes | None):
+        return None, name
+    encoding, member = pair
+    if encoding not in hints:
+        encoding = "encoding" if "encoding" in hints else ""
+    return encoding, member
+
+
+def _encoding_member(field: _Field, fields: list[_Field]) -> str:
+    alone = sum(each.encoding is not None for each in fields) == 1
+    return "encoding" if alone else f"{field.member}_encoding"
+
+
+def _mirror(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> type:
+    given = wanted.use == "in"
+    members: list[Any] = []
+    for each in fields:
+        if each.encoding is not None:
+            raw: Any = msgspec.Raw | UnsetType if given else msgspec.Raw | None
+            members.append((each.member, raw, UNSET if given else NODEFAULT))
+            members.append((f"{each.member}_base64", bytes | None, None if given else NODEFAULT))
+            if each.encoding:
+                name = _encoding_member(each, fields)
+                members.append((name, str | None, None if given else NODEFAULT))
+        elif given and not each.required:
+            members.append((each.member, each.form.wire | None | UnsetType, UNSET))
+        else:
+            members.append((each.member, each.form.wire))
+    described: dict[str, Any] = {"__doc__": kind.__doc__}
+    return msgspec.defstruct(
+        f"{kind.__name__}Given" if given and not kind.__name__.endswith("Request") else _name(kind),
+        [each if each[-1] is not NODEFAULT else each[:2] for each in members],
+        namespace=described,
+        module="flowfabric.api",
+        kw_only=True,
+        frozen=True,
+        forbid_unknown_fields=given,
+        tag_field=("type" if given or kind in _VALUES else "result") if wanted.tagged else None,
+        tag=snake(kind.__name__) if wanted.tagged else None,
+    )
+
+
+def _name(kind: type) -> str:
+    return kind.__name__.lstrip("_")
+
+
+def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:
+    plain = [(each.member, each.name) for each in fields if _is_plain(each)]
+    changed = [
+        (each.member, each.name, each.form.dump)
+        for each in fields
+        if each.encoding is None and each.form.dump is not None
+    ]
+    pairs = [
+        (each, each.encoding, _encoding_member(each, fields))
+        for each in fields
+        if each.encoding is not None
+    ]
+    tag: dict[str, Any] = {}
+    if wanted.tagged:
+        tag_field = "type" if wanted.use == "in" or kind in _VALUES else "result"
+        tag = {tag_field: snake(kind.__name__)}
+    packed = wanted.packed
+
+    def dump(value: Any) -> dict[str, Any]:
+        found = {**tag, **{member: getattr(value, name) for member, name in plain}}
+        for member, name, change in changed:
+            found[member] = change(getattr(value, name))
+        for field, encoding, encoding_member in pairs:
+            data: bytes | None = getattr(value, field.name)
+            said: str | None = getattr(value, encoding) if encoding else None
+            raw, rest = (None, data) if packed else payloads.split(data, said)
+            found[field.member], found[f"{field.member}_base64"] = raw, rest
+            if encoding:
+                found[encoding_member] = said
+        return found
+
+    return dump
+
+
+def _is_plain(field: _Field) -> bool:
+    return field.encoding is None and field.form.dump is None
+
+
+def _loader(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:
+    packed = wanted.packed
+
+    def load(given: Any) -> Any:
+        found: dict[str, Any] = {}
+        for field in fields:
+            if field.encoding is not None:
+                name = _encoding_member(field, fields)
+                data, encoding = payloads.join(
+                    field.member,
+                    getattr(given, field.member),
+                    getattr(given, f"{field.member}_base64"),
+                    getattr(given, name) if field.encoding else None,
+                    packed=packed,
+                )
+                if data is not None:
+                    found[field.name] = data
+                if field.encoding and encoding is not None:
+                    found[field.encoding] = encoding
+                continue
+            value = getattr(given, field.member)
+            if value is UNSET or (value is None and not field.required):
+                continue
+            found[field.name] = field.form.loaded(value)
+        return kind(**found)
+
+    return load
