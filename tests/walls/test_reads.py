@@ -66,7 +66,14 @@ READS = {
         "ff.route",
         "ff.signal_inbox",
     },
-    "lanes": {"ff.exec_core", "ff.lease", "ff.ready", "ff.route"},
+    "lanes": {
+        "ff.cancel_backlog_member",
+        "ff.completion_event",
+        "ff.exec_core",
+        "ff.lease",
+        "ff.ready",
+        "ff.route",
+    },
     "lifecycle": {
         "ff.cancel_backlog_member",
         "ff.claim_grant",

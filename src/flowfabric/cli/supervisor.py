@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Final
 
@@ -22,6 +22,7 @@ class _Child:
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         self._command, self._environment = command, {**os.environ, **environment}
         self.failures = 0
+        self.restarts = 0
         self.start_at = 0.0
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -43,16 +44,24 @@ class _Child:
         ran_for = time.monotonic() - self.started
         self.failures = 0 if ran_for > _HEALTHY_AFTER else self.failures + 1
         delay = 0.0 if self.failures == 0 else min(30.0, 0.5 * 2 ** (self.failures - 1))
+        self.restarts += 1
         self.start_at = time.monotonic() + delay
         self.process = None
         return delay
 
 
-def supervise(command: list[str], processes: int, *, environment: Mapping[str, str]) -> int:
+def supervise(
+    command: list[str],
+    processes: int,
+    *,
+    environment: Mapping[str, str],
+    on_end: Callable[[int], None] | None = None,
+) -> int:
     """Keep `processes` copies of `command` running until a signal, or until one exits with 0.
 
     SIGTERM or SIGINT drains all of them; a second signal kills them. Returns the highest exit code,
-    or after a second signal 128 and its number.
+    or after a second signal 128 and its number. `on_end` is called with the id of a process that
+    has ended and is replaced.
     """
     stopping: list[int] = []
     children = [_Child(command, environment) for _ in range(processes)]
@@ -72,9 +81,16 @@ def supervise(command: list[str], processes: int, *, environment: Mapping[str, s
                 if code == 0:
                     stop(signal.SIGTERM, None)
                     break
+                if on_end is not None:
+                    on_end(child.process.pid)
                 delay = child.reschedule()
                 when = f"in {delay:g} s" if delay else "at once"
-                log.warning("a worker process exited with %s; restarting %s", code, when)
+                log.warning(
+                    "a worker process exited with %s; restarting %s",
+                    code,
+                    when,
+                    extra={"exit_code": code, "restart_count": child.restarts},
+                )
             if child.process is None and time.monotonic() >= child.start_at and not stopping:
                 child.start()
         time.sleep(_CHECK_EVERY)

@@ -14,8 +14,17 @@ import typer
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.logs import LogLevel, log_to_terminal
+from flowfabric.cli.metrics import (
+    MetricsDatabase,
+    MetricsHost,
+    MetricsPort,
+    MetricsSettings,
+    metrics_of_process,
+    metrics_of_supervisor,
+)
 from flowfabric.cli.output import DatabaseUrl, complain, counted
 from flowfabric.cli.supervisor import supervise
+from flowfabric.config import DatabaseConfig, behind_pooler
 from flowfabric.worker.threads import STUCK
 
 
@@ -60,6 +69,9 @@ def worker(
             " their lease expires: at most --lease-ttl."
         ),
     ] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    metrics_database: MetricsDatabase = False,
     log_level: LogLevel = None,
 ) -> None:
     """Claim executions and run them; what fails is logged, with what the tasks log.
@@ -72,10 +84,12 @@ def worker(
     if processes < 1:
         raise typer.BadParameter(f"{processes} must be at least 1", param_hint="--processes")
     log_to_terminal(log_level, with_date=True)
+    if metrics_database and metrics_port is None:
+        raise typer.BadParameter("needs --metrics-port", param_hint="--metrics-database")
+    gauges = DatabaseConfig(dsn=dsn, pool_size=1, pooler=behind_pooler(pooler))
+    metrics = MetricsSettings(metrics_port, metrics_host, gauges if metrics_database else None)
     if processes > 1:
-        sys.exit(
-            supervise(one_process(sys.argv[1:]), processes, environment={"FF_DATABASE_URL": dsn})
-        )
+        sys.exit(_supervised(processes, dsn, metrics))
     built = app.worker(
         dsn=dsn,
         lanes=lane or None,
@@ -88,8 +102,23 @@ def worker(
         worker_id=worker_id,
         pooler=pooler,
     )
-    run(built.run_until_idle() if until_idle else built.run())
+    with metrics_of_process(metrics):
+        run(built.run_until_idle() if until_idle else built.run())
     _exit_despite_running_threads()
+
+
+def _supervised(processes: int, dsn: str, metrics: MetricsSettings) -> int:
+    """Run so many processes until they are stopped; the exit code."""
+    environment = {"FF_DATABASE_URL": dsn}
+    with metrics_of_supervisor(metrics) as shared:
+        if shared is not None:
+            environment |= shared.environment
+        return supervise(
+            one_process(sys.argv[1:]),
+            processes,
+            environment=environment,
+            on_end=None if shared is None else shared.ended,
+        )
 
 
 def one_process(arguments: Sequence[str]) -> list[str]:

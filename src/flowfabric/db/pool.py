@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 import asyncpg
 
 from flowfabric.config import DATABASE_POOLER, DATABASE_URL, DatabaseConfig, redact
+from flowfabric.counters import POOL_IN_USE, POOL_WAIT_SECONDS
 from flowfabric.db.connect_limit import connect_limit
 from flowfabric.db.connection import BaseConnection
 from flowfabric.db.faults import DRIVER_ERRORS, as_flowfabric_error, described
@@ -150,10 +152,13 @@ class Pool:
         """
         if self._closed:
             raise Unavailable("connect", "this client or worker is closed; make another one")
+        asked_at = time.monotonic()
         try:
             conn = await self._pool.acquire()
         except _CONNECT_ERRORS as error:
             raise _unreachable(self.config, error) from error
+        POOL_WAIT_SECONDS.observe(time.monotonic() - asked_at)
+        POOL_IN_USE.change(1)
         try:
             yield conn
         except (TransportError, OperationTimeout):
@@ -161,6 +166,7 @@ class Pool:
                 conn.terminate()
             raise
         finally:
+            POOL_IN_USE.change(-1)
             with contextlib.suppress(*DRIVER_ERRORS):  # the pool then closes it
                 await self._pool.release(conn)
 

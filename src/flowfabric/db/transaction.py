@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, TypeVar
 
+from flowfabric.counters import TRANSACTION_RETRIES, counted_at_commit
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.notifier import Notifier, notify, notifying_later
 from flowfabric.db.pool import Pool
@@ -38,7 +39,7 @@ async def transact(
 
     async def attempt() -> T:
         async with pool.connection() as conn:
-            with translated(f"-- {operation}\n"):
+            with translated(f"-- {operation}\n"), counted_at_commit():
                 async with conn.transaction(isolation=isolation):
                     answer = await body(conn)
                     if (step := current_step.get()) is not None:
@@ -88,6 +89,7 @@ async def retried(operation: str, attempt: Callable[[], Awaitable[T]]) -> T:
                 return await attempt()
         except SerializationConflict:
             if number < ATTEMPTS:
+                TRANSACTION_RETRIES.add(operation)
                 await asyncio.sleep(_FIRST_PAUSE * 2 ** (number - 1))
     raise RetryExhausted(operation, ATTEMPTS)
 

@@ -71,6 +71,7 @@ from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import (
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded, KeySeeded
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.list_lanes import LanePage
+from flowfabric.engine.lanes.read_gauges import Gauges
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.lifecycle.cancel import Cancellation, Cancelled
 from flowfabric.engine.lifecycle.claim import Claimant
@@ -234,6 +235,7 @@ __all__ = [
     "Frame",
     "FrameId",
     "Fresh",
+    "Gauges",
     "GrantArguments",
     "GrantNotFound",
     "GrantedClaim",

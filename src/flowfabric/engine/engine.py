@@ -95,6 +95,7 @@ from flowfabric.engine.keys import (
 from flowfabric.engine.lanes import (
     count_by_lane,
     list_lanes,
+    read_gauges,
     register_lanes,
     set_lane_retention,
     set_lane_state,
@@ -367,6 +368,7 @@ class Engine(ConnectedEngine, ScheduleOperations, AccessOperations):
     register_lanes = statement(register_lanes.register_lanes)
     list_lanes = statement(list_lanes.list_lanes)
     count_by_lane = statement(count_by_lane.count_by_lane)
+    read_gauges = snapshot(read_gauges.read_gauges)
     set_lane_state = transaction(set_lane_state.set_lane_state)
     set_lane_retention = transaction(set_lane_retention.set_lane_retention)
     register_worker = statement(register_worker.register_worker)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from flowfabric.counters import SCANNER_CYCLE_SECONDS, SCANNER_CYCLES
 from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import run, transact
 from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError, Unavailable
@@ -139,11 +140,19 @@ class _Sweeping:
         self._moved_at[name] = time.monotonic()
 
     async def _run(self, sweep: Sweep) -> None:
+        began = time.monotonic()
         try:
             await sweep_all(self._pool, sweep, on_batch=lambda: self._moved(sweep.name))
         except FlowFabricError as error:
-            log.warning("sweep %s failed and runs again when due: %s", sweep.name, error)
+            log.warning(
+                "sweep %s failed and runs again when due: %s",
+                sweep.name,
+                error,
+                extra={"scanner": sweep.name, "error": str(error)},
+            )
         finally:
+            SCANNER_CYCLES.add(sweep.name)
+            SCANNER_CYCLE_SECONDS.observe(time.monotonic() - began, sweep.name)
             del self._moved_at[sweep.name]
             self._wait(sweep)
 

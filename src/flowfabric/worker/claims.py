@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from flowfabric.counters import CLAIM_BATCH_SIZE
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import run
 from flowfabric.engine.engine import Engine
@@ -68,13 +69,19 @@ class Claims:
             except FlowFabricError as error:
                 if isinstance(error, TransportError | OperationTimeout):
                     self._note_unanswered(call)
-                log.warning("worker %s cannot claim: %s", claimant.worker_instance_id, error)
+                log.warning(
+                    "worker %s cannot claim: %s",
+                    claimant.worker_instance_id,
+                    error,
+                    extra={"instance_id": claimant.worker_instance_id, "error": str(error)},
+                )
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(random.uniform(0, pause)):
                         await self._stopping.wait()
                 pause = min(pause * 2, 10.0)
                 continue
             answered_at = time.monotonic()
+            CLAIM_BATCH_SIZE.observe(len(claimed))
             self.seconds += 0.2 * (answered_at - call.sent_at - self.seconds)
             attempts = [RunningAttempt(each, call.sent_at, answered_at) for each in claimed]
             for attempt in attempts:

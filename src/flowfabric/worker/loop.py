@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.counters import SHUTDOWN_TIMEOUTS, WORKER_AT_CAPACITY
 from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
@@ -22,6 +23,7 @@ from flowfabric.reconcile.loop import reconcile
 from flowfabric.worker.background import STOP_WITHIN, start
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.claims import Claims
+from flowfabric.worker.count_outcomes import count_outcome
 from flowfabric.worker.durable.services import DurableServices
 from flowfabric.worker.frozen_heap import frozen_heap
 from flowfabric.worker.handler import Handler
@@ -31,7 +33,7 @@ from flowfabric.worker.next_work import NextWork
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.renewer import Renewer, register
 from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
-from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
+from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
@@ -309,6 +311,8 @@ class Worker:
         """Stop the handler of an attempt whose lease the renewer found lost."""
         if attempt.finished:
             return
+        if was_cancelled(reason):
+            count_outcome(attempt, "cancelled")
         log_lease_lost(attempt, reason)
         if attempt.on_lost is not None:
             attempt.on_lost.set()
@@ -322,13 +326,15 @@ class Worker:
             running = "1 handler runs" if slots.running == 1 else f"{slots.running} handlers run"
             log.info("worker %s drains: %s", self.instance, running)
             await slots.wait(self.settings.drain)
-        for attempt in self._held_leases:
-            if not attempt.finished:
-                log.warning("releasing %s: it did not end while draining", attempt)
-                slot = attempt.slot
-                recorder.put(attempt, attempt.lease)
-                if slot is not None:
-                    slot.cancel()
+        unfinished = [each for each in self._held_leases if not each.finished]
+        if unfinished:
+            SHUTDOWN_TIMEOUTS.add()
+        for attempt in unfinished:
+            log.warning("releasing %s: it did not end while draining", attempt)
+            slot = attempt.slot
+            recorder.put(attempt, attempt.lease)
+            if slot is not None:
+                slot.cancel()
         await slots.wait(1.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.lease_ttl):
@@ -341,6 +347,7 @@ class Worker:
         while not self._stopping.is_set():
             limit = min(slots.capacity(self._claims.seconds), MAX_BATCH)
             if limit <= 0:
+                WORKER_AT_CAPACITY.add()
                 await self._wait_for_capacity()
                 continue
             claimed = await self._unless_stopped(self._claims.claim(engine, limit)) or []

@@ -20,6 +20,7 @@ from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, OperationTimeout
 from flowfabric.reconcile.loop import sweep_all
 from flowfabric.reconcile.sweeps import SWEEPS
+from flowfabric.worker.count_outcomes import count_outcome, count_outcomes
 from flowfabric.worker.log_outcomes import log_not_recorded, log_outcome
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 
@@ -70,6 +71,7 @@ class OutcomeRecorder:
     def recorded_by_handler(self, attempt: RunningAttempt) -> None:
         """The handler's transaction has recorded the outcome; its completion is dispatched soon."""
         self.discard(attempt)
+        count_outcome(attempt, "ok")
         self._recorded += 1
         if attempt.is_member:
             self._request_dispatch()
@@ -144,8 +146,14 @@ class OutcomeRecorder:
                 await asyncio.sleep(random.uniform(pause / 2, pause))
                 pause, repeats = min(pause * 2, 5.0), True
                 continue
+            if repeats:
+                answers = [
+                    _answer_to_repeat(entry[1], answer)
+                    for entry, answer in zip(entries, answers, strict=True)
+                ]
+            count_outcomes(entries, answers)
             for entry, answer in zip(entries, answers, strict=True):
-                self._settle(entry, _answer_to_repeat(entry[1], answer) if repeats else answer)
+                self._settle(entry, answer)
             return
 
     async def _isolate(

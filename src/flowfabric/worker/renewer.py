@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from flowfabric.config import DatabaseConfig
+from flowfabric.counters import LEASE_RENEWALS
 from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.find_lost_leases import find_lost_leases
@@ -264,6 +265,7 @@ class Renewer:
     def _count_failures(self) -> None:
         for attempt in self._held_leases:
             attempt.failures += 1
+            LEASE_RENEWALS.add("err")
         self._mark_overdue_lost()
 
     def _mark_overdue_lost(self) -> None:

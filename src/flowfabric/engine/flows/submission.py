@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.counters import EDGE_GROUP_POLICIES
 from flowfabric.engine.flows.create_flow import OPEN_SUMMARY
 from flowfabric.engine.flows.new_flow import NewFlow, digest_differs
 from flowfabric.engine.lifecycle.creation_columns import creation_columns
@@ -215,6 +216,12 @@ class Submission:
         Raises `ValidationError` if the id of a member was taken while the statement ran.
         """
         of_flow = {self.flows[row.number - 1].flow_id: row for row in rows}
+        EDGE_GROUP_POLICIES.add_all(
+            (flow.policies.get(downstream, AllOf()).kind.value,)
+            for flow in self.flows
+            if of_flow[flow.flow_id].created
+            for downstream in {edge.downstream for edge in flow.edges}
+        )
         return [
             self._refused.get(place) or self._answer(place, flow, of_flow[flow.flow_id])
             for place, flow in enumerate(self._submitted)

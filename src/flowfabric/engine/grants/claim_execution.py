@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Final
 from uuid import UUID, uuid4
 
+from flowfabric.counters import CLAIM_FROM_GRANT_SECONDS
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import require_claim_grant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
@@ -48,6 +50,7 @@ async def claim_execution(
     """
     if not 0 <= expected_attempt_index <= _MAX_INDEX:
         raise invalid_input("expected_attempt_index", expected_attempt_index, "is out of range")
+    began = time.monotonic()
     request = LeaseRequest(
         worker_id=worker_id,
         worker_instance_id=worker_instance_id,
@@ -60,9 +63,11 @@ async def claim_execution(
     if refusal is not None:
         raise refusal
     await require_claim_grant(conn, execution_id, worker_id=worker_id)
-    return await claim_by_id(
+    claimed = await claim_by_id(
         conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.FRESH
     )
+    CLAIM_FROM_GRANT_SECONDS.observe(time.monotonic() - began, claimed.lane_id)
+    return claimed
 
 
 def attempt_refusal(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from flowfabric.counters import CLAIM_FROM_GRANT_SECONDS
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.stored_grant import has_claim_grant, require_claim_grant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById, LeaseRequest, claim_by_id
@@ -34,6 +36,7 @@ async def claim_resumed_execution(
     worker, on a lane that is not active, or past its deadline), `NotAResumedExecution`,
     `InvalidClaimGrant`, `ClaimGrantExpired`. A refusal writes nothing.
     """
+    began = time.monotonic()
     request = LeaseRequest(
         worker_id=worker_id,
         worker_instance_id=worker_instance_id,
@@ -51,6 +54,8 @@ async def claim_resumed_execution(
     resumed = seen.public_state == PublicState.RESUMABLE
     if not resumed or await has_claim_grant(conn, execution_id):
         await require_claim_grant(conn, execution_id, worker_id=worker_id)
-    return await claim_by_id(
+    claimed = await claim_by_id(
         conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.RESUMED
     )
+    CLAIM_FROM_GRANT_SECONDS.observe(time.monotonic() - began, claimed.lane_id)
+    return claimed

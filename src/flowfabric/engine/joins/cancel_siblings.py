@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.counters import SIBLING_CANCELS, SIBLING_DISPOSITIONS
 from flowfabric.db.rows import Connection, Moved, fetch_all, fetch_one
 from flowfabric.engine.joins.find_unneeded import find_unneeded
 from flowfabric.engine.joins.queue_siblings import BY, HAS_UPSTREAMS
@@ -157,9 +158,12 @@ async def cancel_batch(conn: Connection, limit: int = GROUPS_AT_ONCE) -> Cancell
         ]
         if members:
             free = await lock_executions(conn, sorted({*members}), pass_over_locked=True)
-            await terminalize(
+            cancelled = await terminalize(
                 conn, free, outcome=TerminalOutcome.CANCELLED, reason=reason.value, by=BY
             )
+            SIBLING_CANCELS.add(reason.value, count=len(free))
+            SIBLING_DISPOSITIONS.add("cancelled", count=len(cancelled))
+            SIBLING_DISPOSITIONS.add("already_terminal", count=len(free) - len(cancelled))
     return await fetch_one(
         conn,
         DRAINED,

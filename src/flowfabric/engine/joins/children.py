@@ -9,6 +9,7 @@ from zlib import crc32
 
 import msgspec
 
+from flowfabric.counters import EDGE_GROUP_POLICIES
 from flowfabric.db.faults import SerializationConflict
 from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
 from flowfabric.engine.flows.create_flow import create_flow
@@ -153,7 +154,7 @@ async def add_joins(
 ) -> list[AddedJoin]:
     """The joins that were not there are, with their edges; each child is given with its join."""
     kind, k, on_satisfied = policy_columns(policy)
-    return await fetch_all(
+    added = await fetch_all(
         conn,
         ADD_JOINS,
         AddedJoin,
@@ -167,6 +168,8 @@ async def add_joins(
         edge_id=[new_uuid() for _ in children],
         child=[child.execution_id.uuid for _, child in children],
     )
+    EDGE_GROUP_POLICIES.add(kind, count=len(added))
+    return added
 
 
 async def create_children(

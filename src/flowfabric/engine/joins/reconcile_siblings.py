@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
+from flowfabric.counters import SIBLING_RECONCILES
 from flowfabric.db.rows import Connection, Moved, fetch_one
 from flowfabric.engine.joins.cancel_siblings import GROUPS_AT_ONCE
 
@@ -28,4 +29,6 @@ SELECT count(*) AS moved FROM dropped
 
 async def reconcile_siblings(conn: Connection, limit: int = GROUPS_AT_ONCE) -> int:
     """Drop at most `limit` listings of joins that have nothing left to cancel."""
-    return (await fetch_one(conn, RECONCILE_SIBLINGS, Moved, limit=limit)).moved
+    dropped = (await fetch_one(conn, RECONCILE_SIBLINGS, Moved, limit=limit)).moved
+    SIBLING_RECONCILES.add("sremmed_stale" if dropped else "no_op", count=dropped or 1)
+    return dropped

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.counters import EDGE_GROUP_POLICIES
 from flowfabric.db.rows import Connection, execute, fetch_one
 from flowfabric.engine.flows.flow_row import check_members, lock_flow
 from flowfabric.errors import ValidationError
@@ -92,4 +93,5 @@ async def set_edge_group_policy(
         expected_n=expected_n,
         **group,
     )
+    EDGE_GROUP_POLICIES.add(kind)
     return JoinPolicySet(downstream=downstream)

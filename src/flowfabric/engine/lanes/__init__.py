@@ -3,6 +3,7 @@
 register_lanes      lanes exist
 list_lanes          the lanes, page by page
 count_by_lane       the lanes with their executions that have not ended
+read_gauges         these, and how much is to be dispatched, for a monitor
 set_lane_state      a lane is paused, drained, disabled or made active
 set_lane_retention  how long ended executions are kept
 """

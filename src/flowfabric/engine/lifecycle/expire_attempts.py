@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.counters import ATTEMPT_OUTCOMES
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.attempt_log import AttemptRecord, log_attempt
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
@@ -52,7 +53,7 @@ WITH seen AS (        -- the longest overdue first, passing over rows in use
         lease_event="'expired'",
     )
     + """
-SELECT moved.*, route.execution_kind
+SELECT moved.*, route.execution_kind, route.lane_id
   FROM (SELECT partition_key, execution_id, route_id, flow_id, attempt_index, max_attempts,
                worker_instance_id, attempt_started_at_ms, true AS has_ended,
                NULL::bigint AS until_ms, ff.now_ms() AS now_ms
@@ -79,6 +80,7 @@ class _Expired(msgspec.Struct, frozen=True):
     until_ms: int | None
     now_ms: int
     execution_kind: str
+    lane_id: str
 
 
 async def expire_attempts(conn: Connection, limit: int) -> int:
@@ -88,6 +90,7 @@ async def expire_attempts(conn: Connection, limit: int) -> int:
     """
     expired = await fetch_all(conn, EXPIRE_ATTEMPTS, _Expired, limit=limit)
     signal_holders([row.worker_instance_id for row in expired])
+    ATTEMPT_OUTCOMES.add_all((row.lane_id, "timeout") for row in expired)
     for row in expired:
         _log(row)
     return len(expired)

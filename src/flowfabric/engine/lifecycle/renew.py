@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, LiteralString
 
+from flowfabric.counters import LEASE_RENEWALS
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.lease import Lease, fence_columns
 from flowfabric.engine.lifecycle.sql.by_key import lease_row
@@ -63,4 +64,8 @@ async def renew(
     renewed = await fetch_all(
         conn, RENEW, AppliedCall, ttl_ms=milliseconds(ttl), record=record, **fence_columns(leases)
     )
+    if renewed:
+        LEASE_RENEWALS.add("ok", count=len(renewed))
+    if len(renewed) < len(leases):
+        LEASE_RENEWALS.add("err", count=len(leases) - len(renewed))
     return await answers(conn, leases, [row.ordinal for row in renewed], done=lambda _: None)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.counters import SCHEDULES_FIRED
 from flowfabric.db.rows import Connection, execute
 from flowfabric.engine.lifecycle.block import block
 from flowfabric.engine.lifecycle.create_execution import NewExecution, create_execution
@@ -128,6 +129,7 @@ async def record_fires(
         )
     if orders:
         await execute(conn, RECORD_FIRES, **_columns(orders, made))
+        SCHEDULES_FIRED.add(count=len(new))
     return made
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Final
 
+from flowfabric.counters import STREAM_OPS
 from flowfabric.db.batcher import Batcher
 from flowfabric.db.listen import Listener, signalled
 from flowfabric.db.pool import Pool
@@ -62,10 +63,12 @@ class StreamReader:
             why = f"{most} reads and tails of streams run in this process already"
             raise ResourceExhausted("stream reads", f"{why} (FF_MAX_CONCURRENT_STREAM_OPS)")
         self._running += 1
+        STREAM_OPS.change(1)
         try:
             yield
         finally:
             self._running -= 1
+            STREAM_OPS.change(-1)
 
     async def read(self, request: FrameRequest) -> StreamPage:
         """The frames that are there now."""
