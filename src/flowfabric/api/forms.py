@@ -11,6 +11,7 @@ import functools
 import re
 import types
 import typing
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -24,9 +25,10 @@ from flowfabric.api import payloads
 from flowfabric.api.problems import Problem, problem_of
 from flowfabric.conditions.condition import Condition, Single
 from flowfabric.conditions.stored import decode_condition, encode_condition
+from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle
 from flowfabric.engine.streams.cursor import FrameId
 from flowfabric.engine.streams.cursor import after as parse_frame_id
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, ValidationError
 from flowfabric.ids import ExecutionId, GroupId, PartitionKey
 from flowfabric.joins import JoinPolicy
 from flowfabric.policy import ExponentialBackoff, FixedBackoff
@@ -38,9 +40,12 @@ Use: TypeAlias = Literal["in", "out"]
 ExecutionIdText: TypeAlias = Annotated[
     str, Meta(description="`{fp:N}:<uuid>`, or `N.<uuid>`", examples=["{fp:86}:0189d0c3-…"])
 ]
+HandleText: TypeAlias = Annotated[str, Meta(description="a lease, opaque: give it back as it is")]
 Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Convert: TypeAlias = Callable[[Any], Any]
 _CONDITION_MEMBERS: Final = frozenset(typing.get_args(Condition))
+_HANDLES: Final = {"lease": "handle", "leases": "handles"}
+"""The fields of leases, and what the wire calls them."""
 _SHORT_ID: Final = re.compile(r"([0-9]{1,5})\.([0-9a-fA-F-]{32,36})")
 _MOST_PARTITIONS: Final = 65536
 """The engine refuses an id in a partition that its database does not have."""
@@ -97,7 +102,23 @@ def _utc(value: datetime) -> datetime:
     return value.astimezone(UTC)
 
 
+def write_handle(lease: Lease) -> str:
+    """A lease as the opaque text that its holder gives back."""
+    handle = lease.handle(lease_ttl=0.0, lane_id="", worker_instance_id="")
+    return urlsafe_b64encode(handle.encode()).decode()
+
+
+def read_handle(text: str) -> Lease:
+    """The lease of a handle; raises `ValidationError(corruption)`."""
+    try:
+        data = urlsafe_b64decode(text.encode())
+    except ValueError:
+        raise ValidationError("corruption", "handle: not base64", field="handle") from None
+    return LeaseHandle.decode(data).lease
+
+
 _LEAVES: Final[Mapping[Any, Form]] = {
+    Lease: Form(HandleText, write_handle, read_handle),
     ExecutionId: Form(ExecutionIdText, str, parse_execution_id),
     GroupId: Form(ExecutionIdText, str, group_id),
     PartitionKey: Form(str, str, PartitionKey.parse),
@@ -191,7 +212,7 @@ def _union(args: tuple[Any, ...], wanted: Wanted) -> Form:
         found = Form(found.wire, found.dump)
     elif kinds and all(_is_refusal(each) for each in kinds):
         return Form(_REFUSED.wire | Done, lambda it: _DONE if it is None else _refused(it))
-    elif _CONDITION_MEMBERS <= set(kinds):
+    elif set(kinds) >= _CONDITION_MEMBERS:
         found = _LEAVES[Condition]
     elif len(kinds) == 1:
         found = form(kinds[0], wanted)
@@ -295,7 +316,10 @@ def _fields(kind: type[msgspec.Struct], wanted: Wanted) -> list[_Field]:
             taken.add(encoding)
             found.append(_Field(field.name, member, Form(bytes), required, encoding))
         elif field.name not in taken:
-            found.append(_Field(field.name, field.name, form(hints[field.name], inner), required))
+            member = field.encode_name
+            if hints[field.name] in (Lease, list[Lease]):
+                member = _HANDLES[member]
+            found.append(_Field(field.name, member, form(hints[field.name], inner), required))
     return found
 
 

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Mount, Router
 from starlette.routing import Route as Path
 
 from flowfabric.api.problems import MEDIA_TYPE
+from flowfabric.counters import count_request
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.server.access.origins import check_host, check_origin
@@ -21,7 +22,6 @@ from flowfabric.server.asgi import Disconnected, Receive, Scope, Send, send_answ
 from flowfabric.server.cors import cors_headers, is_preflight
 from flowfabric.server.endpoint import Endpoint, clock, problem_answer
 from flowfabric.server.limits import MAX_HEADERS, MAX_URL
-from flowfabric.server.observe import observe
 from flowfabric.server.problems import RequestProblem
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.services import Services
@@ -95,7 +95,7 @@ class Application:
             await _send_problem(state, error, status[0], noting)
         finally:
             seconds = clock() - began
-            observe(scope["method"], state.template, status[0], seconds)
+            count_request(scope["method"], state.template, status[0], seconds)
             log.debug(
                 "%s %s %s %.1f ms %s %s",
                 scope["method"],

@@ -82,8 +82,7 @@ async def send_head(send: Send, status: int, headers: Mapping[str, str]) -> None
             "type": "http.response.start",
             "status": status,
             "headers": [
-                (name.encode("latin-1"), value.encode("latin-1"))
-                for name, value in headers.items()
+                (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()
             ],
         }
     )

@@ -33,6 +33,8 @@ class RawBytes(msgspec.Struct, frozen=True, kw_only=True):
 
     data: bytes
     encoding: str | None
+    media: str | None = None
+    """The content type, if it does not follow from the encoding."""
 
 
 class Call:

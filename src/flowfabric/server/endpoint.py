@@ -32,7 +32,6 @@ from flowfabric.server.table import Kind, Route
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
-_LISTS: Final = (list,)
 
 
 class Endpoint:
@@ -129,9 +128,7 @@ async def _send(route: Route, call: Call, value: Any, scope: Scope, send: Send) 
             await send_answer(send, 304, b"", headers)
             return
     if isinstance(reply.value, RawBytes):
-        is_json = reply.value.encoding in (None, "json")
-        headers["content-type"] = JSON if is_json else "application/octet-stream"
-        headers["x-ff-encoding"] = reply.value.encoding or "json"
+        headers |= _described(reply.value)
         await send_answer(send, status, reply.value.data, headers, accepts=accepts)
         return
     form = route.answer_form(status, packed=call.packed)
@@ -141,6 +138,15 @@ async def _send(route: Route, call: Call, value: Any, scope: Scope, send: Send) 
     headers["content-type"] = MSGPACK if call.packed else JSON
     body = _encoded(form, reply.value, packed=call.packed)
     await send_answer(send, status, body, headers, accepts=accepts)
+
+
+def _described(raw: RawBytes) -> dict[str, str]:
+    """The headers that say what the bytes are."""
+    if raw.media is not None:
+        return {"content-type": raw.media}
+    is_json = raw.encoding in (None, "json")
+    media = JSON if is_json else "application/octet-stream"
+    return {"content-type": media, "x-ff-encoding": raw.encoding or "json"}
 
 
 def _encoded(form: Form, value: Any, *, packed: bool) -> bytes:
@@ -212,9 +218,9 @@ def _query(kind: type[msgspec.Struct], query: bytes) -> Any:
         raise of_decoding(error) from None
 
 
-def problem_answer(error: FlowFabricError | RequestProblem, instance: str) -> tuple[
-    int, dict[str, Any], Mapping[str, str]
-]:
+def problem_answer(
+    error: FlowFabricError | RequestProblem, instance: str
+) -> tuple[int, dict[str, Any], Mapping[str, str]]:
     """Status, members and headers of the problem."""
     if isinstance(error, RequestProblem):
         return error.status, error.members(instance), error.headers

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, TypeVar
 
 from flowfabric.client.outcome_waiter import OutcomeWaiter
+from flowfabric.db import boot
 from flowfabric.db.batcher import Batcher
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.errors import FlowFabricError, Unavailable
 from flowfabric.ids import ExecutionId
+from flowfabric.metrics import DatabaseGauges, SharedCounters
 from flowfabric.server.access.authenticate import Authenticator
 from flowfabric.server.limits import Meter, configured_limits
 from flowfabric.server.settings import Settings
@@ -33,11 +35,13 @@ class Services:
         self.authenticator = Authenticator(engine, settings)
         self.draining = asyncio.Event()
         """Set when the server stops: streams end, and waits answer at once."""
-        self.not_ready: list[str] = []
+        self.gauges = DatabaseGauges(engine)
+        self.shared_counters: SharedCounters | None = None
+        self.sweeps_seen: Callable[[], bool] | None = None
+        """Do the sweeps of this process run? None if it has none."""
+        # Callers may give the same id again, so no statement may rely on new ids.
         self._submits: Batcher[NewExecution, Created | Duplicate] = Batcher(
-            engine.create_execution,
-            first_send=partial(engine.create_execution, fresh=True),
-            max_weight=_PER_STATEMENT,
+            engine.create_execution, max_weight=_PER_STATEMENT
         )
         self._outcomes: OutcomeWaiter[ExecutionId, ExecutionOutcome] | None = None
 
@@ -46,6 +50,25 @@ class Services:
         self.draining.set()
         if self._outcomes is not None:
             await self._outcomes.close()
+
+    async def failing(self) -> list[str]:
+        """What keeps this process from serving; empty if nothing does."""
+        found: list[str] = []
+        if self.draining.is_set():
+            found.append("draining")
+        try:
+            kids = await self.engine.list_waitpoint_hmac_kids()
+            if kids.current_kid is None:
+                found.append("keys")
+            async with self.engine.pool.connection() as conn:
+                await boot.check(conn, self.engine.pool.config.partitions)
+        except Unavailable as error:
+            found.append("schema" if error.operation == "schema_version" else "database")
+        except FlowFabricError:
+            found.append("database")
+        if self.sweeps_seen is not None and not self.sweeps_seen():
+            found.append("sweeps")
+        return found
 
     async def submit(self, new: NewExecution) -> Created | Duplicate:
         """Create one execution, in one statement with those that are submitted meanwhile."""
