@@ -11,61 +11,33 @@ import functools
 import re
 import types
 import typing
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from enum import Enum
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, cast
 from uuid import UUID
 
 import msgspec
-from msgspec import NODEFAULT, UNSET, Meta, UnsetType
+from msgspec import NODEFAULT, UNSET, UnsetType
 
 from flowfabric.api import payloads
+from flowfabric.api.leaves import LEAVES, Convert, Form
 from flowfabric.api.problems import Problem, problem_of
-from flowfabric.conditions.condition import Condition, Single
-from flowfabric.conditions.stored import decode_condition, encode_condition
-from flowfabric.engine.lifecycle.lease import Lease, LeaseHandle
-from flowfabric.engine.streams.cursor import FrameId
-from flowfabric.engine.streams.cursor import after as parse_frame_id
-from flowfabric.errors import FlowFabricError, ValidationError
-from flowfabric.ids import ExecutionId, GroupId, PartitionKey
+from flowfabric.conditions.condition import Condition
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.errors import FlowFabricError
 from flowfabric.joins import JoinPolicy
 from flowfabric.policy import ExponentialBackoff, FixedBackoff
-from flowfabric.tokens import WaitpointToken
 
 Use: TypeAlias = Literal["in", "out"]
 """`in`: what a caller gives, absent members have their defaults. `out`: all members are there."""
 
-ExecutionIdText: TypeAlias = Annotated[
-    str, Meta(description="`{fp:N}:<uuid>`, or `N.<uuid>`", examples=["{fp:86}:0189d0c3-…"])
-]
-HandleText: TypeAlias = Annotated[str, Meta(description="a lease, opaque: give it back as it is")]
-Instant: TypeAlias = Annotated[datetime, Meta(tz=True)]
-Convert: TypeAlias = Callable[[Any], Any]
 _CONDITION_MEMBERS: Final = frozenset(typing.get_args(Condition))
 _HANDLES: Final = {"lease": "handle", "leases": "handles"}
 """The fields of leases, and what the wire calls them."""
-_SHORT_ID: Final = re.compile(r"([0-9]{1,5})\.([0-9a-fA-F-]{32,36})")
-_MOST_PARTITIONS: Final = 65536
-"""The engine refuses an id in a partition that its database does not have."""
 _VALUES: Final = frozenset({*typing.get_args(JoinPolicy), FixedBackoff, ExponentialBackoff})
 """Structs of unions that are values and no answers: their tag is `type` in both directions."""
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-class Form(msgspec.Struct, frozen=True):
-    """How values of a type look on the wire. A function that is None changes nothing."""
-
-    wire: Any
-    dump: Convert | None = None
-    load: Convert | None = None
-
-    def dumped(self, value: Any) -> Any:
-        return value if self.dump is None else self.dump(value)
-
-    def loaded(self, value: Any) -> Any:
-        return value if self.load is None else self.load(value)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -81,66 +53,12 @@ def snake(name: str) -> str:
     return _CAMEL.sub("_", name).lower()
 
 
-def parse_execution_id(text: str) -> ExecutionId:
-    """The id, also in the form `N.<uuid>`; raises `ValidationError(invalid_input)`."""
-    short = _SHORT_ID.fullmatch(text)
-    given = text if short is None else f"{{fp:{short[1]}}}:{short[2]}"
-    return ExecutionId.parse(given, partitions=_MOST_PARTITIONS)
-
-
-def group_id(text: str) -> GroupId:
-    """The id of a join; raises `ValidationError(invalid_input)`."""
-    found = parse_execution_id(text)
-    return GroupId(found.partition_key, found.uuid)
-
-
-def _seconds(value: float | timedelta) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else value
-
-
-def _utc(value: datetime) -> datetime:
-    return value.astimezone(UTC)
-
-
-def write_handle(lease: Lease) -> str:
-    """A lease as the opaque text that its holder gives back."""
-    handle = lease.handle(lease_ttl=0.0, lane_id="", worker_instance_id="")
-    return urlsafe_b64encode(handle.encode()).decode()
-
-
-def read_handle(text: str) -> Lease:
-    """The lease of a handle; raises `ValidationError(corruption)`."""
-    try:
-        data = urlsafe_b64decode(text.encode())
-    except ValueError:
-        raise ValidationError("corruption", "handle: not base64", field="handle") from None
-    return LeaseHandle.decode(data).lease
-
-
-_LEAVES: Final[Mapping[Any, Form]] = {
-    Lease: Form(HandleText, write_handle, read_handle),
-    ExecutionId: Form(ExecutionIdText, str, parse_execution_id),
-    GroupId: Form(ExecutionIdText, str, group_id),
-    PartitionKey: Form(str, str, PartitionKey.parse),
-    FrameId: Form(str, str, parse_frame_id),
-    WaitpointToken: Form(str, WaitpointToken.reveal, WaitpointToken),
-    timedelta: Form(float, _seconds, lambda given: timedelta(seconds=given)),
-    datetime: Form(Instant, _utc),
-    Condition: Form(
-        Any,
-        lambda value: msgspec.json.decode(encode_condition(value)),
-        lambda value: decode_condition(msgspec.json.encode(value)),
-    ),
-    Single: Form(Any),
-}
-
-
 @functools.cache
 def form(kind: Any, wanted: Wanted) -> Form:
     """The form of this type; raises `TypeError` for a type that has none."""
     if kind in (Any, object, None, type(None), bool, int, float, str, bytes, UUID, msgspec.Raw):
         return Form(kind)
-    leaf = _LEAVES.get(kind)
+    leaf = LEAVES.get(kind)
     if leaf is not None:
         return leaf
     if isinstance(kind, type):
@@ -208,12 +126,12 @@ def _union(args: tuple[Any, ...], wanted: Wanted) -> Form:
     kinds = [each for each in args if each is not type(None)]
     optional = len(kinds) < len(args)
     if set(kinds) == {float, timedelta}:
-        found = _LEAVES[timedelta]
+        found = LEAVES[timedelta]
         found = Form(found.wire, found.dump)
     elif kinds and all(_is_refusal(each) for each in kinds):
         return Form(_REFUSED.wire | Done, lambda it: _DONE if it is None else _refused(it))
     elif set(kinds) >= _CONDITION_MEMBERS:
-        found = _LEAVES[Condition]
+        found = LEAVES[Condition]
     elif len(kinds) == 1:
         found = form(kinds[0], wanted)
     elif any(_is_struct(each) for each in kinds):
@@ -240,7 +158,14 @@ def _plain_union(kinds: list[Any], wanted: Wanted) -> Form:
     forms = {each: form(each, wanted) for each in kinds}
     if any(each.load is not None for each in forms.values()):
         raise TypeError(f"{kinds!r} cannot be told apart on the wire")
-    return Form(Union[tuple(each.wire for each in forms.values())])
+    return Form(_either([each.wire for each in forms.values()]))
+
+
+def _either(wires: list[Any]) -> Any:
+    found = wires[0]
+    for each in wires[1:]:
+        found = found | each
+    return found
 
 
 def _tagged(kinds: list[Any], wanted: Wanted) -> Form:
@@ -249,13 +174,13 @@ def _tagged(kinds: list[Any], wanted: Wanted) -> Form:
     wires = [each.wire for each in members.values()]
     if any(_is_refusal(each) for each in kinds):
         wires.append(_REFUSED.wire)
-    loads = {each.wire: each.load for each in members.values()}
+    loads = {each.wire: each.loaded for each in members.values()}
 
     def dump(value: Any) -> Any:
         found = members.get(type(value))
         return _refused(value) if found is None else found.dumped(value)
 
-    return Form(Union[tuple(wires)], dump, lambda value: loads[type(value)](value))
+    return Form(_either(wires), dump, lambda value: loads[type(value)](value))
 
 
 def _is_struct(kind: Any) -> bool:
@@ -356,20 +281,28 @@ def _mirror(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
             members.append((each.member, each.form.wire))
     described: dict[str, Any] = {"__doc__": kind.__doc__}
     return msgspec.defstruct(
-        f"{kind.__name__}Given" if given and not kind.__name__.endswith("Request") else _name(kind),
+        _name(kind, wanted),
         [each if each[-1] is not NODEFAULT else each[:2] for each in members],
         namespace=described,
         module="flowfabric.api",
         kw_only=True,
         frozen=True,
         forbid_unknown_fields=given,
-        tag_field=("type" if given or kind in _VALUES else "result") if wanted.tagged else None,
+        tag_field=_tag_field(kind, wanted) if wanted.tagged else None,
         tag=snake(kind.__name__) if wanted.tagged else None,
     )
 
 
-def _name(kind: type) -> str:
-    return kind.__name__.lstrip("_")
+def _tag_field(kind: type, wanted: Wanted) -> str:
+    return "type" if wanted.use == "in" or kind in _VALUES else "result"
+
+
+def _name(kind: type, wanted: Wanted) -> str:
+    """The name in the document: what is given and what is answered are two schemas."""
+    name = kind.__name__.lstrip("_")
+    if wanted.use == "in":
+        return name if name.endswith(("Request", "Requests")) else f"{name}Given"
+    return f"{name}Result" if wanted.tagged and kind not in _VALUES else name
 
 
 def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:
@@ -386,8 +319,7 @@ def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
     ]
     tag: dict[str, Any] = {}
     if wanted.tagged:
-        tag_field = "type" if wanted.use == "in" or kind in _VALUES else "result"
-        tag = {tag_field: snake(kind.__name__)}
+        tag = {_tag_field(kind, wanted): snake(kind.__name__)}
     packed = wanted.packed
 
     def dump(value: Any) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -77,7 +78,7 @@ def _title(error: FlowFabricError) -> str:
 
 def _can_tell(value: object) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
-        return all(_can_tell(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
+        return all(_can_tell(each) for each in cast("Collection[object]", value))
     ids = (ExecutionId, GroupId, PartitionKey, UUID)
     return isinstance(value, (*_PLAIN, *ids, datetime, timedelta, Enum))
 
@@ -91,6 +92,6 @@ def _told(value: Any) -> Any:
         case ExecutionId() | GroupId() | PartitionKey() | UUID():
             return str(value)
         case list() | tuple() | set() | frozenset():
-            return [_told(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+            return [_told(each) for each in cast("Collection[Any]", value)]
         case _:
             return value

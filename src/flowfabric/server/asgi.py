@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final, TypeAlias
 
 from flowfabric.server.problems import RequestProblem
@@ -24,6 +25,14 @@ async def disconnected(receive: Receive) -> None:
     """Return when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """The tasks are over; what they raise is not looked at."""
+    left = list(tasks)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def read_body(

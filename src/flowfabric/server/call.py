@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.api.forms import parse_execution_id
+from flowfabric.api.leaves import parse_execution_id
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, parse_uuid

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from flowfabric.api.forms import Form
+from flowfabric.api.leaves import Form
 from flowfabric.api.problems import problem_of, status_of
 from flowfabric.errors import FlowFabricError
 from flowfabric.server import sse
@@ -20,6 +20,7 @@ from flowfabric.server.asgi import (
     Receive,
     Scope,
     Send,
+    cancel_all,
     disconnected,
     read_body,
     send_answer,
@@ -109,11 +110,7 @@ async def _unless_gone(handling: Any, receive: Receive) -> Any:
             await handler
         raise Disconnected
     finally:
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        if not handler.done():
-            handler.cancel()
-            await asyncio.gather(handler, return_exceptions=True)
+        await cancel_all([gone, *([] if handler.done() else [handler])])
 
 
 async def _send(route: Route, call: Call, value: Any, scope: Scope, send: Send) -> None:

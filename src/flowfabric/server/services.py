@@ -18,6 +18,7 @@ from flowfabric.errors import FlowFabricError, Unavailable
 from flowfabric.ids import ExecutionId
 from flowfabric.metrics import DatabaseGauges, SharedCounters
 from flowfabric.server.access.authenticate import Authenticator
+from flowfabric.server.asgi import cancel_all
 from flowfabric.server.limits import Meter, configured_limits
 from flowfabric.server.settings import Settings
 
@@ -91,9 +92,7 @@ class Services:
             )
             return [each.result() for each in waits if each.done() and not each.exception()]
         finally:
-            for task in (*waits, draining):
-                task.cancel()
-            await asyncio.gather(*waits, draining, return_exceptions=True)
+            await cancel_all([*waits, draining])
 
     @contextlib.asynccontextmanager
     async def waiter(self, topics: Sequence[str]) -> AsyncGenerator[Waiter]:
@@ -111,6 +110,4 @@ class Services:
                 (waiting, draining), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            for task in (waiting, draining):
-                task.cancel()
-            await asyncio.gather(waiting, draining, return_exceptions=True)
+            await cancel_all([waiting, draining])

@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.api.problems import problem_of
 from flowfabric.errors import FlowFabricError
-from flowfabric.server.asgi import Receive, Send, disconnected
+from flowfabric.server.asgi import Receive, Send, cancel_all, disconnected
 
 QUIET: Final = 15.0
 """Seconds without an event after which a comment is sent."""
@@ -64,10 +64,7 @@ async def send_events(
             else:
                 await _write(send, b": quiet\n\n")
     finally:
-        left = [each for each in (coming, gone, stop) if each is not None]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await cancel_all([gone, stop, *([] if coming is None else [coming])])
         await events.aclose()
 
 

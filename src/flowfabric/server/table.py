@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from flowfabric.api.forms import Form, Wanted, form
+from flowfabric.api.forms import Wanted, form
+from flowfabric.api.leaves import Form
 from flowfabric.states.access import Scope
 
 Handler: TypeAlias = Callable[..., Awaitable[Any]]

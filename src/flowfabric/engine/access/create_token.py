@@ -26,7 +26,7 @@ INSERT INTO ff.api_token (token_id, token_hash, label, role, namespaces, hide_pa
 VALUES (%(token_id)s, %(token_hash)s, %(label)s, %(role)s, %(namespaces)s::text[],
         %(hide_payloads)s, %(created_by)s, ff.now_ms(), ff.now_ms() + %(lifetime_ms)s::bigint)
 RETURNING expires_at_ms
-"""
+"""  # noqa: S105  SQL
 
 
 class TokenCreated(msgspec.Struct, frozen=True, kw_only=True):

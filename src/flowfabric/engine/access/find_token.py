@@ -23,7 +23,7 @@ WITH valid AS (       -- neither expired nor revoked
        AND coalesce(valid.last_used_at_ms, 0) < ff.now_ms() - 60000
 )
 SELECT token_id, label, role, namespaces, hide_payloads FROM valid
-"""
+"""  # noqa: S105  SQL
 
 
 class StoredToken(msgspec.Struct, frozen=True):

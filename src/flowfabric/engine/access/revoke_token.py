@@ -20,7 +20,7 @@ WITH seen AS (
       FROM seen WHERE t.token_id = seen.token_id AND seen.revoked_at_ms IS NULL
 )
 SELECT label, revoked_at_ms IS NOT NULL AS repeated FROM seen
-"""
+"""  # noqa: S105  SQL
 
 
 class TokenRevoked(msgspec.Struct, frozen=True, kw_only=True):

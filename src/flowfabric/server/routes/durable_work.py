@@ -125,6 +125,12 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     lease: Lease
 
 
+class LeaseHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease as it is."""
+
+    lease: Lease
+
+
 class ExecutionsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Executions that the worker runs."""
 
@@ -236,12 +242,12 @@ async def read_journal(call: Call, body: ExecutionsRequest) -> Journals:
     )
 
 
-async def wait_for_entries(call: Call, body: LeaseRequest) -> LeaseRequest:
+async def wait_for_entries(call: Call, body: LeaseRequest) -> LeaseHeld:
     """The entries of an earlier lease are all visible now; answers the lease as it is."""
     found = await call.engine.wait_for_entries(body.lease)
     if isinstance(found, EngineError):
         raise found
-    return LeaseRequest(lease=found)
+    return LeaseHeld(lease=found)
 
 
 async def restart_execution(call: Call, body: RestartRequest) -> RestartedExecution:
@@ -358,14 +364,14 @@ async def count_claimable(call: Call, body: CountRequest) -> Claimable:
 
 def _work(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
     answers = {204: NOTHING} if answer is NOTHING else {200: answer}
-    settings = {"limit": BATCH, "answers": answers, **more}
+    settings: dict[str, Any] = {"limit": BATCH, "answers": answers, **more}
     return route("POST", f"/v1/work/{path}", handler, scope=Scope.WORK, body=body, **settings)
 
 
 ROUTES: Final[tuple[Route, ...]] = (
     _work("journal", record_entries, JournalRequest, JournalAnswer),
     _work("read-journal", read_journal, ExecutionsRequest, Journals),
-    _work("wait-for-entries", wait_for_entries, LeaseRequest, LeaseRequest, limit=CONTROL),
+    _work("wait-for-entries", wait_for_entries, LeaseRequest, LeaseHeld, limit=CONTROL),
     _work("restart", restart_execution, RestartRequest, RestartedExecution),
     _work("arm-compensation", arm_compensation, CompensationRequest, NOTHING),
     _work("disarm-compensations", disarm_compensations, DisarmRequest, NOTHING),

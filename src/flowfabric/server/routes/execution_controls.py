@@ -244,7 +244,7 @@ async def get_execution_tag(call: Call) -> Tag:
 
 
 def _control(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
-    settings = {"scope": Scope.OPERATE, "limit": CONTROL, **more}
+    settings: dict[str, Any] = {"scope": Scope.OPERATE, "limit": CONTROL, **more}
     return route("POST", X + path, handler, body=body, answers={200: answer}, **settings)
 
 

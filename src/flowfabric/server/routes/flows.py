@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.api.forms import parse_execution_id
+from flowfabric.api.leaves import parse_execution_id
 from flowfabric.app.flow import keyed_flow_id, member_uuid
 from flowfabric.engine.flows.add_execution_to_flow import AlreadyMember, MemberAdded
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
@@ -325,7 +325,12 @@ def _read(path: str, handler: Any, answer: Any, **more: Any) -> Route:
 
 
 def _write(method: str, path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
-    settings = {"scope": Scope.WRITE, "limit": CONTROL, "answers": {200: answer}, **more}
+    settings: dict[str, Any] = {
+        "scope": Scope.WRITE,
+        "limit": CONTROL,
+        "answers": {200: answer},
+        **more,
+    }
     return route(method, path, handler, body=body, **settings)
 
 

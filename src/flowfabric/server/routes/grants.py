@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.api.forms import parse_execution_id
+from flowfabric.api.leaves import parse_execution_id
 from flowfabric.engine.executions.list_expired_leases import ExpiredLease, ExpiredLeaseCursor
 from flowfabric.engine.grants.grant import ClaimGrant, ReclaimGrant
 from flowfabric.engine.grants.reclaim_execution import GrantNotFound

@@ -78,7 +78,7 @@ class ReasonRequest(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ResumeScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Why, and whether the instants of the pause are made up for."""
 
     reason: str | None = None
@@ -175,7 +175,9 @@ async def pause_schedule(call: Call, query: NamespaceQuery, body: ReasonRequest)
     )
 
 
-async def resume_schedule(call: Call, query: NamespaceQuery, body: ResumeRequest) -> Schedule:
+async def resume_schedule(
+    call: Call, query: NamespaceQuery, body: ResumeScheduleRequest
+) -> Schedule:
     """Let the schedule fire again."""
     return await call.engine.resume_schedule(
         call.text("name"),
@@ -241,7 +243,7 @@ def _read(path: str, handler: Any, answer: Any, query: Any, **more: Any) -> Rout
 
 
 def _operate(method: str, path: str, handler: Any, answers: Any, **more: Any) -> Route:
-    settings = {"limit": CONTROL, "query": NamespaceQuery, **more}
+    settings: dict[str, Any] = {"limit": CONTROL, "query": NamespaceQuery, **more}
     return route(method, path, handler, scope=Scope.OPERATE, answers=answers, **settings)
 
 
@@ -267,7 +269,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         answers={204: NOTHING},
     ),
     _operate("POST", S + "/pause", pause_schedule, {200: Schedule}, body=ReasonRequest),
-    _operate("POST", S + "/resume", resume_schedule, {200: Schedule}, body=ResumeRequest),
+    _operate("POST", S + "/resume", resume_schedule, {200: Schedule}, body=ResumeScheduleRequest),
     _operate("POST", S + "/trigger", trigger_schedule, {200: Triggered}, body=TriggerRequest),
     _operate("POST", S + "/backfill", backfill_schedule, {200: Backfilled}, body=BackfillRequest),
     _read(S + "/history", list_schedule_fires, Fires, FiresQuery),

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.api.forms import parse_execution_id
+from flowfabric.api.leaves import parse_execution_id
 from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpoint
 from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoint
 from flowfabric.engine.suspensions.send_signal import NewSignal
@@ -239,7 +239,7 @@ async def deliver_approval_signal(call: Call, body: AnswerRequest) -> Answer:
 
 
 def _post(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
-    settings = {"scope": Scope.WRITE, "limit": MEDIUM, **more}
+    settings: dict[str, Any] = {"scope": Scope.WRITE, "limit": MEDIUM, **more}
     return route("POST", path, handler, body=body, answers={200: answer}, **settings)
 
 

@@ -83,13 +83,13 @@ class LeasesRequest(msgspec.Struct, frozen=True, kw_only=True):
     leases: list[Lease]
 
 
-class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Executions that have succeeded, with their results."""
 
     completions: list[Completion]
 
 
-class FailRequest(msgspec.Struct, frozen=True, kw_only=True):
+class FailuresRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts that have failed."""
 
     failures: list[Failure]
@@ -267,7 +267,7 @@ async def renew(call: Call, body: RenewRequest) -> Renewals:
     return Renewals(results=await call.engine.renew(body.leases, ttl=body.ttl, record=body.record))
 
 
-async def complete(call: Call, body: CompleteRequest) -> Completions:
+async def complete(call: Call, body: CompletionsRequest) -> Completions:
     """Record results; flows then go on at once."""
     many("completions", body.completions)
     results = await call.engine.complete(body.completions)
@@ -275,7 +275,7 @@ async def complete(call: Call, body: CompleteRequest) -> Completions:
     return Completions(results=results)
 
 
-async def fail(call: Call, body: FailRequest) -> Failures:
+async def fail(call: Call, body: FailuresRequest) -> Failures:
     """Record failures: each is retried as its policy says, or ends the execution."""
     many("failures", body.failures)
     results = await call.engine.fail(body.failures)
@@ -351,7 +351,7 @@ async def read_join(call: Call, body: JoinRequest) -> Join:
 
 
 def _work(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
-    settings = {"limit": BATCH, "answers": {200: answer}, **more}
+    settings: dict[str, Any] = {"limit": BATCH, "answers": {200: answer}, **more}
     return route("POST", f"/v1/work/{path}", handler, scope=Scope.WORK, body=body, **settings)
 
 
@@ -367,8 +367,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _work("claimed", read_claimed, StillClaimedRequest, StillClaimedAnswer, limit=CONTROL),
     _work("renew", renew, RenewRequest, Renewals),
-    _work("complete", complete, CompleteRequest, Completions),
-    _work("fail", fail, FailRequest, Failures),
+    _work("complete", complete, CompletionsRequest, Completions),
+    _work("fail", fail, FailuresRequest, Failures),
     _work("delay", delay, DelayRequests, Delays),
     _work("release", release, LeasesRequest, Releases),
     _work("release-after-trouble", release_after_trouble, TroubleRequest, TroubleReleases),
