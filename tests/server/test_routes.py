@@ -1,7 +1,5 @@
 """Every noun over HTTP, from submit to outcome."""
 
-
-
 from tests.server.conftest import Caller
 
 

@@ -22,8 +22,10 @@ from flowfabric.cli import (
     migrate,
     retention,
     schedule_controls,
+    server,
     signals,
     submit,
+    tokens,
     waitpoints,
     worker,
     workers,
@@ -59,6 +61,7 @@ app = typer.Typer(
 app.command("dev")(dev.dev)
 app.command("migrate")(migrate.migrate)
 app.command("worker")(worker.worker)
+app.command("server")(server.server)
 app.command("submit")(submit.submit)
 app.add_typer(execution_stream.app, name="executions")
 app.add_typer(flows.app, name="flows")
@@ -72,6 +75,7 @@ app.add_typer(leases.app, name="leases")
 app.add_typer(events.app, name="events")
 app.add_typer(retention.app, name="retention")
 app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
 app.command("doctor")(doctor.doctor)
 
 

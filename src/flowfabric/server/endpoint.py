@@ -13,7 +13,7 @@ import msgspec
 
 from flowfabric.api.leaves import Form
 from flowfabric.api.problems import problem_of, status_of
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import FlowFabricError, OperationTimeout
 from flowfabric.server import sse
 from flowfabric.server.asgi import (
     Disconnected,
@@ -30,9 +30,12 @@ from flowfabric.server.call import Call, RawBytes, Reply
 from flowfabric.server.limits import check_depth, check_texts
 from flowfabric.server.problems import RequestProblem, invalid, of_decoding
 from flowfabric.server.table import Kind, Route
+from flowfabric.states import Scope as AccessScope
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
+READ_WITHIN: Final = 5.0
+"""Seconds that a read may take."""
 
 
 class Endpoint:
@@ -92,9 +95,20 @@ async def _answer(route: Route, scope: Scope, receive: Receive, send: Send) -> N
             return
         if route.waits:
             value = await _unless_gone(route.handler(call, *arguments), receive)
+        elif route.scope is AccessScope.READ:
+            value = await _in_time(route.name, route.handler(call, *arguments))
         else:
             value = await route.handler(call, *arguments)
     await _send(route, call, value, scope, send)
+
+
+async def _in_time(name: str, handling: Any) -> Any:
+    """The answer of a read; raises `OperationTimeout` after `READ_WITHIN` seconds."""
+    try:
+        async with asyncio.timeout(READ_WITHIN):
+            return await handling
+    except TimeoutError:
+        raise OperationTimeout(name, READ_WITHIN) from None
 
 
 async def _unless_gone(handling: Any, receive: Receive) -> Any:

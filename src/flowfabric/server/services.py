@@ -36,6 +36,8 @@ class Services:
         self.authenticator = Authenticator(engine, settings)
         self.draining = asyncio.Event()
         """Set when the server stops: streams end, and waits answer at once."""
+        self.stopping = False
+        """No new requests are wanted."""
         self.gauges = DatabaseGauges(engine)
         self.shared_counters: SharedCounters | None = None
         self.sweeps_seen: Callable[[], bool] | None = None
@@ -55,7 +57,7 @@ class Services:
     async def failing(self) -> list[str]:
         """What keeps this process from serving; empty if nothing does."""
         found: list[str] = []
-        if self.draining.is_set():
+        if self.stopping or self.draining.is_set():
             found.append("draining")
         try:
             kids = await self.engine.list_waitpoint_hmac_kids()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal
-from uuid import UUID
+from uuid import UUID, uuid4, uuid5
 
 import msgspec
 
@@ -129,7 +129,7 @@ async def submit_flow(call: Call, body: FlowRequest) -> Reply:
     key = call.header("idempotency-key") or body.idempotency_key
     if body.idempotency_key not in (None, key):
         raise invalid("idempotency_key", "differs from the header Idempotency-Key")
-    flow_id = body.flow_id or (new_uuid() if key is None else keyed_flow_id(namespace, key))
+    flow_id = body.flow_id or (uuid4() if key is None else keyed_flow_id(namespace, key))
     where = {"location": f"/v1/flows/{flow_id}"}
     if not body.members:
         made = await call.engine.create_flow(
@@ -153,7 +153,7 @@ def _graph(
                 each,
                 namespace=namespace,
                 execution_id=each.execution_id
-                or ExecutionId(partition, member_uuid(flow_id, number)),
+                or ExecutionId(partition, _member_uuid(flow_id, number)),
             ),
         )
         for number, each in enumerate(body.members)
@@ -186,6 +186,13 @@ def _graph(
         ],
         policies={member("policies", name): each for name, each in body.policies.items()},
     )
+
+
+def _member_uuid(flow_id: UUID, number: int) -> UUID:
+    """The id of the n-th member, as the Python client makes it where it can be made so."""
+    if flow_id.version in range(1, 6):
+        return member_uuid(flow_id, number)
+    return uuid5(flow_id, f"member {number}")
 
 
 async def list_flows(call: Call, query: NamespacePageQuery) -> Reply:
