@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.api.leaves import parse_execution_id
 from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpoint
 from flowfabric.engine.suspensions.list_pending_waitpoints import PendingWaitpoint
 from flowfabric.engine.suspensions.send_signal import NewSignal
@@ -208,9 +207,8 @@ async def _target(
 
 async def deliver_signal(call: Call, body: DeliveryRequest) -> Answer:
     """Deliver a signal to a waitpoint, with its token."""
-    execution_id = parse_execution_id(call.text("execution_id"))
     return await call.engine.deliver_signal(
-        execution_id,
+        await call.execution_id(),
         call.uuid("waitpoint_id"),
         body.waitpoint_token,
         body.signal_name,
