@@ -306,40 +306,27 @@ def _name(kind: type, wanted: Wanted) -> str:
 
 
 def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:
-    plain = [(each.member, each.name) for each in fields if _is_plain(each)]
-    changed = [
-        (each.member, each.name, each.form.dump)
-        for each in fields
-        if each.encoding is None and each.form.dump is not None
-    ]
-    pairs = [
-        (each, each.encoding, _encoding_member(each, fields))
-        for each in fields
-        if each.encoding is not None
-    ]
+    encodings = {each.member: _encoding_member(each, fields) for each in fields}
     tag: dict[str, Any] = {}
     if wanted.tagged:
         tag = {_tag_field(kind, wanted): snake(kind.__name__)}
     packed = wanted.packed
 
     def dump(value: Any) -> dict[str, Any]:
-        found = {**tag, **{member: getattr(value, name) for member, name in plain}}
-        for member, name, change in changed:
-            found[member] = change(getattr(value, name))
-        for field, encoding, encoding_member in pairs:
-            data: bytes | None = getattr(value, field.name)
-            said: str | None = getattr(value, encoding) if encoding else None
-            raw, rest = (None, data) if packed else payloads.split(data, said)
+        found = dict(tag)
+        for field in fields:
+            given, change = getattr(value, field.name), field.form.dump
+            if field.encoding is None:
+                found[field.member] = given if change is None else change(given)
+                continue
+            said: str | None = getattr(value, field.encoding) if field.encoding else None
+            raw, rest = (None, given) if packed else payloads.split(given, said)
             found[field.member], found[f"{field.member}_base64"] = raw, rest
-            if encoding:
-                found[encoding_member] = said
+            if field.encoding:
+                found[encodings[field.member]] = said
         return found
 
     return dump
-
-
-def _is_plain(field: _Field) -> bool:
-    return field.encoding is None and field.form.dump is None
 
 
 def _loader(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:

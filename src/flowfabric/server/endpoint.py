@@ -27,7 +27,7 @@ from flowfabric.server.asgi import (
     send_head,
 )
 from flowfabric.server.call import Call, RawBytes, Reply
-from flowfabric.server.limits import check_depth, check_texts
+from flowfabric.server.limits import check_depth, check_surrogates, check_texts
 from flowfabric.server.problems import RequestProblem, invalid, of_decoding
 from flowfabric.server.table import Kind, Route
 from flowfabric.states import Scope as AccessScope
@@ -192,6 +192,7 @@ async def _body(route: Route, receive: Receive, headers: Mapping[bytes, bytes]) 
             check_depth(data)
             given = msgspec.json.decode(data, type=form.wire)
     except msgspec.DecodeError as error:
+        check_surrogates(data)
         raise of_decoding(error) from None
     except UnicodeDecodeError:
         raise RequestProblem("invalid_body", "the body is not UTF-8") from None

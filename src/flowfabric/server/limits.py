@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import time
@@ -20,6 +21,7 @@ MAX_URL: Final = 8 * 1024
 MAX_HEADERS: Final = 32 * 1024
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUL: Final = "\x00"
 
 
@@ -129,6 +131,29 @@ def check_depth(body: bytes) -> None:
         depth += 1 if bracket in b"[{" else -1
         if depth > MAX_DEPTH:
             raise invalid("", f"nested deeper than {MAX_DEPTH} levels")
+
+
+def check_surrogates(body: bytes) -> None:
+    """Raise a `RequestProblem` for JSON in which a text has half of a surrogate pair."""
+    if _SURROGATE.search(body) is None:
+        return
+    with contextlib.suppress(ValueError, RecursionError):
+        _find_surrogate(json.loads(body), "")
+
+
+def _find_surrogate(value: object, where: str) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise invalid(where, "contains half of a surrogate pair") from None
+    elif isinstance(value, list):
+        for number, each in enumerate(cast("list[object]", value)):
+            _find_surrogate(each, f"{where}[{number}]")
+    elif isinstance(value, dict):
+        for name, each in cast("dict[str, object]", value).items():
+            _find_surrogate(name, where)
+            _find_surrogate(each, f"{where}.{name}" if where else name)
 
 
 def check_texts(value: object, where: str = "") -> None:

@@ -82,7 +82,7 @@ def invalid(field: str, detail: str) -> RequestProblem:
 def of_decoding(error: msgspec.DecodeError, *, where: str = "") -> RequestProblem:
     """The problem with a body, or with the parameters of a URL, that could not be decoded."""
     text = str(error)
-    if not isinstance(error, msgspec.ValidationError) and "surrogate" not in text:
+    if not isinstance(error, msgspec.ValidationError):
         return RequestProblem("invalid_body", text)
     found = _AT.search(text)
     field, detail = (found[1].lstrip("."), text[: found.start()]) if found else ("", text)

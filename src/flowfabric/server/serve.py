@@ -75,6 +75,7 @@ class Serving(uvicorn.Server):
 def serving(application: Application) -> Serving:
     """A server of this application, which does not listen yet."""
     settings = application.services.settings
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # `serve` says the same
     config = uvicorn.Config(
         application,  # pyright: ignore[reportArgumentType]  its types name every ASGI message
         lifespan="on",
