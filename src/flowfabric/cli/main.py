@@ -23,8 +23,10 @@ from flowfabric.cli import (
     migrate,
     retention,
     schedule_controls,
+    server,
     signals,
     submit,
+    tokens,
     waitpoints,
     worker,
     workers,
@@ -60,6 +62,7 @@ app = typer.Typer(
 app.command("dev")(dev.dev)
 app.command("migrate")(migrate.migrate)
 app.command("worker")(worker.worker)
+app.command("server")(server.server)
 app.command("submit")(submit.submit)
 app.add_typer(execution_stream.app, name="executions")
 app.add_typer(flows.app, name="flows")
@@ -74,6 +77,7 @@ app.add_typer(leases.app, name="leases")
 app.add_typer(events.app, name="events")
 app.add_typer(retention.app, name="retention")
 app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
 app.command("doctor")(doctor.doctor)
 
 

@@ -1,4 +1,4 @@
-"""Several worker processes under one supervisor, which restarts those that die."""
+"""Several processes of a command under one supervisor, which restarts those that die."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Final
 
@@ -19,8 +19,11 @@ _CHECK_EVERY: Final = 0.2
 
 
 class _Child:
-    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: list[str], environment: Mapping[str, str], pass_fds: Sequence[int]
+    ) -> None:
         self._command, self._environment = command, {**os.environ, **environment}
+        self._pass_fds = pass_fds
         self.failures = 0
         self.restarts = 0
         self.start_at = 0.0
@@ -30,7 +33,10 @@ class _Child:
         self.started = time.monotonic()
         # A session of its own: Ctrl-C reaches only the supervisor, which then drains all children.
         self.process = subprocess.Popen(
-            self._command, env=self._environment, start_new_session=True
+            self._command,
+            env=self._environment,
+            start_new_session=True,
+            pass_fds=self._pass_fds,
         )
 
     def has_ended(self) -> bool:
@@ -56,15 +62,16 @@ def supervise(
     *,
     environment: Mapping[str, str],
     on_end: Callable[[int], None] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> int:
     """Keep `processes` copies of `command` running until a signal, or until one exits with 0.
 
     SIGTERM or SIGINT drains all of them; a second signal kills them. Returns the highest exit code,
     or after a second signal 128 and its number. `on_end` is called with the id of a process that
-    has ended and is replaced.
+    has ended and is replaced. The processes inherit `pass_fds`, such as a socket.
     """
     stopping: list[int] = []
-    children = [_Child(command, environment) for _ in range(processes)]
+    children = [_Child(command, environment, pass_fds) for _ in range(processes)]
 
     def stop(number: int, _frame: FrameType | None) -> None:
         stopping.append(number)
@@ -86,7 +93,7 @@ def supervise(
                 delay = child.reschedule()
                 when = f"in {delay:g} s" if delay else "at once"
                 log.warning(
-                    "a worker process exited with %s; restarting %s",
+                    "a process exited with %s; restarting %s",
                     code,
                     when,
                     extra={"exit_code": code, "restart_count": child.restarts},

@@ -1,6 +1,29 @@
 -- The schema `ff` after all migrations and functions.
 -- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
 
+CREATE TABLE ff.api_token (
+    token_id uuid NOT NULL,
+    token_hash bytea NOT NULL,
+    label text NOT NULL,
+    role text NOT NULL,
+    namespaces text[] NOT NULL,
+    hide_payloads boolean NOT NULL,
+    created_by text NOT NULL,
+    created_at_ms bigint NOT NULL,
+    expires_at_ms bigint,
+    last_used_at_ms bigint,
+    revoked_at_ms bigint,
+    revoked_by text,
+    CONSTRAINT api_token_pkey PRIMARY KEY (token_id),
+    CONSTRAINT api_token_namespaces CHECK ((cardinality(namespaces) > 0)),
+    CONSTRAINT api_token_role CHECK ((role = ANY (ARRAY['reader'::text, 'client'::text, 'worker'::text, 'operator'::text, 'admin'::text])))
+);
+CREATE UNIQUE INDEX api_token_hash ON ff.api_token USING btree (token_hash);
+COMMENT ON TABLE ff.api_token IS 'Tokens of the server: a hash of each, and what its holder may do.';
+COMMENT ON COLUMN ff.api_token.token_hash IS 'SHA-256 of the token, which itself is stored nowhere.';
+COMMENT ON COLUMN ff.api_token.namespaces IS 'The namespaces that the holder sees; * stands for all.';
+COMMENT ON COLUMN ff.api_token.last_used_at_ms IS 'Exact to the minute.';
+
 CREATE TABLE ff.attempt (
     partition_key smallint NOT NULL,
     attempt_index integer NOT NULL,

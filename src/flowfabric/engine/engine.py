@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowfabric.engine.access_operations import AccessOperations
 from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
 from flowfabric.engine.events import (
@@ -31,6 +32,7 @@ from flowfabric.engine.executions import (
     read_execution_context,
     read_execution_info,
     read_execution_state,
+    read_namespaces,
     read_outcomes,
     read_total_attempt_count,
     resolve_execution_flow_id,
@@ -43,6 +45,7 @@ from flowfabric.engine.flows import (
     create_flow,
     describe_edge,
     describe_flow,
+    get_flow_namespace,
     get_flow_tag,
     list_edges,
     list_flow_members,
@@ -180,7 +183,9 @@ from flowfabric.engine.workers import (
 from flowfabric.errors import InvalidToken
 
 
-class Engine(ConnectedEngine, ScheduleOperations, BudgetOperations, QuotaOperations):
+class Engine(
+    ConnectedEngine, ScheduleOperations, BudgetOperations, QuotaOperations, AccessOperations
+):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
     A line says how its operation runs: as one `statement`, in one `transaction`, on one `snapshot`,
@@ -264,6 +269,7 @@ class Engine(ConnectedEngine, ScheduleOperations, BudgetOperations, QuotaOperati
     project_flow_summary = transaction(project_flow_summary.project_flow_summary)
     set_flow_tag = statement(set_flow_tag.set_flow_tag)
     get_flow_tag = statement(get_flow_tag.get_flow_tag)
+    get_flow_namespace = statement(get_flow_namespace.get_flow_namespace)
 
     # Joins: what members and parents wait for.
 
@@ -333,6 +339,7 @@ class Engine(ConnectedEngine, ScheduleOperations, BudgetOperations, QuotaOperati
     read_execution_info = statement(read_execution_info.read_execution_info)
     read_execution_context = statement(read_execution_context.read_execution_context)
     get_execution_result = statement(get_execution_result.get_execution_result)
+    read_namespaces = statement(read_namespaces.read_namespaces)
     read_outcomes = statement(read_outcomes.read_outcomes)
     look_at_waits = statement(look_at_waits.look_at_waits)
     list_attempts = statement(list_attempts.list_attempts)

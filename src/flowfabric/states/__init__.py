@@ -1,5 +1,6 @@
 """The words of every state: the same words as in the CHECK constraints of the schema.
 
+access      roles of API tokens, and their scopes
 executions  executions, their attempts, lanes and grants
 events      what the outboxes and the registry of workers record
 flows       flows, their edges and joins
@@ -9,6 +10,7 @@ schedules   schedules and what became of their instants
 budgets     what a hard limit does
 """
 
+from flowfabric.states.access import Role, Scope
 from flowfabric.states.budgets import EnforcementMode
 from flowfabric.states.events import (
     CompletionOutcome,
@@ -102,12 +104,14 @@ __all__ = [
     "OwnershipState",
     "PatchKind",
     "PublicState",
+    "Role",
     "RoleAccess",
     "ScheduleOutcome",
     "ScheduleOverlap",
     "ScheduleSource",
     "ScheduleSpecKind",
     "ScheduleState",
+    "Scope",
     "SiblingCancelReason",
     "SignalEffect",
     "StreamClosedReason",

@@ -836,6 +836,28 @@ COMMENT ON TABLE ff.waitpoint_hmac IS
 COMMENT ON COLUMN ff.waitpoint_hmac.expires_at_ms IS
     'Until when a retired key verifies; NULL for the active one.';
 
+CREATE TABLE ff.api_token (
+    token_id        uuid PRIMARY KEY,
+    token_hash      bytea NOT NULL,
+    label           text NOT NULL,
+    role            text NOT NULL,
+    namespaces      text[] NOT NULL,
+    hide_payloads   boolean NOT NULL,
+    created_by      text NOT NULL,
+    created_at_ms   bigint NOT NULL,
+    expires_at_ms   bigint,
+    last_used_at_ms bigint,
+    revoked_at_ms   bigint,
+    revoked_by      text,
+    CONSTRAINT api_token_role CHECK (role IN ('reader', 'client', 'worker', 'operator', 'admin')),
+    CONSTRAINT api_token_namespaces CHECK (cardinality(namespaces) > 0)
+);
+CREATE UNIQUE INDEX api_token_hash ON ff.api_token (token_hash);
+COMMENT ON TABLE ff.api_token IS 'Tokens of the server: a hash of each, and what its holder may do.';
+COMMENT ON COLUMN ff.api_token.token_hash IS 'SHA-256 of the token, which itself is stored nowhere.';
+COMMENT ON COLUMN ff.api_token.namespaces IS 'The namespaces that the holder sees; * stands for all.';
+COMMENT ON COLUMN ff.api_token.last_used_at_ms IS 'Exact to the minute.';
+
 CREATE TABLE ff.claim_grant (
     partition_key       smallint NOT NULL,
     grant_id            bytea NOT NULL,

@@ -1,0 +1,82 @@
+"""The principal of a request: by its bearer token, or because nobody else can connect."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from typing import Final
+
+from flowfabric.engine.access.find_token import StoredToken
+from flowfabric.engine.engine import Engine
+from flowfabric.server.access.principal import LOCAL, Principal
+from flowfabric.server.problems import RequestProblem
+from flowfabric.server.settings import Settings
+from flowfabric.states.access import Role
+
+KEPT: Final = 10.0
+"""Seconds for which the answer of the database about a token is kept."""
+_MOST_KEPT: Final = 10_000
+_CHALLENGE: Final = {"www-authenticate": "Bearer"}
+
+
+class Authenticator:
+    """Finds out who calls; answers of the database are kept for `KEPT` seconds."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine, self._settings = engine, settings
+        self._kept: dict[bytes, tuple[float, Principal | None]] = {}
+        self._given = [hashlib.sha256(each.encode()).digest() for each in settings.api_tokens]
+        self._open: tuple[float, bool] | None = None
+
+    async def principal(self, header: bytes | None) -> Principal:
+        """The caller; raises a `RequestProblem` without a valid token."""
+        if header is None:
+            if await self._is_open():
+                return LOCAL
+            raise RequestProblem("unauthorized", "no token was given", headers=_CHALLENGE)
+        scheme, _, token = header.partition(b" ")
+        found = None
+        if scheme.lower() == b"bearer":
+            found = await self._find(hashlib.sha256(token.strip()).digest())
+        if found is None:
+            why = "the token is unknown, expired or revoked"
+            raise RequestProblem("unauthorized", why, headers=_CHALLENGE)
+        return found
+
+    async def _find(self, digest: bytes) -> Principal | None:
+        if any(hmac.compare_digest(digest, each) for each in self._given):
+            return Principal(who="env", label="FF_API_TOKEN", role=Role.ADMIN)
+        now = time.monotonic()
+        kept = self._kept.get(digest)
+        if kept is not None and now - kept[0] < KEPT:
+            return kept[1]
+        stored = await self._engine.find_token(digest)
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        found = None if stored is None else _principal(stored)
+        self._kept[digest] = now, found
+        return found
+
+    async def _is_open(self) -> bool:
+        """Is everybody who can connect an admin? Only while there are no tokens at all."""
+        if self._settings.api_tokens:
+            return False
+        if self._settings.insecure:
+            return True
+        if not self._settings.is_local:
+            return False
+        now = time.monotonic()
+        if self._open is None or now - self._open[0] >= KEPT:
+            self._open = now, not await self._engine.has_tokens()
+        return self._open[1]
+
+
+def _principal(stored: StoredToken) -> Principal:
+    return Principal(
+        who=str(stored.token_id),
+        label=stored.label,
+        role=stored.role,
+        namespaces=tuple(stored.namespaces),
+        hide_payloads=stored.hide_payloads,
+    )

@@ -1,0 +1,45 @@
+"""Hosts and origins: a page in a browser must not drive a server on the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from flowfabric.server.problems import RequestProblem
+from flowfabric.server.settings import Settings
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def check_host(headers: Mapping[bytes, bytes], settings: Settings) -> None:
+    """Raise a `RequestProblem` unless the host is one that this server is known by.
+
+    A server that listens on this machine only, and any whose hosts are listed, compares them.
+    """
+    if not settings.is_local and not settings.allowed_hosts:
+        return
+    host = hostname(headers.get(b"host", b"").decode("latin-1"))
+    if host not in _LOOPBACK and host not in settings.allowed_hosts:
+        raise RequestProblem("misdirected", "the host is not listed in FF_ALLOWED_HOSTS")
+
+
+def check_origin(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> None:
+    """Raise a `RequestProblem` for a change that a page of another site asks for."""
+    if method in _SAFE:
+        return
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin in settings.cors_origins:
+        return
+    own = hostname(headers.get(b"host", b"").decode("latin-1"))
+    foreign = bool(origin) and urlsplit(origin).hostname != own
+    if foreign or headers.get(b"sec-fetch-site") == b"cross-site":
+        raise RequestProblem("cross_site", "the origin is not listed in FF_CORS_ORIGINS")
+
+
+def hostname(host: str) -> str:
+    """The host without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()

@@ -1,0 +1,182 @@
+"""`app(engine)`: the ASGI application with every route."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.routing import BaseRoute, Mount, Router
+from starlette.routing import Route as Path
+
+from flowfabric.api.problems import MEDIA_TYPE
+from flowfabric.counters import count_request
+from flowfabric.engine.engine import Engine
+from flowfabric.errors import FlowFabricError
+from flowfabric.server.access.origins import check_host, check_origin
+from flowfabric.server.access.principal import LOCAL, Principal
+from flowfabric.server.asgi import Disconnected, Receive, Scope, Send, send_answer
+from flowfabric.server.cors import cors_headers, is_preflight
+from flowfabric.server.endpoint import Endpoint, clock, problem_answer
+from flowfabric.server.limits import MAX_HEADERS, MAX_URL
+from flowfabric.server.problems import RequestProblem
+from flowfabric.server.routes import ROUTES
+from flowfabric.server.services import Services
+from flowfabric.server.settings import Settings
+from flowfabric.server.table import Route
+from flowfabric.states import Scope as AccessScope
+from flowfabric.version import __version__
+
+log: Final = logging.getLogger("flowfabric.server")
+_REQUEST_ID: Final = re.compile(rb"[\w-]{1,64}")
+PUBLIC: Final = frozenset(
+    route.path for route in ROUTES if route.scope is AccessScope.PUBLIC and "{" not in route.path
+)
+_PUBLIC_PREFIXES: Final = ("/docs/", "/v1/callbacks/")
+
+
+class RequestState:
+    """What is known of one request; the endpoint finds it in the scope."""
+
+    def __init__(self, services: Services, headers: Mapping[bytes, bytes]) -> None:
+        self.services, self.request_headers = services, headers
+        self.principal: Principal = LOCAL
+        self.template = "unknown"
+        given = headers.get(b"x-request-id", b"")
+        self.request_id = (
+            given.decode() if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        )
+        self._extra = cors_headers(headers, services.settings)
+
+    def headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        """The headers of an answer."""
+        return {
+            "x-request-id": self.request_id,
+            "x-ff-version": __version__,
+            "x-content-type-options": "nosniff",
+            **self._extra,
+            **more,
+        }
+
+
+class Application:
+    """Answers every request: by its route, or with a problem."""
+
+    def __init__(self, services: Services, router: Router) -> None:
+        self.services, self._router = services, router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        state = RequestState(self.services, dict(scope["headers"]))
+        scope["ff"] = state
+        began, status = clock(), [0]
+
+        async def noting(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                status[0] = message["status"]
+            await send(message)
+
+        try:
+            await self._guarded(state, scope, receive, noting)
+        except Disconnected:
+            status[0] = 499
+        except (FlowFabricError, RequestProblem) as error:
+            await _send_problem(state, error, status[0], noting)
+        except Exception:
+            log.exception("request %s failed", state.request_id)
+            error = RequestProblem("internal", f"see the log of the server: {state.request_id}")
+            await _send_problem(state, error, status[0], noting)
+        finally:
+            seconds = clock() - began
+            count_request(scope["method"], state.template, status[0], seconds)
+            log.debug(
+                "%s %s %s %.1f ms %s %s",
+                scope["method"],
+                state.template,
+                status[0],
+                seconds * 1000,
+                state.principal.label,
+                state.request_id,
+            )
+
+    async def _guarded(
+        self, state: RequestState, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        headers, settings = state.request_headers, self.services.settings
+        if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_URL:
+            raise RequestProblem("uri_too_long", f"a URL may have {MAX_URL} bytes")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
+            raise RequestProblem("headers_too_large", f"headers may have {MAX_HEADERS} bytes")
+        check_host(headers, settings)
+        if is_preflight(scope["method"], headers, settings):
+            await send_answer(send, 204, b"", state.headers({}))
+            return
+        check_origin(scope["method"], headers, settings)
+        path = scope["path"]
+        if path not in PUBLIC and not path.startswith(_PUBLIC_PREFIXES):
+            authenticator = self.services.authenticator
+            state.principal = await authenticator.principal(headers.get(b"authorization"))
+        await self._router(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.services.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _send_problem(
+    state: RequestState, error: FlowFabricError | RequestProblem, sent: int, send: Send
+) -> None:
+    status, members, headers = problem_answer(error, state.request_id)
+    if sent:  # the answer has begun: only the connection can say that it is not complete
+        raise error
+    headers = {**headers, "content-type": MEDIA_TYPE, "cache-control": "no-store"}
+    await send_answer(send, status, msgspec.json.encode(members), state.headers(headers))
+
+
+async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:
+    raise RequestProblem("route_not_found", "there is no such route")
+
+
+def router(routes: tuple[Route, ...] = ROUTES) -> Router:
+    """One mount for each noun, so that few patterns are compared; static paths come first."""
+    paths: dict[str, dict[str, Route]] = {}
+    for each in routes:
+        methods = paths.setdefault(each.path, {})
+        if each.method in methods:
+            raise TypeError(f"{each.method} {each.path} is there twice")
+        methods[each.method] = each
+    collections: list[BaseRoute] = []
+    mounted: dict[str, list[BaseRoute]] = {}
+    for path in sorted(paths, key=_order):
+        endpoint = Endpoint(paths[path])
+        segments = path.split("/")
+        if len(segments) <= 3:
+            collections.append(Path(path, endpoint))
+        else:
+            prefix, rest = "/".join(segments[:3]), "/" + "/".join(segments[3:])
+            mounted.setdefault(prefix, []).append(Path(rest, endpoint))
+    mounts = [
+        Mount(prefix, app=Router(found, redirect_slashes=False, default=_no_route))
+        for prefix, found in mounted.items()
+    ]
+    return Router([*collections, *mounts], redirect_slashes=False, default=_no_route)
+
+
+def _order(path: str) -> list[tuple[bool, str]]:
+    """Paths with a text come before those with a parameter at the same place."""
+    return [(segment.startswith("{"), segment) for segment in path.split("/")]
+
+
+def app(engine: Engine, settings: Settings | None = None) -> Application:
+    """The application over this engine, which the caller closes after it."""
+    return Application(Services(engine, settings or Settings()), router())

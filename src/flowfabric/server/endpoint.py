@@ -1,0 +1,246 @@
+"""From a request to the answer of its route, or to a problem."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from flowfabric.api.leaves import Form
+from flowfabric.api.problems import problem_of, status_of
+from flowfabric.errors import FlowFabricError, OperationTimeout
+from flowfabric.server import sse
+from flowfabric.server.asgi import (
+    Disconnected,
+    Receive,
+    Scope,
+    Send,
+    cancel_all,
+    disconnected,
+    read_body,
+    send_answer,
+    send_head,
+)
+from flowfabric.server.call import Call, RawBytes, Reply
+from flowfabric.server.limits import check_depth, check_surrogates, check_texts
+from flowfabric.server.problems import RequestProblem, invalid, of_decoding
+from flowfabric.server.table import Kind, Route
+from flowfabric.states import Scope as AccessScope
+
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+READ_WITHIN: Final = 5.0
+"""Seconds that a read may take."""
+
+
+class Endpoint:
+    """The routes of one path, by method."""
+
+    def __init__(self, routes: Mapping[str, Route]) -> None:
+        self._routes = routes
+        self.allowed = ", ".join(sorted({*routes, "OPTIONS", *(["HEAD"] * ("GET" in routes))}))
+        self.path = next(iter(routes.values())).path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = scope["ff"]
+        state.template = self.path
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method == "OPTIONS":
+            await send_answer(send, 204, b"", state.headers({"allow": self.allowed}))
+            return
+        found = self._routes.get(method)
+        if found is None:
+            headers = {"allow": self.allowed}
+            detail = f"{self.path} has {self.allowed}"
+            raise RequestProblem("method_not_allowed", detail, headers=headers)
+        state.principal.require(found.scope)
+        await _answer(found, scope, receive, send)
+
+
+async def _answer(route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    state = scope["ff"]
+    headers: Mapping[bytes, bytes] = state.request_headers
+    packed = _wants_packed(headers)
+    call = Call(
+        state.services,
+        state.principal,
+        scope.get("path_params", {}),
+        headers,
+        url=scope["path"],
+        packed=packed,
+        request_id=state.request_id,
+    )
+    arguments: list[Any] = []
+    if route.query is not None:
+        arguments.append(_query(route.query, scope["query_string"]))
+    elif scope["query_string"]:
+        arguments_given = parse_qsl(scope["query_string"].decode("latin-1"))
+        if arguments_given:
+            raise invalid(arguments_given[0][0], "is no parameter of this route")
+    meter, who = state.services.meter, state.principal.who
+    with meter.request(who, waits=route.waits or route.kind is Kind.STREAM):
+        if route.body is not None:
+            arguments.append(await _body(route, receive, headers))
+        if route.kind is Kind.STREAM:
+            events = await route.handler(call, *arguments)
+            with meter.stream(who):
+                await send_head(send, 200, state.headers(sse.HEADERS))
+                await sse.send_events(events, receive, send, state.services.draining)
+                await send({"type": "http.response.body", "body": b""})
+            return
+        if route.waits:
+            value = await _unless_gone(route.handler(call, *arguments), receive)
+        elif route.scope is AccessScope.READ:
+            value = await _in_time(route.name, route.handler(call, *arguments))
+        else:
+            value = await route.handler(call, *arguments)
+    await _send(route, call, value, scope, send)
+
+
+async def _in_time(name: str, handling: Any) -> Any:
+    """The answer of a read; raises `OperationTimeout` after `READ_WITHIN` seconds."""
+    try:
+        async with asyncio.timeout(READ_WITHIN):
+            return await handling
+    except TimeoutError:
+        raise OperationTimeout(name, READ_WITHIN) from None
+
+
+async def _unless_gone(handling: Any, receive: Receive) -> Any:
+    """The answer of the handler, which is cancelled when the client leaves."""
+    handler = asyncio.ensure_future(handling)
+    gone = asyncio.create_task(disconnected(receive))
+    try:
+        await asyncio.wait((handler, gone), return_when=asyncio.FIRST_COMPLETED)
+        if handler.done():
+            return handler.result()
+        handler.cancel()
+        with contextlib.suppress(asyncio.CancelledError, FlowFabricError):
+            await handler
+        raise Disconnected
+    finally:
+        await cancel_all([gone, *([] if handler.done() else [handler])])
+
+
+async def _send(route: Route, call: Call, value: Any, scope: Scope, send: Send) -> None:
+    state = scope["ff"]
+    reply = value if isinstance(value, Reply) else Reply(value=value)
+    status = reply.status or next(iter(route.answers))
+    headers = state.headers(reply.headers)
+    accepts = call.headers.get(b"accept-encoding", b"")
+    if reply.etag is not None:
+        headers["etag"] = reply.etag
+        if call.header("if-none-match") == reply.etag:
+            await send_answer(send, 304, b"", headers)
+            return
+    if isinstance(reply.value, RawBytes):
+        headers |= _described(reply.value)
+        await send_answer(send, status, reply.value.data, headers, accepts=accepts)
+        return
+    form = route.answer_form(status, packed=call.packed)
+    if form is None:
+        await send_answer(send, status, b"", headers)
+        return
+    headers["content-type"] = MSGPACK if call.packed else JSON
+    body = _encoded(form, reply.value, packed=call.packed)
+    await send_answer(send, status, body, headers, accepts=accepts)
+
+
+def _described(raw: RawBytes) -> dict[str, str]:
+    """The headers that say what the bytes are."""
+    if raw.media is not None:
+        return {"content-type": raw.media}
+    is_json = raw.encoding in (None, "json")
+    media = JSON if is_json else "application/octet-stream"
+    return {"content-type": media, "x-ff-encoding": raw.encoding or "json"}
+
+
+def _encoded(form: Form, value: Any, *, packed: bool) -> bytes:
+    dumped = form.dumped(value)
+    return msgspec.msgpack.encode(dumped) if packed else msgspec.json.encode(dumped)
+
+
+def _wants_packed(headers: Mapping[bytes, bytes]) -> bool:
+    accept = headers.get(b"accept", b"*/*")
+    if MSGPACK.encode() in accept:
+        return True
+    if b"*/*" in accept or b"application/" in accept or b"text/event-stream" in accept:
+        return False
+    raise RequestProblem("not_acceptable", f"answers are {JSON} or {MSGPACK}")
+
+
+async def _body(route: Route, receive: Receive, headers: Mapping[bytes, bytes]) -> Any:
+    """The decoded body; an empty one is an object without members."""
+    data = await read_body(receive, headers, route.limit, route.path)
+    media = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    packed = media == MSGPACK.encode()
+    if not data:
+        data = b"\x80" if packed else b"{}"
+    elif not packed and media != JSON.encode():
+        raise RequestProblem("unsupported_media_type", f"a body is {JSON} or {MSGPACK}")
+    form = route.body_form(packed=packed)
+    assert form is not None
+    try:
+        if packed:
+            given = msgspec.msgpack.decode(data, type=form.wire)
+        else:
+            check_depth(data)
+            given = msgspec.json.decode(data, type=form.wire)
+    except msgspec.DecodeError as error:
+        check_surrogates(data)
+        raise of_decoding(error) from None
+    except UnicodeDecodeError:
+        raise RequestProblem("invalid_body", "the body is not UTF-8") from None
+    except RecursionError:
+        raise invalid("", "nested too deeply") from None
+    if packed or b"\\u0000" in data:
+        check_texts(given)
+    return form.loaded(given)
+
+
+def _query(kind: type[msgspec.Struct], query: bytes) -> Any:
+    """The parameters of the URL; a parameter of a list may be repeated."""
+    found: dict[str, Any] = {}
+    lists = {
+        field.encode_name
+        for field in msgspec.structs.fields(kind)
+        if str(field.type).startswith(("list", "typing.List"))
+    }
+    try:
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
+    except (UnicodeDecodeError, ValueError):
+        raise invalid("", "the parameters of the URL are not UTF-8") from None
+    for name, value in pairs:
+        if "\x00" in value or "\x00" in name:
+            raise invalid(name.replace("\x00", ""), "contains a NUL character")
+        if name in lists:
+            found.setdefault(name, []).extend(value.split(","))
+        elif name in found:
+            raise invalid(name, "is given twice")
+        else:
+            found[name] = value
+    try:
+        return msgspec.convert(found, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise of_decoding(error) from None
+
+
+def problem_answer(
+    error: FlowFabricError | RequestProblem, instance: str
+) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+    """Status, members and headers of the problem."""
+    if isinstance(error, RequestProblem):
+        return error.status, error.members(instance), error.headers
+    status = status_of(error)
+    headers = {"retry-after": "1"} if status in (429, 503) and error.retryable else {}
+    return status, problem_of(error, instance=instance), headers
+
+
+def clock() -> float:
+    """Seconds, for durations."""
+    return time.monotonic()

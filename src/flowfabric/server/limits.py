@@ -1,0 +1,176 @@
+"""Limits of requests: how many at once and a second, and what a body may contain."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Generator
+from typing import Any, Final, cast
+
+import msgspec
+
+from flowfabric.errors import ConfigError
+from flowfabric.server.problems import RequestProblem, invalid
+
+LIMITS: Final = "FF_LIMITS"
+MAX_DEPTH: Final = 64
+MAX_URL: Final = 8 * 1024
+MAX_HEADERS: Final = 32 * 1024
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKETS: Final = re.compile(rb"[\[\]{}]")
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_NUL: Final = "\x00"
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one token may do in one process at a time."""
+
+    requests: int = 64
+    """Requests at work."""
+    rate: float = 2000.0
+    """Requests a second."""
+    burst: float = 4000.0
+    streams: int = 32
+    waiters: int = 2000
+    """Requests that wait, of all tokens together."""
+
+
+def configured_limits() -> Limits:
+    """The limits of `FF_LIMITS`, such as `rate=500,streams=8`, else the defaults."""
+    found: dict[str, str] = {}
+    for part in filter(None, os.environ.get(LIMITS, "").split(",")):
+        name, _, value = part.partition("=")
+        found[name.strip()] = value.strip()
+    try:
+        return msgspec.convert(found, Limits, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError("server", LIMITS, str(error)) from None
+
+
+class Use:
+    """What one token has in use."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.requests = self.streams = 0
+        self._tokens, self._at = limits.burst, time.monotonic()
+
+    def take(self, limits: Limits) -> None:
+        """Count a request; raises a `RequestProblem` if there were too many."""
+        now = time.monotonic()
+        self._tokens = min(limits.burst, self._tokens + (now - self._at) * limits.rate)
+        self._at = now
+        if self._tokens < 1:
+            seconds = max(1, round((1 - self._tokens) / limits.rate))
+            raise _too_many(f"more than {limits.rate:g} requests a second", seconds)
+        self._tokens -= 1
+
+
+class Meter:
+    """Counts what each token uses, and refuses what exceeds its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.waiters = 0
+        self.refused = 0
+        self._uses: dict[str, Use] = {}
+
+    @contextlib.contextmanager
+    def request(self, who: str, *, waits: bool) -> Generator[None]:
+        """One request of this token; raises a `RequestProblem` if it is one too many."""
+        use = self._uses.get(who)
+        if use is None:
+            use = self._uses[who] = Use(self.limits)
+        try:
+            use.take(self.limits)
+            if waits and self.waiters >= self.limits.waiters:
+                raise _too_many(f"more than {self.limits.waiters} requests wait", 1)
+            if not waits and use.requests >= self.limits.requests:
+                raise _too_many(f"more than {self.limits.requests} requests at a time", 1)
+        except RequestProblem:
+            self.refused += 1
+            raise
+        if waits:
+            self.waiters += 1
+        else:
+            use.requests += 1
+        try:
+            yield
+        finally:
+            if waits:
+                self.waiters -= 1
+            else:
+                use.requests -= 1
+
+    @contextlib.contextmanager
+    def stream(self, who: str) -> Generator[None]:
+        """One stream of this token; raises a `RequestProblem` if it is one too many."""
+        use = self._uses.setdefault(who, Use(self.limits))
+        if use.streams >= self.limits.streams:
+            self.refused += 1
+            raise _too_many(f"more than {self.limits.streams} streams", 5)
+        use.streams += 1
+        try:
+            yield
+        finally:
+            use.streams -= 1
+
+
+def _too_many(detail: str, seconds: int) -> RequestProblem:
+    return RequestProblem("too_many_requests", detail, headers={"retry-after": str(seconds)})
+
+
+def check_depth(body: bytes) -> None:
+    """Raise a `RequestProblem` for JSON that is nested deeper than `MAX_DEPTH`."""
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", body)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise invalid("", f"nested deeper than {MAX_DEPTH} levels")
+
+
+def check_surrogates(body: bytes) -> None:
+    """Raise a `RequestProblem` for JSON in which a text has half of a surrogate pair."""
+    if _SURROGATE.search(body) is None:
+        return
+    with contextlib.suppress(ValueError, RecursionError):
+        _find_surrogate(json.loads(body), "")
+
+
+def _find_surrogate(value: object, where: str) -> None:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise invalid(where, "contains half of a surrogate pair") from None
+    elif isinstance(value, list):
+        for number, each in enumerate(cast("list[object]", value)):
+            _find_surrogate(each, f"{where}[{number}]")
+    elif isinstance(value, dict):
+        for name, each in cast("dict[str, object]", value).items():
+            _find_surrogate(name, where)
+            _find_surrogate(each, f"{where}.{name}" if where else name)
+
+
+def check_texts(value: object, where: str = "") -> None:
+    """Raise a `RequestProblem` for a text with a NUL, which Postgres cannot store."""
+    match value:
+        case str():
+            if _NUL in value:
+                raise invalid(where, "contains a NUL character")
+        case msgspec.Struct():
+            for name in value.__struct_fields__:
+                check_texts(getattr(value, name), f"{where}.{name}" if where else name)
+        case list() | tuple():
+            for number, each in enumerate(cast("list[Any]", value)):
+                check_texts(each, f"{where}[{number}]")
+        case dict():
+            for name, each in cast("dict[Any, Any]", value).items():
+                check_texts(name, f"{where}.…")
+                check_texts(each, f"{where}.{name}")
+        case _:
+            pass

@@ -1,0 +1,51 @@
+"""The routes, one module per noun; `ROUTES` is the whole table.
+
+executions          submit, search, outcomes          execution_reads     one execution, read
+execution_controls  one execution, changed            flows               flows, members and edges
+signals             signals and waitpoints            streams             frames of handlers
+work                claims and outcomes of workers    durable_work        journals, waits, frames
+workers             the registry of workers           grants              claims by id
+lanes               lanes and retention               events              events, listed and live
+schedules           schedules                         keys                keys and API tokens
+info                probes, metrics, documents
+"""
+
+from typing import Final
+
+from flowfabric.server.routes import (
+    durable_work,
+    events,
+    execution_controls,
+    execution_reads,
+    executions,
+    flows,
+    grants,
+    info,
+    keys,
+    lanes,
+    schedules,
+    signals,
+    streams,
+    work,
+    workers,
+)
+from flowfabric.server.table import Route
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *executions.ROUTES,
+    *execution_reads.ROUTES,
+    *execution_controls.ROUTES,
+    *flows.ROUTES,
+    *signals.ROUTES,
+    *streams.ROUTES,
+    *work.ROUTES,
+    *durable_work.ROUTES,
+    *workers.ROUTES,
+    *grants.ROUTES,
+    *lanes.ROUTES,
+    *events.ROUTES,
+    *schedules.ROUTES,
+    *keys.ROUTES,
+    *info.ROUTES,
+)
+"""Every route of the server."""

@@ -1,0 +1,203 @@
+"""Events: the newest of one family, or several families as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from flowfabric.api.forms import Wanted, form
+from flowfabric.engine.events.completion_events import CompletionEvent
+from flowfabric.engine.events.cursor import decode_cursor, encode_cursor
+from flowfabric.engine.events.filters import EventFilter
+from flowfabric.engine.events.lease_events import LeaseEvent
+from flowfabric.engine.events.operator_events import OperatorEvent
+from flowfabric.engine.events.signal_events import SignalEvent
+from flowfabric.engine.events.subscribe import Subscription
+from flowfabric.server.call import Call, Reply
+from flowfabric.server.pages import check_limit
+from flowfabric.server.problems import invalid
+from flowfabric.server.sse import ServerEvent
+from flowfabric.server.table import Kind, Route, route
+from flowfabric.states import Scope
+
+Family = Literal["completion", "lease", "operator", "signal"]
+Event = CompletionEvent | LeaseEvent | OperatorEvent | SignalEvent
+_LETTERS: Final[Mapping[str, str]] = {
+    "completion": "c",
+    "lease": "l",
+    "operator": "o",
+    "signal": "s",
+}
+_PLACE: Final = re.compile(r"([clos])([0-9a-f]{1,16})")
+_EVENT: Final = form(Event, Wanted("out"))
+
+
+class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events: of one family, the newest first."""
+
+    family: Family = "completion"
+    namespace: str | None = None
+    tag: str | None = None
+    """`key=value`"""
+    limit: int = 50
+    cursor: str | None = None
+
+
+class LiveQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events: of some families, after the cursor or from now on."""
+
+    family: list[Family] = []
+    """Completions, if none is given."""
+    namespace: str | None = None
+    tag: str | None = None
+    execution: str | None = None
+    flow: str | None = None
+    lane: str | None = None
+    kind: str | None = None
+    cursor: str | None = None
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True):
+    """Events, the newest first."""
+
+    items: list[Event]
+    next_cursor: str | None
+
+
+def _filter(call: Call, namespace: str | None, tag: str | None) -> EventFilter:
+    pair = None
+    if tag is not None:
+        key, found, value = tag.partition("=")
+        if not found:
+            raise invalid("tag", "must be key=value")
+        pair = (key, value)
+    return EventFilter(namespace=call.only(namespace), tag=pair)
+
+
+async def list_events(call: Call, query: EventsQuery) -> Reply:
+    """The newest events of one family; a page may be short and still have a cursor."""
+    place = None if query.cursor is None else _places(query.cursor).get(query.family)
+    if query.cursor is not None and place is None:
+        raise invalid("cursor", "is not a cursor of this list")
+    found = await call.engine.list_events(
+        query.family,
+        cursor=b"" if place is None else encode_cursor(place),
+        limit=check_limit(query.limit),
+        filter=_filter(call, query.namespace, query.tag),
+    )
+    older = None if found.next_cursor is None else decode_cursor(found.next_cursor)
+    cursor = None if older is None else f"{_LETTERS[query.family]}{older:x}"
+    return Reply(value=Events(items=list(found.events), next_cursor=cursor))
+
+
+def _places(cursor: str) -> dict[str, int]:
+    """The place in each family; raises a `RequestProblem` for a text that is no cursor."""
+    words = {letter: word for word, letter in _LETTERS.items()}
+    found: dict[str, int] = {}
+    for part in filter(None, cursor.split(".")):
+        match = _PLACE.fullmatch(part)
+        if match is None or int(match[2], 16) >= 2**63:
+            raise invalid("cursor", "must look like c1f.l2a")
+        found[words[match[1]]] = int(match[2], 16)
+    return found
+
+
+async def subscribe_events(call: Call, query: LiveQuery) -> AsyncGenerator[ServerEvent]:
+    """Events as they happen, of several families in one stream; `id` resumes it without a gap."""
+    cursor = call.header("last-event-id") or query.cursor or ""
+    places = _places(cursor)
+    wanted = _filter(call, query.namespace, query.tag)
+    subscriptions = {
+        family: await _subscribe(call, family, places.get(family), wanted)
+        for family in dict.fromkeys(query.family or ["completion"])
+    }
+    return _merged(subscriptions, query)
+
+
+async def _subscribe(
+    call: Call, family: str, place: int | None, wanted: EventFilter
+) -> Subscription[Any]:
+    engine = call.engine
+    subscribe = {
+        "completion": engine.subscribe_completions,
+        "lease": engine.subscribe_lease_history,
+        "operator": engine.subscribe_operator_events,
+        "signal": engine.subscribe_signal_delivery,
+    }[family]
+    return await subscribe(b"" if place is None else encode_cursor(place), wanted)
+
+
+async def _merged(
+    subscriptions: Mapping[str, Subscription[Any]], query: LiveQuery
+) -> AsyncGenerator[ServerEvent]:
+    """The events of all subscriptions, each with the places after it as its id."""
+    coming = {family: asyncio.ensure_future(anext(each)) for family, each in subscriptions.items()}
+    try:
+        while True:
+            await asyncio.wait(coming.values(), return_when=asyncio.FIRST_COMPLETED)
+            for family in [name for name, task in coming.items() if task.done()]:
+                event = coming[family].result()
+                coming[family] = asyncio.ensure_future(anext(subscriptions[family]))
+                if _matches(event, query):
+                    yield ServerEvent(
+                        id=_position(subscriptions, family, event),
+                        event=family,
+                        data=_EVENT.dumped(event),
+                    )
+    except StopAsyncIteration:
+        return
+    finally:
+        for task in coming.values():
+            task.cancel()
+        await asyncio.gather(*coming.values(), return_exceptions=True)
+        for each in subscriptions.values():
+            await each.aclose()
+
+
+def _position(subscriptions: Mapping[str, Subscription[Any]], of: str, event: Any) -> str:
+    places = {
+        family: event.event_id if family == of else decode_cursor(each.cursor)
+        for family, each in subscriptions.items()
+    }
+    return ".".join(
+        f"{_LETTERS[family]}{place:x}" for family, place in places.items() if place is not None
+    )
+
+
+def _matches(event: Any, query: LiveQuery) -> bool:
+    wanted = {
+        "execution_id": query.execution,
+        "flow_id": query.flow,
+        "lane_id": query.lane,
+        "execution_kind": query.kind,
+    }
+    return all(
+        str(getattr(event, field, None)) == value
+        for field, value in wanted.items()
+        if value is not None
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    route(
+        "GET",
+        "/v1/events",
+        list_events,
+        scope=Scope.READ,
+        query=EventsQuery,
+        answers={200: Events},
+    ),
+    route(
+        "GET",
+        "/v1/events/live",
+        subscribe_events,
+        scope=Scope.READ,
+        query=LiveQuery,
+        answers={200: Event},
+        kind=Kind.STREAM,
+    ),
+)

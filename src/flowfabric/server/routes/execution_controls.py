@@ -1,0 +1,281 @@
+"""Controls of one execution: cancel, replay, revoke, block, resume, priority and tags."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Literal
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.engine.lifecycle.cancel import Cancelled
+from flowfabric.engine.lifecycle.complete import Completed
+from flowfabric.engine.lifecycle.delay import Delayed
+from flowfabric.engine.lifecycle.fail import TerminalFailed
+from flowfabric.engine.operators.block_execution_for_admission import Blocked
+from flowfabric.engine.operators.change_priority import PriorityChanged
+from flowfabric.engine.operators.replay_execution import Replayed
+from flowfabric.engine.operators.resume_execution import Resumed
+from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked
+from flowfabric.engine.operators.unblock_execution import Unblocked
+from flowfabric.engine.operators.wake_execution import Woken
+from flowfabric.errors import NotFound
+from flowfabric.server.call import Call
+from flowfabric.server.problems import RequestProblem
+from flowfabric.server.routes.execution_reads import X, describe, etag
+from flowfabric.server.table import CONTROL, LARGE, NOTHING, Route, route
+from flowfabric.states import Scope
+
+
+class CancelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the execution is cancelled."""
+
+    reason: str = "cancelled over HTTP"
+
+
+class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the execution begins again: after what succeeded, at the start, or at a step."""
+
+    from_: Literal["failure", "start"] = msgspec.field(default="failure", name="from")
+    from_step: str | None = None
+    downstream: bool = True
+    reason: str | None = None
+
+
+class RevokeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which lease is revoked; without conditions, the current one."""
+
+    reason: str = "revoked over HTTP"
+    worker_instance_id: str = ""
+    expected_lease_id: UUID | None = None
+    expected_lease_epoch: int | None = None
+
+
+class BlockRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the execution is held back: a blocking reason."""
+
+    reason: str
+    detail: str | None = None
+
+
+class UnblockRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """For which reason the execution must be held back now."""
+
+    expected_blocking_reason: str | None = None
+
+
+class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a suspended execution goes on, and after how many seconds."""
+
+    reason: str | None = None
+    delay: float = 0.0
+
+
+class WakeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the wait of a handler ends now; `skip` ends a sleep or a wait for a signal."""
+
+    skip: bool = False
+    reason: str | None = None
+
+
+class CompleteRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The result that an operator records."""
+
+    result: bytes | None = None
+    encoding: str | None = None
+    reason: str | None = None
+
+
+class FailRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an operator ends the execution as failed."""
+
+    reason: str
+
+
+class DelayRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """Until when an operator holds the execution back."""
+
+    delay: float | None = None
+    delay_until: datetime | None = None
+    reason: str | None = None
+
+
+class PriorityRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The new priority; a higher one is claimed first."""
+
+    priority: int
+    reason: str | None = None
+
+
+class TagRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of a tag."""
+
+    value: str
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """A tag and its value."""
+
+    key: str
+    value: str
+
+
+async def check_view(call: Call) -> None:
+    """Raise a `RequestProblem` if the caller has seen another version than there is now."""
+    expected = call.header("if-match")
+    if expected is None or expected == "*":
+        return
+    current = etag(await describe(call))
+    if expected != current:
+        raise RequestProblem("stale_view", "the execution has changed since", current=current)
+
+
+async def cancel_execution(call: Call, body: CancelRequest) -> Cancelled:
+    """End the execution as cancelled; a repeat answers the same."""
+    execution_id = await call.execution_id()
+    await check_view(call)
+    return await call.engine.cancel_execution(execution_id, reason=body.reason, actor=call.actor)
+
+
+async def replay_execution(call: Call, body: ReplayRequest) -> Replayed:
+    """Run an execution that has ended once more. With `If-Match` a repeat is refused by 412."""
+    execution_id = await call.execution_id()
+    await check_view(call)
+    return await call.engine.replay_execution(
+        execution_id,
+        from_=body.from_,
+        from_step=body.from_step,
+        downstream=body.downstream,
+        reason=body.reason,
+        actor=call.actor,
+    )
+
+
+async def revoke_lease(call: Call, body: RevokeRequest) -> LeaseRevoked | LeaseNotRevoked:
+    """Take the execution away from its worker."""
+    return await call.engine.revoke_lease(
+        await call.execution_id(),
+        reason=body.reason,
+        actor=call.actor,
+        worker_instance_id=body.worker_instance_id,
+        expected_lease_id=body.expected_lease_id or "",
+        expected_lease_epoch=body.expected_lease_epoch,
+    )
+
+
+async def block_execution_for_admission(call: Call, body: BlockRequest) -> Blocked:
+    """Hold the execution back."""
+    return await call.engine.block_execution_for_admission(
+        await call.execution_id(), body.reason, detail=body.detail, actor=call.actor
+    )
+
+
+async def unblock_execution(call: Call, body: UnblockRequest) -> Unblocked:
+    """Let an execution go on that is held back."""
+    return await call.engine.unblock_execution(
+        await call.execution_id(),
+        expected_blocking_reason=body.expected_blocking_reason,
+        actor=call.actor,
+    )
+
+
+async def resume_execution(call: Call, body: ResumeRequest) -> Resumed:
+    """Let a suspended execution go on without its signal."""
+    return await call.engine.resume_execution(
+        await call.execution_id(), delay=body.delay, reason=body.reason, actor=call.actor
+    )
+
+
+async def wake_execution(call: Call, body: WakeRequest) -> Woken:
+    """Let the handler look again at what it waits for."""
+    return await call.engine.wake_execution(
+        await call.execution_id(), skip=body.skip, reason=body.reason, actor=call.actor
+    )
+
+
+async def override_complete(call: Call, body: CompleteRequest) -> Completed:
+    """End the execution as completed, with this result."""
+    return await call.engine.override_complete(
+        await call.execution_id(),
+        result=body.result,
+        encoding=body.encoding,
+        reason=body.reason,
+        actor=call.actor,
+    )
+
+
+async def override_fail(call: Call, body: FailRequest) -> TerminalFailed:
+    """End the execution as failed."""
+    return await call.engine.override_fail(
+        await call.execution_id(), reason=body.reason, actor=call.actor
+    )
+
+
+async def override_delay(call: Call, body: DelayRequested) -> Delayed:
+    """Hold the execution back for some time."""
+    return await call.engine.override_delay(
+        await call.execution_id(),
+        delay=body.delay,
+        delay_until=body.delay_until,
+        reason=body.reason,
+        actor=call.actor,
+    )
+
+
+async def change_priority(call: Call, body: PriorityRequest) -> PriorityChanged:
+    """Change the priority of an execution that waits."""
+    return await call.engine.change_priority(
+        await call.execution_id(), body.priority, reason=body.reason, actor=call.actor
+    )
+
+
+async def set_execution_tag(call: Call, body: TagRequest) -> None:
+    """Set one tag."""
+    await call.engine.set_execution_tag(await call.execution_id(), call.text("key"), body.value)
+
+
+async def get_execution_tag(call: Call) -> Tag:
+    """The value of one tag."""
+    execution_id, key = (await describe(call)).execution_id, call.text("key")
+    found = await call.engine.get_execution_tag(execution_id, key)
+    if found is None:
+        raise NotFound("tag", key)
+    return Tag(key=key, value=found)
+
+
+def _control(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route:
+    settings: dict[str, Any] = {"scope": Scope.OPERATE, "limit": CONTROL, **more}
+    return route("POST", X + path, handler, body=body, answers={200: answer}, **settings)
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    _control("/cancel", cancel_execution, CancelRequest, Cancelled, scope=Scope.WRITE),
+    _control("/replay", replay_execution, ReplayRequest, Replayed),
+    _control("/revoke-lease", revoke_lease, RevokeRequest, LeaseRevoked | LeaseNotRevoked),
+    _control("/block", block_execution_for_admission, BlockRequest, Blocked),
+    _control("/unblock", unblock_execution, UnblockRequest, Unblocked),
+    _control("/resume", resume_execution, ResumeRequest, Resumed),
+    _control("/wake", wake_execution, WakeRequest, Woken),
+    _control("/complete", override_complete, CompleteRequest, Completed, limit=LARGE),
+    _control("/fail", override_fail, FailRequest, TerminalFailed),
+    _control("/delay", override_delay, DelayRequested, Delayed),
+    route(
+        "PUT",
+        X + "/priority",
+        change_priority,
+        scope=Scope.OPERATE,
+        limit=CONTROL,
+        body=PriorityRequest,
+        answers={200: PriorityChanged},
+    ),
+    route(
+        "PUT",
+        X + "/tags/{key}",
+        set_execution_tag,
+        scope=Scope.WRITE,
+        limit=CONTROL,
+        body=TagRequest,
+        answers={204: NOTHING},
+    ),
+    route("GET", X + "/tags/{key}", get_execution_tag, scope=Scope.READ, answers={200: Tag}),
+)

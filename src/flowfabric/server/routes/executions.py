@@ -1,0 +1,231 @@
+"""Executions: submitted, searched for, and how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.client.create_in_chunks import without_conflict
+from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+from flowfabric.engine.executions.search_executions import FoundExecution, Search
+from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.errors import NotFound
+from flowfabric.ids import ExecutionId
+from flowfabric.policy import ExecutionPolicy
+from flowfabric.server.call import Call, Reply
+from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
+from flowfabric.server.problems import invalid
+from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
+from flowfabric.states import PublicState, Scope
+
+MAX_BATCH: Final = 1000
+TRACEPARENT: Final = "ff.traceparent"
+
+
+class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution to create. Without an id the server makes one."""
+
+    execution_kind: str
+    execution_id: ExecutionId | None = None
+    namespace: str | None = None
+    lane_id: str = "default"
+    input_payload: bytes = b""
+    payload_encoding: str | None = None
+    priority: int = 0
+    creator_identity: str | None = None
+    idempotency_key: str | None = None
+    idempotency_window: float | None = None
+    on_conflict: Literal["error", "return"] = "error"
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    required_capabilities: tuple[str, ...] = ()
+    policy: ExecutionPolicy | None = None
+    delay: float | None = None
+    delay_until: datetime | None = None
+    deadline: float | None = None
+    execution_deadline_at: datetime | None = None
+    flow_id: UUID | None = None
+    hold: bool | None = None
+    member_name: str | None = None
+
+
+class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Up to 1,000 executions; all are created, or none."""
+
+    executions: list[SubmitRequest]
+
+
+class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers in the order of the request."""
+
+    results: list[Created | Duplicate]
+
+
+class SearchQuery(NamespacePageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which executions: those that match everything that is given, the newest first."""
+
+    state: PublicState | None = None
+    kind: str | None = None
+    lane: str | None = None
+    tag: str | None = None
+    """`key=value`"""
+    since: datetime | None = None
+    before: datetime | None = None
+    within: float | None = None
+    """Created in the last so many seconds."""
+    divergent: bool = False
+    patch_missing: str | None = None
+
+
+class OutcomesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose outcomes: answered when one or more have ended, or after `wait` seconds."""
+
+    execution_ids: list[ExecutionId]
+    wait: float = 0.0
+
+
+class OutcomesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcomes of those that have ended."""
+
+    outcomes: list[ExecutionOutcome]
+
+
+def new_execution(call: Call, given: SubmitRequest, key: str | None = None) -> NewExecution:
+    """The execution that the request describes, in a namespace of the caller."""
+    fields = msgspec.structs.asdict(given)
+    fields["namespace"] = namespace = call.namespace(given.namespace)
+    if key is not None:
+        if given.idempotency_key not in (None, key):
+            raise invalid("idempotency_key", "differs from the header Idempotency-Key")
+        fields["idempotency_key"] = key
+    if given.execution_id is None:
+        fields["execution_id"] = ExecutionId.mint(
+            namespace=namespace,
+            idempotency_key=fields["idempotency_key"],
+            partitions=call.engine.partitions,
+        )
+    fields["creator_identity"] = given.creator_identity or call.actor
+    trace = call.header("traceparent")
+    if trace is not None and TRACEPARENT not in given.tags and len(trace) <= 64:
+        fields["tags"] = {**given.tags, TRACEPARENT: trace}
+    return NewExecution(**fields)
+
+
+def location(execution_id: ExecutionId) -> dict[str, str]:
+    """Where the execution is."""
+    return {"location": f"/v1/executions/{quote(str(execution_id), safe=':')}"}
+
+
+async def create_execution(call: Call, body: SubmitRequest) -> Reply:
+    """Submit one execution.
+
+    201 if it was created, 200 if an execution with the same id or key was there before. The header
+    `Idempotency-Key` is another way to give `idempotency_key`.
+    """
+    new = new_execution(call, body, call.header("idempotency-key"))
+    if new.flow_id is not None:
+        await check_flow(call, new.flow_id)
+    answer = await call.services.submit(new)
+    if isinstance(answer, Duplicate):
+        await call.check_executions([answer.execution_id])
+    status = 201 if isinstance(answer, Created) else 200
+    return Reply(value=answer, status=status, headers=location(answer.execution_id))
+
+
+async def check_flow(call: Call, flow_id: UUID) -> None:
+    """Raise `NotFound` for a flow that the caller must not see."""
+    if not call.principal.everywhere:
+        namespace = await call.engine.get_flow_namespace(flow_id)
+        if namespace is None or not call.principal.sees(namespace):
+            raise NotFound("flow", flow_id)
+
+
+async def create_executions(call: Call, body: BatchRequest) -> BatchAnswer:
+    """Submit up to 1,000 executions: all are created, or none."""
+    if not 1 <= len(body.executions) <= MAX_BATCH:
+        raise invalid("executions", f"must be 1 to {MAX_BATCH}")
+    new = [new_execution(call, each) for each in body.executions]
+    for flow_id in {each.flow_id for each in new if each.flow_id is not None}:
+        await check_flow(call, flow_id)
+    answers = without_conflict(list(await call.engine.create_execution(new)))
+    return BatchAnswer(results=[each for each in answers if isinstance(each, Created | Duplicate)])
+
+
+async def search_executions(call: Call, query: SearchQuery) -> Reply:
+    """Executions that match, the newest first."""
+    tag = None
+    if query.tag is not None:
+        key, found, value = query.tag.partition("=")
+        if not found:
+            raise invalid("tag", "must be key=value")
+        tag = (key, value)
+    search = Search(
+        namespace=call.only(query.namespace),
+        lane_id=query.lane,
+        execution_kind=query.kind,
+        public_state=query.state,
+        tag=tag,
+        created_since=query.since,
+        created_within=query.within,
+        created_before=query.before,
+        divergent=query.divergent,
+        patch_missing=query.patch_missing,
+    )
+    found = await call.engine.search_executions(
+        search, cursor=query.cursor, limit=check_limit(query.limit)
+    )
+    return page(call, FoundExecution, found.executions, found.next_cursor, query)
+
+
+async def read_outcomes(call: Call, body: OutcomesRequest) -> OutcomesAnswer:
+    """The outcomes of up to 1,000 executions: as soon as one or more have ended."""
+    if not 1 <= len(body.execution_ids) <= MAX_BATCH:
+        raise invalid("execution_ids", f"must be 1 to {MAX_BATCH}")
+    seen = await call.visible(body.execution_ids)
+    asked = [each for each in body.execution_ids if each in seen]
+    seconds = call.seconds(body.wait)
+    return OutcomesAnswer(outcomes=await call.services.first_outcomes(asked, seconds))
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    route(
+        "POST",
+        "/v1/executions",
+        create_execution,
+        scope=Scope.WRITE,
+        limit=LARGE,
+        body=SubmitRequest,
+        answers={201: Created | Duplicate, 200: Created | Duplicate},
+    ),
+    route(
+        "POST",
+        "/v1/executions/batch",
+        create_executions,
+        scope=Scope.WRITE,
+        limit=BATCH,
+        body=BatchRequest,
+        answers={200: BatchAnswer},
+    ),
+    route(
+        "GET",
+        "/v1/executions",
+        search_executions,
+        scope=Scope.READ,
+        query=SearchQuery,
+        answers={200: page_of(FoundExecution)},
+    ),
+    route(
+        "POST",
+        "/v1/outcomes",
+        read_outcomes,
+        scope=Scope.READ,
+        limit=CONTROL,
+        body=OutcomesRequest,
+        answers={200: OutcomesAnswer},
+        waits=True,
+    ),
+)

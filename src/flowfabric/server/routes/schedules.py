@@ -1,0 +1,278 @@
+"""Schedules: created, changed, paused, triggered, and what became of their instants."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.engine.schedules.backfill_schedule import Backfilled
+from flowfabric.engine.schedules.definition import ScheduleDefinition
+from flowfabric.engine.schedules.explain_schedule import ScheduleExplanation
+from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
+from flowfabric.engine.schedules.schedule import Schedule
+from flowfabric.engine.schedules.trigger_schedule import Triggered
+from flowfabric.policy import ExecutionPolicy
+from flowfabric.schedules.spec import ScheduleSpec
+from flowfabric.server.call import Call, Reply
+from flowfabric.server.pages import (
+    NamespacePageQuery,
+    NamespaceQuery,
+    check_limit,
+    page,
+    page_of,
+)
+from flowfabric.server.problems import RequestProblem
+from flowfabric.server.table import CONTROL, LARGE, NOTHING, Route, route
+from flowfabric.states import ScheduleOverlap, ScheduleSource, ScheduleState, Scope
+
+S: Final = "/v1/schedules/{name}"
+
+
+class SchedulesQuery(NamespacePageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which schedules."""
+
+    state: ScheduleState | None = None
+    source: ScheduleSource | None = None
+
+
+class FiresQuery(NamespaceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Instants before this one, the newest first."""
+
+    before: datetime | None = None
+    limit: int = 50
+
+
+class PreviewQuery(NamespaceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many coming instants."""
+
+    count: int = 5
+
+
+class ScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes of a schedule; what is absent stays."""
+
+    spec: ScheduleSpec | None = None
+    execution_kind: str | None = None
+    lane_id: str | None = None
+    input_payload: bytes | None = None
+    payload_encoding: str | None = None
+    priority: int | None = None
+    policy: ExecutionPolicy | None = None
+    tags: dict[str, str] | None = None
+    required_capabilities: tuple[str, ...] | None = None
+    overlap: ScheduleOverlap | None = None
+    catch_up: int | None = None
+    catch_up_window: float | None = None
+    jitter: float | None = None
+    starts: datetime | None = None
+    until: datetime | None = None
+    runs: int | None = None
+
+
+class ReasonRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why."""
+
+    reason: str | None = None
+
+
+class ResumeScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why, and whether the instants of the pause are made up for."""
+
+    reason: str | None = None
+    catch_up: bool = False
+
+
+class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Why; `force` fires also where the overlap policy would not."""
+
+    reason: str | None = None
+    force: bool = False
+    trigger_id: UUID | None = None
+
+
+class BackfillRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which past instants are fired."""
+
+    start: datetime
+    end: datetime
+    reason: str | None = None
+
+
+class Fires(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of instants, the newest first."""
+
+    items: list[ScheduleFire]
+
+
+class Instants(msgspec.Struct, frozen=True, kw_only=True):
+    """The coming instants."""
+
+    items: list[datetime]
+
+
+def _etag(found: Schedule) -> str:
+    return f'"{found.revision}"'
+
+
+async def create_schedule(call: Call, body: ScheduleDefinition) -> Reply:
+    """Create a schedule."""
+    call.namespace(body.namespace)
+    made = await call.engine.create_schedule(body, actor=call.actor)
+    where = {"location": f"/v1/schedules/{body.name}"}
+    return Reply(value=made, headers=where, etag=_etag(made))
+
+
+async def list_schedules(call: Call, query: SchedulesQuery) -> Reply:
+    """The schedules of a namespace, by name."""
+    found = await call.engine.list_schedules(
+        namespace=call.namespace(query.namespace),
+        state=query.state,
+        source=query.source,
+        cursor=query.cursor,
+        limit=check_limit(query.limit),
+    )
+    return page(call, Schedule, found.schedules, found.next_cursor, query)
+
+
+async def get_schedule(call: Call, query: NamespaceQuery) -> Reply:
+    """One schedule."""
+    found = await call.engine.get_schedule(
+        call.text("name"), namespace=call.namespace(query.namespace)
+    )
+    return Reply(value=found, etag=_etag(found))
+
+
+async def update_schedule(call: Call, query: NamespaceQuery, body: ScheduleChanges) -> Reply:
+    """Change a schedule; with `If-Match` only the version that was seen."""
+    namespace = call.namespace(query.namespace)
+    found = await call.engine.get_schedule(call.text("name"), namespace=namespace)
+    expected = call.header("if-match")
+    if expected not in (None, "*", _etag(found)):
+        raise RequestProblem("stale_view", "the schedule has changed since", current=_etag(found))
+    given = {name: each for name, each in msgspec.structs.asdict(body).items() if each is not None}
+    changed = msgspec.structs.replace(found.definition, **given)
+    made = await call.engine.update_schedule(changed, revision=found.revision, actor=call.actor)
+    return Reply(value=made, etag=_etag(made))
+
+
+async def delete_schedule(call: Call, query: NamespaceQuery) -> None:
+    """Delete a schedule; its executions stay."""
+    await call.engine.delete_schedule(
+        call.text("name"), namespace=call.namespace(query.namespace), actor=call.actor
+    )
+
+
+async def pause_schedule(call: Call, query: NamespaceQuery, body: ReasonRequest) -> Schedule:
+    """Let the schedule fire no more until it is resumed."""
+    return await call.engine.pause_schedule(
+        call.text("name"),
+        namespace=call.namespace(query.namespace),
+        reason=body.reason,
+        actor=call.actor,
+    )
+
+
+async def resume_schedule(
+    call: Call, query: NamespaceQuery, body: ResumeScheduleRequest
+) -> Schedule:
+    """Let the schedule fire again."""
+    return await call.engine.resume_schedule(
+        call.text("name"),
+        namespace=call.namespace(query.namespace),
+        catch_up=body.catch_up,
+        reason=body.reason,
+        actor=call.actor,
+    )
+
+
+async def trigger_schedule(call: Call, query: NamespaceQuery, body: TriggerRequest) -> Triggered:
+    """Fire the schedule now."""
+    return await call.engine.trigger_schedule(
+        call.text("name"),
+        namespace=call.namespace(query.namespace),
+        force=body.force,
+        trigger_id=body.trigger_id,
+        reason=body.reason,
+        actor=call.actor,
+    )
+
+
+async def backfill_schedule(call: Call, query: NamespaceQuery, body: BackfillRequest) -> Backfilled:
+    """Fire the schedule for past instants."""
+    return await call.engine.backfill_schedule(
+        call.text("name"),
+        body.start,
+        body.end,
+        namespace=call.namespace(query.namespace),
+        reason=body.reason,
+        actor=call.actor,
+    )
+
+
+async def list_schedule_fires(call: Call, query: FiresQuery) -> Fires:
+    """What became of the instants of the schedule."""
+    found = await call.engine.list_schedule_fires(
+        call.text("name"),
+        namespace=call.namespace(query.namespace),
+        before=query.before,
+        limit=check_limit(query.limit),
+    )
+    return Fires(items=found)
+
+
+async def preview_schedule(call: Call, query: PreviewQuery) -> Instants:
+    """When the schedule fires next."""
+    found = await call.engine.preview_schedule(
+        call.text("name"), query.count, namespace=call.namespace(query.namespace)
+    )
+    return Instants(items=found)
+
+
+async def explain_schedule(call: Call, query: NamespaceQuery) -> ScheduleExplanation:
+    """Why the schedule fires or does not."""
+    return await call.engine.explain_schedule(
+        call.text("name"), namespace=call.namespace(query.namespace)
+    )
+
+
+def _read(path: str, handler: Any, answer: Any, query: Any, **more: Any) -> Route:
+    return route("GET", path, handler, scope=Scope.READ, query=query, answers={200: answer}, **more)
+
+
+def _operate(method: str, path: str, handler: Any, answers: Any, **more: Any) -> Route:
+    settings: dict[str, Any] = {"limit": CONTROL, "query": NamespaceQuery, **more}
+    return route(method, path, handler, scope=Scope.OPERATE, answers=answers, **settings)
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    _operate(
+        "POST",
+        "/v1/schedules",
+        create_schedule,
+        {201: Schedule},
+        body=ScheduleDefinition,
+        limit=LARGE,
+        query=None,
+    ),
+    _read("/v1/schedules", list_schedules, page_of(Schedule), SchedulesQuery),
+    _read(S, get_schedule, Schedule, NamespaceQuery, etag=True),
+    _operate("PATCH", S, update_schedule, {200: Schedule}, body=ScheduleChanges, limit=LARGE),
+    route(
+        "DELETE",
+        S,
+        delete_schedule,
+        scope=Scope.OPERATE,
+        query=NamespaceQuery,
+        answers={204: NOTHING},
+    ),
+    _operate("POST", S + "/pause", pause_schedule, {200: Schedule}, body=ReasonRequest),
+    _operate("POST", S + "/resume", resume_schedule, {200: Schedule}, body=ResumeScheduleRequest),
+    _operate("POST", S + "/trigger", trigger_schedule, {200: Triggered}, body=TriggerRequest),
+    _operate("POST", S + "/backfill", backfill_schedule, {200: Backfilled}, body=BackfillRequest),
+    _read(S + "/history", list_schedule_fires, Fires, FiresQuery),
+    _read(S + "/preview", preview_schedule, Instants, PreviewQuery),
+    _read(S + "/explanation", explain_schedule, ScheduleExplanation, NamespaceQuery),
+)

@@ -1,0 +1,115 @@
+"""What the requests of one process share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Final, TypeVar
+
+from flowfabric.client.outcome_waiter import OutcomeWaiter
+from flowfabric.db import boot
+from flowfabric.db.batcher import Batcher
+from flowfabric.db.waiter import Waiter
+from flowfabric.engine.engine import Engine
+from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
+from flowfabric.errors import FlowFabricError, Unavailable
+from flowfabric.ids import ExecutionId
+from flowfabric.metrics import DatabaseGauges, SharedCounters
+from flowfabric.server.access.authenticate import Authenticator
+from flowfabric.server.asgi import cancel_all
+from flowfabric.server.limits import Meter, configured_limits
+from flowfabric.server.settings import Settings
+
+T = TypeVar("T")
+_PER_STATEMENT: Final = 500
+_POLL: Final = 2.0
+
+
+class Services:
+    """The engine, and what waits and gathers on its behalf."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self.engine, self.settings = engine, settings
+        self.meter = Meter(configured_limits())
+        self.authenticator = Authenticator(engine, settings)
+        self.draining = asyncio.Event()
+        """Set when the server stops: streams end, and waits answer at once."""
+        self.stopping = False
+        """No new requests are wanted."""
+        self.gauges = DatabaseGauges(engine)
+        self.shared_counters: SharedCounters | None = None
+        self.sweeps_seen: Callable[[], bool] | None = None
+        """Do the sweeps of this process run? None if it has none."""
+        # Callers may give the same id again, so no statement may rely on new ids.
+        self._submits: Batcher[NewExecution, Created | Duplicate] = Batcher(
+            engine.create_execution, max_weight=_PER_STATEMENT
+        )
+        self._outcomes: OutcomeWaiter[ExecutionId, ExecutionOutcome] | None = None
+
+    async def close(self) -> None:
+        """Nothing waits any more; the engine stays open."""
+        self.draining.set()
+        if self._outcomes is not None:
+            await self._outcomes.close()
+
+    async def failing(self) -> list[str]:
+        """What keeps this process from serving; empty if nothing does."""
+        found: list[str] = []
+        if self.stopping or self.draining.is_set():
+            found.append("draining")
+        try:
+            kids = await self.engine.list_waitpoint_hmac_kids()
+            if kids.current_kid is None:
+                found.append("keys")
+            async with self.engine.pool.connection() as conn:
+                await boot.check(conn, self.engine.pool.config.partitions)
+        except Unavailable as error:
+            found.append("schema" if error.operation == "schema_version" else "database")
+        except FlowFabricError:
+            found.append("database")
+        if self.sweeps_seen is not None and not self.sweeps_seen():
+            found.append("sweeps")
+        return found
+
+    async def submit(self, new: NewExecution) -> Created | Duplicate:
+        """Create one execution, in one statement with those that are submitted meanwhile."""
+        return await self._submits.request(new)
+
+    async def first_outcomes(
+        self, executions: Sequence[ExecutionId], seconds: float
+    ) -> list[ExecutionOutcome]:
+        """The outcomes of those that have ended: as soon as there is one, or after `seconds`."""
+        found = await self.engine.read_outcomes(executions)
+        if found or seconds <= 0 or self.draining.is_set() or not executions:
+            return list(found.values())
+        if self._outcomes is None:
+            self._outcomes = OutcomeWaiter(self.engine, self.engine.read_outcomes)
+        waits = [asyncio.create_task(self._outcomes.wait(each)) for each in executions]
+        draining = asyncio.create_task(self.draining.wait())
+        try:
+            await asyncio.wait(
+                (*waits, draining), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            return [each.result() for each in waits if each.done() and not each.exception()]
+        finally:
+            await cancel_all([*waits, draining])
+
+    @contextlib.asynccontextmanager
+    async def waiter(self, topics: Sequence[str]) -> AsyncGenerator[Waiter]:
+        """Tells when one of the topics may have changed."""
+        engine = self.engine
+        async with Waiter(engine.pool, engine.listener, topics, name="server", poll=_POLL) as found:
+            yield found
+
+    async def pause(self, waiter: Waiter, seconds: float) -> None:
+        """Return when the waiter says so, after `seconds`, or when the server stops."""
+        waiting = asyncio.create_task(waiter.wait())
+        draining = asyncio.create_task(self.draining.wait())
+        try:
+            await asyncio.wait(
+                (waiting, draining), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            await cancel_all([waiting, draining])

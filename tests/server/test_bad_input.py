@@ -1,0 +1,203 @@
+"""Bad input: refused with a problem that names the field, and nothing is written."""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import pytest
+
+from flowfabric import Engine
+from flowfabric.server.app import Application
+from flowfabric.server.limits import Limits, Meter
+from flowfabric.server.routes import ROUTES
+from flowfabric.states import Scope
+from tests.server.conftest import Caller
+from tests.server.test_access import GUARDED, url
+
+JSON = {"content-type": "application/json"}
+
+
+def submit(**members: Any) -> dict[str, Any]:
+    return {"execution_kind": "job", **members}
+
+
+NESTED = "[" * 65 + "]" * 65
+BAD: list[tuple[str, Any, int, str]] = [
+    ("not JSON", b"{", 400, ""),
+    ("not UTF-8", b'{"execution_kind":"\xff"}', 400, ""),
+    ("a lone surrogate", b'{"execution_kind":"\\ud800"}', 422, "execution_kind"),
+    ("a NUL", b'{"execution_kind":"a\\u0000b"}', 422, "execution_kind"),
+    ("a NUL in a tag", b'{"execution_kind":"a","tags":{"a.b":"\\u0000"}}', 422, "tags.a.b"),
+    ("a list", b"[]", 422, ""),
+    ("too deep", f'{{"execution_kind":"job","input":{NESTED}}}'.encode(), 422, ""),
+    ("absurdly deep", b"[" * 100_000, 422, ""),
+    ("an unknown member", submit(idempotencykey="k"), 422, "idempotencykey"),
+    ("a missing member", {}, 422, "execution_kind"),
+    ("a wrong type", submit(priority="high"), 422, "priority"),
+    (
+        "a wrong type inside",
+        submit(policy={"retry_policy": {"max_retries": "x"}}),
+        422,
+        "policy.retry_policy.max_retries",
+    ),
+    ("an id that is none", submit(execution_id="42"), 422, "execution_id"),
+    ("an instant without offset", submit(delay_until="2026-01-01T00:00:00"), 422, "delay_until"),
+    ("both forms of an input", submit(input=1, input_base64="eA=="), 422, "input"),
+    ("no base64", submit(input_base64="!"), 422, "input_base64"),
+    ("an empty kind", submit(execution_kind=""), 422, "execution_kind"),
+    ("a huge number", b'{"execution_kind":"a","priority":1e400}', 422, "priority"),
+    ("a kind that is too long", submit(execution_kind="x" * 300), 422, "execution_kind"),
+    ("a bad tag", submit(tags={"nodot": "x"}), 422, "tag key"),
+]
+
+
+@pytest.mark.parametrize("way", ["one", "batch"])
+async def test_a_bad_execution_is_refused_by_its_field(
+    http: Caller, ff_engine: Engine, way: str
+) -> None:
+    wrong: list[Any] = []
+    for name, body, status, field in BAD:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        path, expected = "/v1/executions", field
+        if way == "batch":
+            if status == 400 or not content.startswith(b"{"):
+                continue
+            content = b'{"executions":[' + content + b"]}"
+            path = "/v1/executions/batch"
+        answer = await http.post(path, content=content, headers=JSON)
+        problem = answer.json()
+        fields = [each["field"] for each in problem.get("errors", [])]
+        named = not expected or any(each.endswith(expected) for each in fields)
+        if answer.status_code != status or not named or problem["status"] != status:
+            wrong.append((name, answer.status_code, fields, answer.text[:300]))
+    assert wrong == []
+    assert (await http.get("/v1/executions")).json()["items"] == []
+
+
+async def test_bodies_have_a_size_and_a_content_type(http: Caller, server: Application) -> None:
+    exactly = submit(input="")
+    exactly["input"] = "x" * (1024 * 1024 - len(json.dumps(exactly)))
+
+    async def parts() -> AsyncGenerator[bytes]:
+        for _ in range(20):
+            yield b" " * 65536
+
+    text = json.dumps(exactly).encode()
+    largest = await http.post("/v1/executions", content=text, headers=JSON)
+    declared = await http.post("/v1/executions", content=text + b" ", headers=JSON)
+    streamed = await http.post("/v1/executions", content=parts(), headers=JSON)
+    formed = await http.post("/v1/executions", data={"a": "b"})
+    bare = await http.post("/v1/executions", content=b"{}", headers={"content-type": ""})
+    assert (len(text), largest.status_code) == (1024 * 1024, 201)
+    assert [declared.status_code, streamed.status_code] == [413, 413]
+    assert declared.json()["limit_bytes"] == 1024 * 1024
+    assert [formed.status_code, bare.status_code] == [415, 415]
+
+
+async def test_every_route_refuses_what_it_does_not_take(http: Caller) -> None:
+    wrong: list[Any] = []
+    for route in GUARDED:
+        path = url(route)
+        answers: list[tuple[Any, int]] = []
+        answers.append((await http.request(route.method, path + "?no_such=1"), 422))
+        if route.body is not None:
+            for content, status in ((b"{", 400), (b'{"no_such":1}', 422), (b'"x"', 422)):
+                sent = await http.request(route.method, path, content=content, headers=JSON)
+                answers.append((sent, status))
+            large = b'{"x":"' + b"x" * route.limit.size + b'"}'
+            answers.append(
+                (await http.request(route.method, path, content=large, headers=JSON), 413)
+            )
+        wrong += [
+            (route.method, route.path, answer.status_code, status, answer.text[:200])
+            for answer, status in answers
+            if answer.status_code != status
+            or answer.headers["content-type"] != "application/problem+json"
+        ]
+    assert wrong == []
+
+
+async def test_ids_names_and_numbers_of_paths_and_queries_are_checked(http: Caller) -> None:
+    x = (await http.post("/v1/executions", json=submit())).headers["location"]
+    asked = {
+        "/v1/executions/42": 422,
+        "/v1/executions/%7Bfp:999%7D:0189d0c3-0000-7000-8000-000000000000": 422,
+        "/v1/executions/86.0189d0c3-0000-7000-8000-000000000000": 404,
+        "/v1/flows/x": 422,
+        f"{x}/attempts/x/frames": 422,
+        f"{x}/tags/a%00b": 422,
+        "/v1/executions?limit=0": 422,
+        "/v1/executions?limit=1001": 422,
+        "/v1/executions?limit=x": 422,
+        "/v1/executions?state=nope": 422,
+        "/v1/executions?tag=x": 422,
+        "/v1/executions?kind=%00": 422,
+        "/v1/executions?kind=%ff": 422,
+        "/v1/executions?kind=a&kind=b": 422,
+        "/v1/executions?cursor=%F0%9F%92%A9": 422,
+        "/v1/executions?since=2026-01-01T00:00:00": 422,
+        "/v1/flows?cursor=x": 422,
+        "/v1/events?cursor=zz": 422,
+        "/v1/events/live?cursor=zz": 422,
+        "/v1/leases/expired?cursor=zz": 422,
+        f"{x}/outcome?wait=31": 422,
+        f"{x}/history?cursor=zz": 422,
+        "/v1/executions/": 404,
+        "/v1/": 404,
+        "/nowhere": 404,
+        "/v1/executions?" + "x" * 9000: 414,
+    }
+    wrong = {
+        path: (answer.status_code, status, answer.text[:200])
+        for path, status in asked.items()
+        if (answer := await http.get(path)).status_code != status
+    }
+    assert wrong == {}
+    deleted = await http.delete("/v1/executions")
+    assert (deleted.status_code, deleted.headers["allow"]) == (405, "GET, HEAD, OPTIONS, POST")
+    assert (await http.options("/v1/executions")).status_code == 204
+    assert (await http.get("/v1/info", headers={"accept": "image/png"})).status_code == 406
+
+
+async def test_too_many_requests_are_refused_and_told_when_to_come_again(
+    http: Caller, server: Application
+) -> None:
+    server.services.meter = Meter(Limits(rate=0.001, burst=2))
+    answers = [await http.get("/v1/info") for _ in range(3)]
+    assert [each.status_code for each in answers] == [200, 200, 429]
+    assert int(answers[-1].headers["retry-after"]) >= 1
+    assert answers[-1].json()["retryable"]
+
+
+async def test_message_pack_goes_both_ways(http: Caller) -> None:
+    headers = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+    body = msgspec.msgpack.encode(
+        {"execution_kind": "job", "input_base64": b"\x00\xff", "encoding": "raw"}
+    )
+    made = await http.post("/v1/executions", content=body, headers=headers)
+    plain = msgspec.msgpack.encode({"execution_kind": "job", "input": {"n": [1, None]}})
+    await http.post("/v1/executions", content=plain, headers=headers)
+    claim = msgspec.msgpack.encode({"worker_id": "w", "worker_instance_id": "w", "limit": 2})
+    claimed = await http.post("/v1/work/claim", content=claim, headers=headers)
+    found = msgspec.msgpack.decode(claimed.content)["executions"]
+    nul = msgspec.msgpack.encode({"execution_kind": "a\x00"})
+    refused = await http.post("/v1/executions", content=nul, headers=headers)
+    assert msgspec.msgpack.decode(made.content)["result"] == "created"
+    assert [(each["input_base64"], each["encoding"]) for each in found] == [
+        (b"\x00\xff", "raw"),
+        (b'{"n":[1,null]}', "json"),
+    ]
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "execution_kind")
+
+
+def test_every_public_route_is_meant_to_be_public() -> None:
+    assert {each.path for each in ROUTES if each.scope is Scope.PUBLIC} == {
+        "/healthz",
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "/docs",
+        "/docs/{file}",
+    }
