@@ -26,6 +26,8 @@ from tests.engine.schedules.stored import BEGIN, define, stored
 SWEEPS = "SELECT EXISTS (SELECT FROM ff.sweeper WHERE NOT standby)"
 FIRED = "SELECT count(*) = $1 FROM ff.schedule_fire"
 LATE = "SELECT recorded_at_ms - fire_at_ms AS late FROM ff.schedule_fire"
+IN_TIME = 200
+"""Milliseconds; by looks alone it would be about 350."""
 MANY = 12
 NEAR = 250
 """Milliseconds until the only instant of a schedule."""
@@ -66,7 +68,7 @@ async def test_a_near_instant_of_another_process_is_fired_in_time(
 
     late = await lateness(db, ff_engine, create)
 
-    assert statistics.median(late) <= 100, sorted(late)
+    assert statistics.median(late) <= IN_TIME, sorted(late)
 
 
 @pytest.mark.timing
@@ -80,7 +82,7 @@ async def test_without_listen_a_near_instant_of_the_same_process_is_fired_in_tim
     finally:
         await engine.close()
 
-    assert statistics.median(late) <= 100, sorted(late)
+    assert statistics.median(late) <= IN_TIME, sorted(late)
 
 
 @pytest.mark.session("listens")

@@ -20,9 +20,12 @@ from flowfabric.states import ScheduleOutcome
 Application = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="The application, as shop.tasks:app.")
 ]
-Instant = Annotated[
+Start = Annotated[
     datetime,
-    typer.Argument(metavar="INSTANT", help="2027-01-05T09:00:00Z.", parser=parse_instant),
+    typer.Argument(metavar="START", help="2027-01-05T09:00:00Z.", parser=parse_instant),
+]
+End = Annotated[
+    datetime, typer.Argument(metavar="END", help="Until before this.", parser=parse_instant)
 ]
 
 
@@ -85,8 +88,8 @@ def trigger(
 @app.command()
 def backfill(
     name: Name,
-    start: Instant,
-    end: Instant,
+    start: Start,
+    end: End,
     reason: Reason = None,
     namespace: Namespace = "default",
     database_url: DatabaseUrl = None,
@@ -97,8 +100,12 @@ def backfill(
         database_url,
         lambda engine: engine.backfill_schedule(name, start, end, **change(namespace, reason)),
     )
-    before = f"; {done.already_fired} had been fired before" if done.already_fired else ""
-    say(done, f"created {counted(len(done.executions), 'execution')}{before}", as_json)
+    said = f"created {counted(len(done.executions), 'execution')}"
+    if done.already_fired:
+        said += f"; {done.already_fired} had been fired before"
+    elif not done.executions:
+        said += ": the schedule has no instant in that time"
+    say(done, said, as_json)
 
 
 @app.command()
@@ -143,6 +150,8 @@ def sync(
         print_json(found)
         return
     _print_diff(found)
+    if found.is_empty:
+        return
     pruned = counted(len(found.orphans), "schedule") + (" deleted" if prune else " left alone")
     console.print(
         f"{len(found.missing)} created, {len(found.changed)} changed"
@@ -154,9 +163,9 @@ def _print_diff(found: ScheduleDiff) -> None:
     for name in found.missing:
         console.print(f"[green]missing[/] {escape(name)}", soft_wrap=True)
     for each in found.changed:
-        for change in each.changes:
+        for difference in each.changes:
             console.print(
-                f"[yellow]changed[/] {escape(each.name)} {escape(str(change))}", soft_wrap=True
+                f"[yellow]changed[/] {escape(each.name)} {escape(str(difference))}", soft_wrap=True
             )
     for name in found.orphans:
         console.print(f"[red]orphan[/] {escape(name)}", soft_wrap=True)

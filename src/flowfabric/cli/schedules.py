@@ -38,7 +38,7 @@ from flowfabric.errors import invalid_input
 from flowfabric.instants import epoch_ms, instant
 from flowfabric.pages import check_limit
 from flowfabric.schedules.next_after import next_instants
-from flowfabric.schedules.spec import spec_of
+from flowfabric.schedules.spec import ScheduleSpec, spec_of
 from flowfabric.states import ScheduleOverlap, ScheduleState
 
 app = typer.Typer(
@@ -138,6 +138,8 @@ def _list(
         missed=lambda each: str(each.missed or ""),
     )
     none = "No schedules: define one with @app.schedule, or create one with ff schedules create."
+    if state is not None:
+        none = f"No schedules are {state}."
     console.print(shown if page.schedules else none, soft_wrap=not page.schedules)
     more(page.next_cursor)
 
@@ -201,19 +203,23 @@ def preview(
 
     For the latter no database is needed: ff schedules preview --cron "0 2 * * *" --tz Europe/Berlin
     """
-    zone = ZoneInfo("UTC")
     if name is not None:
         if any(each is not None for each in (cron, tz, every, at)):
             raise invalid_input("NAME", name, "cannot be given with --cron, --tz, --every or --at")
-        found = ask(
-            database_url, lambda engine: engine.preview_schedule(name, count, namespace=namespace)
-        )
+
+        async def read(engine: Any) -> tuple[ScheduleSpec, list[datetime]]:
+            stored: Schedule = await engine.get_schedule(name, namespace=namespace)
+            return stored.definition.spec, await engine.preview_schedule(
+                name, count, namespace=namespace
+            )
+
+        spec, found = ask(database_url, read)
     else:
         check_limit(count, field="count")
         now = datetime.now(UTC)
         spec = spec_of(cron=cron, tz=tz, every=every, at=at, starts=now if every else None)
-        zone = ZoneInfo(spec.tz)
         found = [instant(each) for each in next_instants(spec, epoch_ms(now), count)]
+    zone = ZoneInfo(spec.tz)
     upcoming = [UpcomingInstant(at=each, local=each.astimezone(zone)) for each in found]
     if as_json:
         print_json({"instants": upcoming})
