@@ -261,6 +261,7 @@ QUEUE_AGE: Final = Level(
 CANCEL_BACKLOG: Final = Level(
     "ff_cancel_backlog_depth", "Members of cancelled flows that are still to be ended."
 )
+SCHEDULES: Final = Level("ff_schedules", "Schedules, by their state.", ("state",))
 OUTBOX_PENDING: Final = Level(
     "ff_outbox_pending", "Completions that are not dispatched to the joins that wait for them."
 )
@@ -301,7 +302,14 @@ SCHEDULE_LATENESS: Final = Distribution(
     (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
 )
 
-READ_FROM_DATABASE: Final = (EXECUTIONS, QUEUE_AGE, CANCEL_BACKLOG, OUTBOX_PENDING, NOTIFY_LAG)
+READ_FROM_DATABASE: Final = (
+    EXECUTIONS,
+    QUEUE_AGE,
+    CANCEL_BACKLOG,
+    OUTBOX_PENDING,
+    SCHEDULES,
+    NOTIFY_LAG,
+)
 """Levels that are the same in every process: one of them is exported, not their sum."""
 
 COUNTERS: Final = (

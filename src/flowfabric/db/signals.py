@@ -1,8 +1,7 @@
 """Wake-ups inside this process: what NOTIFY says to others, said without the database.
 
 A transaction names topics while it runs. Once it has ended, the subscribers of these topics in this
-process are called, also where LISTEN does not work. What is to be done only if it was committed is
-called then too.
+process are called, also where LISTEN does not work.
 """
 
 from __future__ import annotations
@@ -15,17 +14,7 @@ from typing import Final
 
 _subscribed: Final[dict[str, tuple[Callable[[], None], ...]]] = {}
 _lock: Final = threading.Lock()  # workers and clients may run in different threads
-
-
-class _AtEnd:
-    """What a transaction leaves to do for its end."""
-
-    def __init__(self) -> None:
-        self.topics: set[str] = set()
-        self.if_committed: list[Callable[[], None]] = []
-
-
-_at_end: Final[ContextVar[_AtEnd | None]] = ContextVar("flowfabric_at_end", default=None)
+_named: Final[ContextVar[set[str] | None]] = ContextVar("flowfabric_signals", default=None)
 
 
 @contextlib.contextmanager
@@ -52,20 +41,9 @@ def signal(topics: Iterable[str]) -> None:
 
     Without effect outside `signals_at_end`: a caller that has its own transaction commits later.
     """
-    at_end = _at_end.get()
-    if at_end is not None and _subscribed:
-        at_end.topics.update(topics)
-
-
-def after_commit(call: Callable[[], None]) -> None:
-    """Call it once the transaction that runs now is committed, and never if it is rolled back.
-
-    If the answer to the commit was lost it is not called: for counts, not for correctness. Without
-    effect outside `signals_at_end`.
-    """
-    at_end = _at_end.get()
-    if at_end is not None:
-        at_end.if_committed.append(call)
+    named = _named.get()
+    if named is not None and _subscribed:
+        named.update(topics)
 
 
 @contextlib.contextmanager
@@ -75,14 +53,12 @@ def signals_at_end() -> Generator[None]:
     They are sent after an error too: the transaction may be committed although its answer was lost,
     and a signal without a change costs one query.
     """
-    at_end = _AtEnd()
-    token = _at_end.set(at_end)
+    named: set[str] = set()
+    token = _named.set(named)
     try:
         yield
-        for call in at_end.if_committed:
-            call()
     finally:
-        _at_end.reset(token)
-        for topic in at_end.topics:
+        _named.reset(token)
+        for topic in named:
             for call in _subscribed.get(topic, ()):
                 call()

@@ -10,7 +10,7 @@ import msgspec
 
 from flowfabric.counters import SCHEDULE_FIRES
 from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
-from flowfabric.db.signals import after_commit
+from flowfabric.at_commit import at_commit
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.schedules.open_executions import OPEN_OF_SCHEDULE, open_executions
 from flowfabric.engine.schedules.plan_fires import DueSchedule, FirePlan, plan_fires
@@ -154,7 +154,7 @@ async def fire_schedules(conn: Connection, limit: int) -> int:
     orders = [order for each in fired for order in each.orders]
     await record_fires(conn, orders, partitions=due[0].partitions)
     if missed := sum(each.row["missed"] for each in fired):
-        after_commit(lambda: SCHEDULE_FIRES.add(ScheduleOutcome.MISSED.value, count=missed))
+        at_commit(lambda: SCHEDULE_FIRES.add(ScheduleOutcome.MISSED.value, count=missed))
     return len(won)
 
 

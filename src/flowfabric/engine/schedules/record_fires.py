@@ -11,7 +11,7 @@ import msgspec
 
 from flowfabric.counters import SCHEDULE_FIRES, SCHEDULE_LATENESS
 from flowfabric.db.rows import Connection, execute
-from flowfabric.db.signals import after_commit
+from flowfabric.at_commit import at_commit
 from flowfabric.engine.lifecycle.block import block
 from flowfabric.engine.lifecycle.create_execution import NewExecution, create_execution
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
@@ -135,7 +135,7 @@ async def record_fires(
         )
     if orders:
         await execute(conn, RECORD_FIRES, **_columns(orders, made))
-        after_commit(lambda: _count(orders))
+        at_commit(lambda: _count(orders))
     return made
 
 
