@@ -107,5 +107,6 @@ def test_levels_of_the_database_are_named_apart() -> None:
         "ff_queue_age_seconds",
         "ff_cancel_backlog_depth",
         "ff_outbox_pending",
+        "ff_schedules",
         "ff_notify_lag_seconds",
     }

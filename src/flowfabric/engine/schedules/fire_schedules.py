@@ -8,9 +8,9 @@ from typing import Any, Final, LiteralString
 
 import msgspec
 
+from flowfabric.at_commit import at_commit
 from flowfabric.counters import SCHEDULE_FIRES
 from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
-from flowfabric.at_commit import at_commit
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.schedules.open_executions import OPEN_OF_SCHEDULE, open_executions
 from flowfabric.engine.schedules.plan_fires import DueSchedule, FirePlan, plan_fires

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.at_commit import at_commit
 from flowfabric.counters import SCHEDULE_FIRES, SCHEDULE_LATENESS
 from flowfabric.db.rows import Connection, execute
-from flowfabric.at_commit import at_commit
 from flowfabric.engine.lifecycle.block import block
 from flowfabric.engine.lifecycle.create_execution import NewExecution, create_execution
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
