@@ -81,6 +81,8 @@ ALSO = {
     # A suspended execution that ends loses its suspension and waitpoints by that same statement.
     ("lifecycle", "ff.suspension_current"),
     ("lifecycle", "ff.waitpoint_pending"),
+    # A replay from before a waitpoint deletes it, with the keys of its signals.
+    ("lifecycle", "ff.signal_dedup"),
 }
 # Creating registers the lane in the same transaction (executions.md section 2). Retention removes
 # what every room keeps of an execution, in one call.
