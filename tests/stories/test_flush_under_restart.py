@@ -28,9 +28,7 @@ STORIES = {
     "killed before the commit": (LONG, BEFORE, "crash", 0.5, {"bodies": 1, "attempts": 1}),
     "killed after the commit": (LONG, AFTER, "crash", 0.5, {"bodies": 1, "attempts": 1}),
     "restarted before the commit": (LONG, BEFORE, "restart", 0.5, {"bodies": 1, "attempts": 1}),
-    "restarted after the commit": (LONG, AFTER, "restart", 0.5, {"bodies": 1, "attempts": 1}),
     "away for longer than the lease": (SHORT, BEFORE, "crash", 4.0, {"bodies": 2, "attempts": 1}),
-    "away for longer, committed": (SHORT, AFTER, "crash", 4.0, {"bodies": 1, "attempts": 1}),
 }
 """TTL of the lease, when it happens, what happens, for how long, and what is seen afterwards."""
 

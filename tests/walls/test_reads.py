@@ -85,6 +85,7 @@ READS = {
         "ff.flow_core",
         "ff.lane_registry",
         "ff.operator_event",
+        "ff.signal_dedup",
         "ff.suspension_current",
         "ff.waitpoint_pending",
         "ff.worker_liveness",

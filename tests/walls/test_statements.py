@@ -92,6 +92,8 @@ ALSO = {
     ("lifecycle", "ff.waitpoint_pending"),
     # Leaving the queue, and losing a lease, make room for others of the limit by that statement.
     ("lifecycle", "ff.quota_wakeup"),
+    # A replay from before a waitpoint deletes it, with the keys of its signals.
+    ("lifecycle", "ff.signal_dedup"),
 }
 # Creating registers the lane in the same transaction (executions.md section 2). Retention removes
 # what every room keeps of an execution, in one call.

@@ -40,6 +40,7 @@ Called by other packages:
     resume                     suspended → runnable, and the suspension is closed
     resume_waiting             suspended → runnable, where a join of children is decided
     escalate                   suspended → suspended, until an operator decides
+    reopen_waitpoints          waitpoints that an end closed, when the execution is replayed
     number_signals             the signals of an inbox are numbered
     lock_leases                leases are locked against their end
     arm_compensations          unless the executions succeed, their compensations run
