@@ -39,9 +39,11 @@ async def test_few_callers_that_ask_again_at_once_travel_together() -> None:
 async def sent_for_callers(count: int) -> list[int]:
     """The sizes of the batches for callers with three requests each, one of whom is early."""
     sent: list[int] = []
+    began = asyncio.Event()
 
     async def send(requests: Sequence[int]) -> Sequence[int]:
         sent.append(len(requests))
+        began.set()
         await asyncio.sleep(0.05)
         return list(requests)
 
@@ -52,8 +54,7 @@ async def sent_for_callers(count: int) -> list[int]:
             assert await batcher.request(number) == number
 
     early = asyncio.create_task(caller(0))
-    while not sent:
-        await asyncio.sleep(0)
+    await began.wait()
     await asyncio.gather(early, *map(caller, range(1, count)))
     return sent
 

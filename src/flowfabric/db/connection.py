@@ -29,7 +29,7 @@ def _array(oid: int, element: int, name: str) -> dict[str, Any]:
     }
 
 
-_ARRAYS: Final = {
+ARRAYS: Final = {
     each["oid"]: each
     for each in (
         _array(1000, 16, "bool"),
@@ -61,6 +61,6 @@ class BaseConnection(_Base):
 
         That takes three round trips and a slow query, before the first statement with arrays.
         """
-        if all(oid in _ARRAYS for oid in typeoids):
-            return [_ARRAYS[oid] for oid in typeoids], _NOT_ASKED
+        if all(oid in ARRAYS for oid in typeoids):
+            return [ARRAYS[oid] for oid in typeoids], _NOT_ASKED
         return await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]
