@@ -63,4 +63,5 @@ class BaseConnection(_Base):
         """
         if all(oid in ARRAYS for oid in typeoids):
             return [ARRAYS[oid] for oid in typeoids], _NOT_ASKED
-        return await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]
+        asked: Any = super()
+        return await asked._introspect_types(typeoids, timeout)
