@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from uuid import UUID
 
+import asyncpg
+import pytest
+
+from flowfabric.config import DatabaseConfig
 from flowfabric.db.array_types import ARRAY_TYPES
+from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
+
+GIVEN = {
+    "boolean": True,
+    "bytea": b"\x00",
+    "smallint": 2,
+    "integer": 4,
+    "bigint": 8,
+    "text": "it's, {text}",
+    "double precision": 0.5,
+    "uuid": UUID(int=1),
+    "jsonb": "{}",
+    "timestamptz": datetime(2026, 1, 1, tzinfo=UTC),
+}
+ECHO = f"SELECT {', '.join(f'${n}::{name}[]' for n, name in enumerate(GIVEN, 1))}"
 
 IN_THE_CATALOG = """
 SELECT oid::bigint AS oid, typname::text AS name, typelem::bigint AS element,
@@ -22,22 +42,24 @@ async def test_the_types_are_those_of_the_server(db: Connection) -> None:
     assert {row["delim"] for row in rows} == {","}
 
 
-async def test_arrays_are_passed_and_returned(db: Connection) -> None:
-    arrays = {
-        "boolean": [True, None],
-        "bytea": [b"a", b""],
-        "smallint": [1, None],
-        "integer": [2**30],
-        "bigint": [2**60, -1],
-        "double precision": [1.5],
-        "timestamptz": [datetime(2026, 1, 1, tzinfo=UTC)],
-        "uuid": [UUID(int=7), None],
-        "jsonb": ['{"a": 1}'],
-    }
+@pytest.mark.session("looks at what one session sends")
+async def test_a_new_connection_passes_arrays_without_another_statement(ff_dsn: str) -> None:
+    sent: list[str] = []
+    conn = await connect(DatabaseConfig(dsn=ff_dsn), role="test")
+    try:
+        with conn.query_logger(lambda query: sent.append(query.query)):
+            row = await conn.fetchrow(ECHO, *[[each, None] for each in GIVEN.values()])
+            await asyncio.sleep(0)  # the driver calls its loggers in the next turn of the loop
+        assert sent == [ECHO]
+        assert row is not None
+        assert [list(each) for each in row.values()] == [[each, None] for each in GIVEN.values()]
+        assert await conn.fetchval("SELECT $1::interval[]", []) == [], "others are asked for"
+    finally:
+        await conn.close()
 
-    for name, value in arrays.items():
-        assert await db.fetchval(f"SELECT $1::{name}[]", value) == value
-        assert await db.fetchval(f"SELECT array_remove($1::{name}[], NULL)", []) == []
+
+def test_the_driver_has_the_method_that_is_replaced() -> None:
+    assert hasattr(asyncpg.Connection, "_introspect_types")
 
 
 async def test_other_types_are_still_found(db: Connection) -> None:

@@ -19,7 +19,8 @@ _MANY: Final = 128
 _IN_A_TURN: Final = 32
 """How many of them get their answers in one turn of the event loop."""
 _TURNS: Final = 6
-"""How many turns fewer callers have to make their next requests, to travel together."""
+_FOR: Final = 0.002
+"""How many turns, and seconds, fewer callers have to make their next requests."""
 
 
 class Batcher(Generic[N, A]):
@@ -67,13 +68,21 @@ class Batcher(Generic[N, A]):
                 batch = self._next_batch(answered)
                 await self._send_batch(batch)
                 answered = len(batch)
-                if self._halves and answered + len(self._queue) < _MANY:
-                    for _ in range(_TURNS):
-                        await asyncio.sleep(0)
+                if self._halves:
+                    await self._until_few_are_back(answered + len(self._queue))
         finally:
             # At once, and not when the loop has noticed the end of the task: a request that is made
             # in between must not count on this sender.
             self._senders.discard(sender)
+
+    async def _until_few_are_back(self, callers: int) -> None:
+        """Give few callers some turns of the event loop, if short, to make their next requests."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + _FOR
+        for _ in range(_TURNS if callers < _MANY else 0):
+            if len(self._queue) >= callers or clock() > until:
+                return
+            await asyncio.sleep(0)
 
     def _next_batch(self, answered: int) -> list[tuple[N, asyncio.Future[A]]]:
         """Remove the next requests from the queue; so many callers were just answered."""
