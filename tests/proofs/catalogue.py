@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.proofs.blocked_loop import BLOCKED_LOOP
+from tests.proofs.budgets import BUDGETS_EXACT
 from tests.proofs.cascade_crash import CASCADE_CRASH
 from tests.proofs.chaos.proofs import CHAOS_CRASH
 from tests.proofs.drain import DRAIN
@@ -52,6 +53,7 @@ PROOFS: Final[tuple[Proof, ...]] = (
     CHAOS_STEPS,
     SUSPEND_WAKE,
     SCHEDULES,
+    BUDGETS_EXACT,
     RESTART,
     LOST_CLAIM,
     HISTORY,

@@ -13,6 +13,7 @@ from tests.proofs.interleave.flow_operations import FAMILIES, FLOWS
 from tests.proofs.interleave.operations import EXECUTIONS, Operation
 from tests.proofs.interleave.scene import Scene
 from tests.proofs.interleave.situations import SITUATIONS, Situation
+from tests.proofs.interleave.spends import SPEND_SITUATIONS, SPENDS
 from tests.proofs.interleave.stage import Stage
 from tests.proofs.interleave.waits import WAIT_SITUATIONS, WAITS
 
@@ -43,6 +44,7 @@ PARTS = (
     Part(FLOWS, FLOW_SITUATIONS, both_ways=True),
     Part(FAMILIES, FAMILY_SITUATIONS, both_ways=True),
     Part(WAITS, WAIT_SITUATIONS, whole=True),
+    Part(SPENDS, SPEND_SITUATIONS, whole=True),
 )
 
 

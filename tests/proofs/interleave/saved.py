@@ -39,6 +39,10 @@ TABLES = (
     "signal_dedup",
     "signal_inbox",
     "signal_event",
+    "budget_policy",
+    "budget_usage",
+    "budget_usage_dedup",
+    "budget_usage_by_exec",
 )
 CLOCK = "ff_testing.clock"
 
