@@ -43,6 +43,7 @@ OF_BUDGETS: Final = (
                 put="WHERE true",
             ),
         ),
+        proofs=("budgets",),
         tests=("engine/budgets/test_usage.py",),
     ),
 )
