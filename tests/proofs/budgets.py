@@ -119,14 +119,17 @@ async def _report(
                 again = await _answered(send)
                 if not isinstance(again, UsageAlreadyApplied) and again != answer:
                     seen.doubled += 1
-        await _spend(engine, chance, executions)
+        await _spend(engine, chance, executions, resets=report < reports / 2)
 
 
-async def _spend(engine: Engine, chance: random.Random, executions: list[ExecutionId]) -> None:
+async def _spend(
+    engine: Engine, chance: random.Random, executions: list[ExecutionId], *, resets: bool
+) -> None:
+    """Spend or release; what is wrong after the last reset stays to be found."""
     budget, execution = chance.choice(BUDGETS[1:]), chance.choice(executions)
-    if chance.random() < 0.02:
+    if resets and chance.random() < 0.03:
         await _answered(lambda: engine.reset_budget("loose"))
-    if chance.random() < 0.1:
+    if chance.random() < 0.25:
         await _answered(lambda: engine.release_budget(budget, execution))
     else:
         await _answered(lambda: engine.record_spend(budget, execution, {"spent": 1, "other": 2}))
@@ -187,7 +190,7 @@ def _proven(arena: Arena, reporters: int, reports: int) -> list[Figure]:
 
 
 def quick(arena: Arena) -> list[Figure]:
-    return _proven(arena, 6, 40)
+    return _proven(arena, 8, 40)
 
 
 def full(arena: Arena) -> list[Figure]:

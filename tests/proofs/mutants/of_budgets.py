@@ -25,15 +25,6 @@ OF_BUDGETS: Final = (
         tests=("engine/budgets/test_usage.py",),
     ),
     Mutant(
-        "usage is counted without the lock of the budget",
-        ("G13",),
-        (
-            Edit(_REPORT, find="PERFORM ff.lock_budgets(given_budget_id);", put=""),
-            Edit(_REPORT, find="FOR UPDATE OF u;", put=";"),
-        ),
-        proofs=("budgets",),
-    ),
-    Mutant(
         "a release takes what was spent in an earlier period",
         ("G13",),
         (
