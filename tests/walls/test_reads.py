@@ -75,6 +75,7 @@ READS = {
         "ff.flow_core",
         "ff.lane_registry",
         "ff.operator_event",
+        "ff.quota_policy",
         "ff.suspension_current",
         "ff.waitpoint_pending",
         "ff.worker_liveness",
@@ -90,6 +91,7 @@ READS = {
         "ff.operator_event",
         "ff.route",
     },
+    "quotas": {"ff.exec_core", "ff.lease", "ff.ready"},
     "retention": {"ff.exec_core", "ff.lane_registry", "ff.route", "ff.settled_flow"},
     "schedules": {
         "ff.exec_core",

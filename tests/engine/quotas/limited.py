@@ -19,9 +19,7 @@ LIMIT = quota_policy_id("default", "per-customer")
 
 async def limit(db: Connection, cap: int = 0, *, rate: int = 0, window: float = 0) -> None:
     """The limit `per-customer`."""
-    limits = QuotaLimits(
-        max_concurrent=cap, max_requests_per_window=rate, window_seconds=window
-    )
+    limits = QuotaLimits(max_concurrent=cap, max_requests_per_window=rate, window_seconds=window)
     await create_quota_policy(db, "per-customer", limits)
 
 
