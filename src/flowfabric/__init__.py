@@ -44,6 +44,7 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
+from flowfabric.limits import QuotaLimits, Rate
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
 from flowfabric.tokens import WaitpointToken, verify_token
@@ -114,6 +115,8 @@ __all__ = [
     "OutcomeError",
     "PublicState",
     "Quorum",
+    "QuotaLimits",
+    "Rate",
     "ResourceExhausted",
     "ResultDecodeError",
     "ResultTimeout",

@@ -256,8 +256,8 @@ READS: Mapping[str, set[str]] = {
     "workers.list_worker_events": {"worker_registry_event"},
     "workers.list_workers": {"worker_registry"},
 }
-# The executions of a key may be in any partition: a member is where its flow is. A sharded deployment
-# that puts them with their key runs these per partition.
+# The executions of a key may be in any partition: a member is where its flow is. A sharded
+# deployment that puts them with their key runs these per partition.
 LIMITS: Mapping[str, set[str]] = {
     "lifecycle.lock_for_claim": {"quota_policy"},
     "quotas.check_admission": {"lease", "quota_admitted"},

@@ -27,9 +27,11 @@ from flowfabric.app.check_settings import (
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.depends import Plan
 from flowfabric.app.flow import Flow
+from flowfabric.app.limit import AppLimit, define_limit, task_limit
 from flowfabric.app.overrides import Override, Overrides
 from flowfabric.app.schedule import AppSchedule, F, ScheduleOptions
-from flowfabric.app.task import Environment, Middleware, Task, task_policy
+from flowfabric.app.task import Environment, Middleware, Task
+from flowfabric.app.task_policy import task_policy
 from flowfabric.config import (
     DatabaseConfig,
     behind_pooler,
@@ -41,6 +43,7 @@ from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_lane, check_name
+from flowfabric.limits import Rate
 from flowfabric.policy import Retry, capabilities_of, clamp_priority, milliseconds
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.create_schedules import create_schedules
@@ -84,6 +87,7 @@ class App:
         """Values that handlers share; they read them as `ctx.state`."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: dict[str, AppSchedule] = {}
+        self.limits: dict[str, AppLimit] = {}
         self._codec = codec
         self._middleware: list[Middleware] = []
         self._overrides = Overrides()
@@ -108,13 +112,17 @@ class App:
         version: int = 0,
         raises: Iterable[type[BaseException]] = (),
         max_step_bytes: int = MAX_STEP_BYTES,
+        limit: AppLimit | None = None,
+        limit_key: Callable[..., str] | str | None = None,
     ) -> _Registrar:
         """Register a function as the task `kind`.
 
         A plain function runs in a thread, or with `executor="process"` in a child process, which
         is killed when the lease is lost or the attempt times out. `retry` allows further attempts
         (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
-        names capabilities that a worker must offer.
+        names capabilities that a worker must offer. `limit` bounds how many executions run at once
+        or how fast they start, for each key: `limit_key` is a text, or is called with the arguments
+        of the call.
 
         The others are for handlers with durable calls. `replay` says what a handler that makes
         other calls than it has recorded is: with `strict` it diverges, with `by_name` calls are
@@ -146,6 +154,7 @@ class App:
                 max_step_bytes=max_step_bytes,
                 in_process=executor == "process",
             )
+            limited = task_limit(limit, limit_key)
         except ValidationError as error:
             raise ConfigError("task", _shown(kind), error.detail) from None
         if kind in self.tasks:
@@ -167,11 +176,28 @@ class App:
                 no_retry_on=permanent,
                 in_process=executor == "process",
                 durable=durable,
+                limit=limited,
             )
             self.tasks[kind] = task
             return task
 
         return register
+
+    def limit(
+        self, name: str, *, concurrency: int | None = None, rate: Rate | None = None
+    ) -> AppLimit:
+        """A limit for the executions of each key: how many run at once, how many start in a window.
+
+        `app.limit("per-customer", concurrency=1)`, `app.limit("api", rate=Rate(10, per=60))`, or
+        both. Workers and clients store it before its first use; `client.limits.set` and
+        `ff limits set` change it later. Raises `ConfigError` for a name that is taken, and for
+        numbers that are not valid.
+        """
+        made = define_limit(name, namespace=self.namespace, concurrency=concurrency, rate=rate)
+        if name in self.limits:
+            raise ConfigError("limit", name, "is defined already")
+        self.limits[name] = made
+        return made
 
     def step(
         self,
@@ -318,11 +344,13 @@ class App:
             state=self.state,
             threads=threads,
             on_close=environment.close,
-            on_start=self._create_schedules,
+            on_start=self._store_definitions,
             built_in=[compensator()],
         )
 
-    async def _create_schedules(self, engine: Engine, instance: str) -> None:
+    async def _store_definitions(self, engine: Engine, instance: str) -> None:
+        for limit in self.limits.values():
+            await engine.create_quota_policy(limit.name, limit.limits, namespace=self.namespace)
         await create_schedules(
             engine,
             self.schedule_definitions(),

@@ -10,6 +10,7 @@ from flowfabric.app.task import Call
 from flowfabric.client.options import Options
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.ids import ExecutionId, key_partition, new_uuids, uuid_partition
+from flowfabric.limits import quota_policy_id
 
 
 def new_executions(
@@ -32,13 +33,14 @@ def new_executions(
     uuids = new_uuids(len(calls))
     shared = uuid_partition(uuids[0], partitions)
     first: NewExecution | None = None
-    task = given = home = None
+    task = given = home = limit_key = None
     for call, each, uuid in zip(calls, options, uuids, strict=True):
         check_call(call)
-        if first is not None and home is not None and call.task is task and each is given:
+        same = call.task is task and each is given and call.limit_key == limit_key
+        if first is not None and home is not None and same:
             made.append(first.like(ExecutionId(home, uuid), call.payload))
             continue
-        task, given = call.task, each
+        task, given, limit_key = call.task, each, call.limit_key
         home = shared
         if each.idempotency_key is not None:
             home = key_partition(namespace, each.idempotency_key, partitions)
@@ -70,4 +72,8 @@ def _new_execution(
         delay_until=options.delay_until,
         deadline=options.deadline,
         execution_deadline_at=options.deadline_at,
+        quota_policy_id=None
+        if task.limit is None
+        else quota_policy_id(namespace, task.limit.limit.name),
+        limit_key=call.limit_key if options.limit_key is None else options.limit_key,
     )

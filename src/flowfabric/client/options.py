@@ -27,6 +27,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: datetime | None = None
     tags: Mapping[str, str] = {}
     lane: str | None = None
+    limit_key: str | None = None
 
 
 def options_of(given: Mapping[str, Any]) -> Options:

@@ -141,7 +141,8 @@ async def claim(
         by_rate, by_cap, look_again = rows[0].held_back
         QUOTA_HITS.add("rate", count=by_rate)
         QUOTA_HITS.add("concurrency", count=by_cap)
-        rows = [row for row in rows if row.execution_id is not None]
+        if rows[0].partition_key is None:  # pyright: ignore[reportUnnecessaryComparison]
+            rows = []
         if rows or not look_again:
             break
     else:
