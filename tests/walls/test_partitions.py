@@ -259,6 +259,13 @@ READS: Mapping[str, set[str]] = {
 # The executions of a key may be in any partition: a member is where its flow is. A sharded
 # deployment that puts them with their key runs these per partition.
 LIMITS: Mapping[str, set[str]] = {
+    "executions.read_limit": {
+        "exec_core",
+        "lease",
+        "quota_key+quota_policy",
+        "quota_window",
+        "ready",
+    },
     "lifecycle.lock_for_claim": {"quota_policy"},
     "quotas.check_admission": {"lease", "quota_admitted"},
     "quotas.keys_due": {"quota_key", "quota_wakeup"},
