@@ -10,7 +10,7 @@ from flowfabric.app.task import Call
 from flowfabric.client.options import Options
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.ids import ExecutionId, key_partition, new_uuids, uuid_partition
-from flowfabric.limits import quota_policy_id
+from flowfabric.limits import check_limit_key, quota_key_id, quota_policy_id
 
 
 def new_executions(
@@ -23,7 +23,8 @@ def new_executions(
 ) -> list[NewExecution]:
     """The execution to create for each call: its options first, then the settings of its task.
 
-    Executions without an idempotency key share one partition, so that their rows are neighbours in
+    An execution that has a limit is in the partition of its key, unless it has an idempotency key.
+    Executions without either share one partition, so that their rows are neighbours in
     the indexes. Neighbours of one task with the same options differ in id and payload only: the
     other fields are checked once.
 
@@ -44,6 +45,12 @@ def new_executions(
         home = shared
         if each.idempotency_key is not None:
             home = key_partition(namespace, each.idempotency_key, partitions)
+        elif task.limit is not None:
+            key = each.limit_key if each.limit_key is not None else limit_key
+            policy = quota_policy_id(namespace, task.limit.limit.name)
+            home = (
+                quota_key_id(policy, check_limit_key(key) if key is not None else "") % partitions
+            )
         first = _new_execution(ExecutionId(home, uuid), call, each, namespace, creator)
         made.append(first)
     return made
