@@ -53,6 +53,8 @@ from flowfabric.version import __version__ as __version__
 if TYPE_CHECKING:
     from flowfabric.on_first_use import (
         App,
+        Batch,
+        BatchCtx,
         Call,
         Client,
         Codec,
@@ -76,6 +78,8 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "App",
+    "Batch",
+    "BatchCtx",
     "Call",
     "ChildFailed",
     "Client",

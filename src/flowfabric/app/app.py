@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import (
@@ -17,6 +17,7 @@ from typing import (
     overload,
 )
 
+from flowfabric.app.batch import Batch, BatchCtx, batch_function
 from flowfabric.app.check_settings import (
     check_codec,
     check_executor,
@@ -41,7 +42,7 @@ from flowfabric.config import (
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
-from flowfabric.errors import ConfigError, ValidationError
+from flowfabric.errors import ConfigError, ValidationError, invalid_input
 from flowfabric.ids import check_lane, check_name
 from flowfabric.limits import Rate
 from flowfabric.policy import Retry, capabilities_of, clamp_priority, milliseconds
@@ -64,6 +65,7 @@ from flowfabric.worker.threads import HandlerThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741  the type of an item
 Ts = TypeVarTuple("Ts")
 M = TypeVar("M", bound=Middleware)
 
@@ -71,6 +73,10 @@ M = TypeVar("M", bound=Middleware)
 class _Registrar(Protocol):
     """What `@app.task(...)` returns: registers an async or a plain function as a task."""
 
+    @overload
+    def __call__(
+        self, function: Callable[[BatchCtx, list[I]], Awaitable[Sequence[Any] | None]]
+    ) -> Task[[I], Any]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[Ctx, P], Awaitable[R]]) -> Task[P, R]: ...
     @overload
@@ -114,6 +120,7 @@ class App:
         max_step_bytes: int = MAX_STEP_BYTES,
         limit: AppLimit | None = None,
         limit_key: Callable[..., str] | str | None = None,
+        batch: Batch | None = None,
     ) -> _Registrar:
         """Register a function as the task `kind`.
 
@@ -122,7 +129,8 @@ class App:
         (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
         names capabilities that a worker must offer. `limit` bounds how many executions run at once
         or how fast they start, for each key: `limit_key` is a text, or is called with the arguments
-        of the call.
+        of the call. With `batch` the function is `async def f(ctx: BatchCtx, items: list[T])`: it is
+        called for many executions at once, and returns a result or a `Fail` for each, or None.
 
         The others are for handlers with durable calls. `replay` says what a handler that makes
         other calls than it has recorded is: with `strict` it diverges, with `by_name` calls are
@@ -155,12 +163,16 @@ class App:
                 in_process=executor == "process",
             )
             limited = task_limit(limit, limit_key)
+            if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise invalid_input("batch", batch, "must be a Batch: Batch(size=100, wait=0.5)")
         except ValidationError as error:
             raise ConfigError("task", _shown(kind), error.detail) from None
         if kind in self.tasks:
             raise ConfigError("task", kind, "is registered already")
 
         def register(function: Callable[..., Any]) -> Any:
+            if batch is not None:
+                function = batch_function(kind, function, batch)
             task: Task[..., Any] = Task(
                 function,
                 kind=kind,
