@@ -45,6 +45,7 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
+from flowfabric.limits import QuotaLimits, Rate
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
 from flowfabric.tokens import WaitpointToken, verify_token
@@ -53,6 +54,8 @@ from flowfabric.version import __version__ as __version__
 if TYPE_CHECKING:
     from flowfabric.on_first_use import (
         App,
+        Batch,
+        BatchCtx,
         Call,
         Client,
         Codec,
@@ -76,6 +79,8 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "App",
+    "Batch",
+    "BatchCtx",
     "BudgetExceeded",
     "Call",
     "ChildFailed",
@@ -116,6 +121,8 @@ __all__ = [
     "OutcomeError",
     "PublicState",
     "Quorum",
+    "QuotaLimits",
+    "Rate",
     "ResourceExhausted",
     "ResultDecodeError",
     "ResultTimeout",

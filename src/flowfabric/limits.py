@@ -42,6 +42,10 @@ class Rate(msgspec.Struct, frozen=True):
         assert self.per is not None
         return milliseconds(self.per, field="per")
 
+    @property
+    def window(self) -> timedelta:
+        return timedelta(milliseconds=self.window_ms)
+
 
 class QuotaLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a limit allows for each of its keys; 0 means that there is no such limit.

@@ -16,6 +16,7 @@ from tests.proofs.grant_keys.proof import GRANT_KEYS
 from tests.proofs.history.proofs import HISTORY
 from tests.proofs.interleave.proof import INTERLEAVE
 from tests.proofs.isolation import ISOLATION
+from tests.proofs.limits import LIMITS
 from tests.proofs.liveness import LIVENESS
 from tests.proofs.lost_ack.cuts import LOST_ACK
 from tests.proofs.lost_claim import LOST_CLAIM
@@ -54,6 +55,7 @@ PROOFS: Final[tuple[Proof, ...]] = (
     SUSPEND_WAKE,
     SCHEDULES,
     BUDGETS_EXACT,
+    LIMITS,
     RESTART,
     LOST_CLAIM,
     HISTORY,

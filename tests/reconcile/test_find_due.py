@@ -7,12 +7,16 @@ import asyncio
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.workers.hold_worker_lock import hold_worker_lock
+from flowfabric.engine.workers.recover_dead_workers import APART_MS, recover_dead_workers
+from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.reconcile.find_due import HELD_FOR, find_due
 from flowfabric.reconcile.loop import STAND_BY_EVERY
 from flowfabric.reconcile.release_role import release_role
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.testing import Clock
 from tests import given
+from tests.db.facts import server_is_settled
 from tests.engine.controls import Another
 from tests.worker.facts import eventually
 
@@ -125,3 +129,41 @@ async def test_only_the_process_that_sweeps_looks_for_due_rows(
 
     assert (first.due, first.next_due_ms) == (["promote_due"], 2000)
     assert (second.due, second.next_due_ms) == ([], None)
+
+
+@pytest.mark.session("a lock is held by a session")
+async def test_a_dead_worker_is_looked_for_by_the_standby_too(
+    db: Connection, clock: Clock, another: Another
+) -> None:
+    await server_is_settled(db)
+    await given.created(db, delay=1)
+    await clock.advance(1)
+    await register_worker(
+        db, worker_id="w", worker_instance_id="w-1", lanes=["default"], liveness_ttl=30
+    )
+    session = await another()
+    await hold_worker_lock(session, "w-1")
+    await session.close()
+    fleet = ("first", "second", "third")
+    wanted = ["promote_due", "recover_dead_workers"]
+
+    due = [sorted((await find_due(db, each, wanted)).due) for each in fleet]
+    async with db.transaction():
+        await recover_dead_workers(db, 100)
+    again_in = [(await find_due(db, each, wanted)).next_due_ms for each in fleet]
+
+    assert due == [wanted, ["recover_dead_workers"], []]
+    assert again_in == [APART_MS, APART_MS, None]
+
+
+async def test_a_process_without_a_role_hears_how_many_there_are(
+    db: Connection, clock: Clock
+) -> None:
+    for instance in ("a", "b", "c"):
+        await register_worker(
+            db, worker_id="w", worker_instance_id=instance, lanes=["default"], liveness_ttl=30
+        )
+
+    looks = [await find_due(db, instance, []) for instance in ("a", "b", "c")]
+
+    assert [look.processes for look in looks] == [0, 0, 3]

@@ -10,7 +10,7 @@ from flowfabric import Client
 from flowfabric.db.rows import Connection
 from flowfabric.reconcile.find_due import HELD_FOR
 from flowfabric.reconcile.loop import STAND_BY_EVERY
-from tests.stories.processes import WorkerProcess, workers
+from tests.stories.processes import WorkerProcess, all_completed, serving, workers
 from tests.stories.shop import nap
 from tests.worker.facts import count, eventually
 
@@ -57,3 +57,21 @@ async def test_a_fleet_whose_sweeper_is_killed_or_frozen_sweeps_again_within_sec
 
             assert time.monotonic() - began <= within, signalled.name
             assert await db.fetchval(SWEPT_BY) == next_in_line != gone.instance
+
+
+async def test_a_fleet_that_loses_sweeper_and_standby_at_once_sweeps_again_as_soon(
+    ff_dsn: str, client: Client, db: Connection
+) -> None:
+    async with workers(ff_dsn, "first", "second", "third", concurrency=2) as running:
+        await serving(db, 3)
+        swept_by = await sweeping(db, running)
+        stands_by = await db.fetchval(STANDBY)
+        await client.submit(nap.call(0), delay=0.1)
+        began = time.monotonic()
+        for gone in running:
+            if gone.instance in (swept_by.instance, stands_by):
+                gone.kill()
+
+        await eventually(lambda: all_completed(db), within=KILLED + 5)
+
+        assert time.monotonic() - began <= KILLED

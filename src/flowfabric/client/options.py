@@ -29,6 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     lane: str | None = None
     budget: GivenBudgets | None = None
+    limit_key: str | None = None
 
 
 def options_of(given: Mapping[str, Any]) -> Options:

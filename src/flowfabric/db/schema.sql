@@ -373,7 +373,7 @@ CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (open_deadline_at_ms
 CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
 CREATE INDEX exec_core_exceptional ON ff.exec_core USING btree (exceptional_state, route_id, created_at_ms, execution_id) WHERE (exceptional_state IS NOT NULL);
 CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
-CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE ((exceptional_state = 'blocked_by_quota'::text) AND (quota_key_id IS NOT NULL));
+CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE ((quota_key_id IS NOT NULL) AND (exceptional_state = 'blocked_by_quota'::text));
 CREATE INDEX exec_core_out_of_budget ON ff.exec_core USING btree (budget_ids, priority DESC, created_at_ms, execution_id) WHERE (exceptional_state = 'blocked_by_budget'::text);
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (exceptional_state = 'paused_by_flow_cancel'::text);
 CREATE INDEX exec_core_uncompensated ON ff.exec_core USING btree (created_at_ms) WHERE (compensates AND (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
@@ -1512,6 +1512,18 @@ CREATE OR REPLACE FUNCTION ff.budget_partition(budget_id uuid)
  LANGUAGE sql
  STABLE PARALLEL SAFE
 RETURN ((ff.crc16(uuid_send(budget_id)) % COALESCE((SELECT partition_config.num_budget_partitions FROM ff.partition_config), 32)))::smallint;
+
+CREATE OR REPLACE FUNCTION ff.budgets_queued()
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT FROM ff.ready r WHERE r.budget_ids IS NOT NULL);
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text, p_takes boolean DEFAULT true, p_limits boolean DEFAULT true)
  RETURNS TABLE(place tid, held_back integer[])
@@ -3474,7 +3486,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text, idempotency_window interval DEFAULT NULL::interval)
+CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text, idempotency_window interval DEFAULT NULL::interval, limit_name text DEFAULT NULL::text, limit_key text DEFAULT NULL::text)
  RETURNS text
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3482,8 +3494,12 @@ AS $function$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     new_id constant uuid := gen_random_uuid();
+    limit_id constant uuid := (SELECT p.quota_policy_id FROM ff.quota_policy p
+                                WHERE p.namespace = submit.namespace AND p.name = limit_name);
     new_partition constant smallint := CASE WHEN idempotency_key IS NOT NULL
         THEN ff.key_partition(namespace, idempotency_key, partitions)
+        WHEN limit_id IS NOT NULL
+        THEN ff.quota_partition(ff.quota_key_id(limit_id, coalesce(limit_key, '')), partitions)
         ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
@@ -3503,6 +3519,15 @@ BEGIN
     END IF;
     IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
+    END IF;
+    IF limit_name IS NOT NULL AND limit_id IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: limit_name %s does not exist', to_json(left(limit_name, 64)));
+    END IF;
+    IF limit_key IS NOT NULL AND limit_name IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key needs a limit_name';
+    END IF;
+    IF octet_length(limit_key) NOT BETWEEN 1 AND 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key must have 1 to 1024 bytes';
     END IF;
     IF on_conflict IS NULL OR on_conflict NOT IN ('error', 'return') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: on_conflict %L must be error or return', on_conflict);
@@ -3560,7 +3585,9 @@ BEGIN
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
                        (policy ->> 'dedup_window_ms')::bigint, 86400000)],
-        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true);
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true,
+        given_quota_policy_id => CASE WHEN limit_id IS NOT NULL THEN ARRAY[limit_id] END,
+        given_quota_dimension => CASE WHEN limit_key IS NOT NULL THEN ARRAY[limit_key] END);
     found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
     IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
         RAISE EXCEPTION USING ERRCODE = 'FF002',

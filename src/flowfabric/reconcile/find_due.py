@@ -21,6 +21,11 @@ HELD_FOR: Final = 1.6
 A process that freezes may sweep and hold leases. A lease has to be claimable within its TTL and two
 seconds, also if it is as short as a second: another process must sweep by then.
 """
+OF_STANDBY: Final = ("recover_dead_workers",)
+"""What the process that stands by does too: the one that sweeps may itself be the dead worker.
+
+Two looks find a worker dead. They would begin only after the role has changed hands.
+"""
 
 # The role of a process whose session has ended is free at once: the server closes the session of a
 # killed process. A session that is not known (NULL) proves nothing; then only time frees the role.
@@ -55,7 +60,7 @@ WITH seen AS (        -- the two roles, each with its holder
      WHERE standby AND worker_instance_id = %(instance)s::text AND NOT (SELECT standby FROM chosen)
 ), due AS (           -- of the sweeps that are asked for
     SELECT name FROM unnest(%(wanted)s::text[]) AS name
-     WHERE NOT (SELECT standby FROM chosen) AND CASE name
+     WHERE (SELECT NOT standby OR name = ANY (%(of_standby)s::text[]) FROM chosen) AND CASE name
       WHEN 'promote_due' THEN
           (SELECT true FROM ff.exec_core
             WHERE delay_until_ms <= ff.now_ms() AND eligibility_state = 'not_eligible_until_time'
@@ -187,7 +192,9 @@ SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS d
                AND NOT (SELECT standby FROM chosen)
              ORDER BY next_fire_at_ms LIMIT 1),
            (SELECT min(lock_missed_at_ms) + %(apart_ms)s::bigint - ff.now_ms()
-              FROM ff.worker_registry WHERE NOT (SELECT standby FROM chosen))) AS next_due_ms
+              FROM ff.worker_registry WHERE EXISTS (SELECT FROM chosen))) AS next_due_ms,
+       CASE WHEN NOT EXISTS (SELECT FROM chosen)
+            THEN (SELECT count(*) FROM ff.worker_registry) ELSE 0 END AS processes
 """
 
 
@@ -200,6 +207,8 @@ class Look(msgspec.Struct, frozen=True):
     """The names of the sweeps that have due rows."""
     next_due_ms: int | None
     """In how many milliseconds a delay or suspension ends, a schedule fires, a worker is sought."""
+    processes: int = 0
+    """How many worker processes the fleet has; counted only for one that has no role."""
 
 
 async def find_due(
@@ -210,7 +219,7 @@ async def find_due(
     session_pid: int | None = None,
     may_sweep: bool = True,
 ) -> Look:
-    """Take or keep a role for `HELD_FOR` seconds; if it is to sweep, which of `wanted` are due.
+    """Take or keep a role for `HELD_FOR` seconds; which of `wanted` are due and its to run.
 
     `session_pid` is the server process of a session that ends with this process. A process that
     may not sweep takes no role; the one that it has runs out.
@@ -224,6 +233,7 @@ async def find_due(
         session_pid=session_pid,
         may_sweep=may_sweep,
         held_for_ms=milliseconds(HELD_FOR),
+        of_standby=OF_STANDBY,
         dead_rows=DEAD_ROWS,
         projected_every_ms=PROJECTED_EVERY_MS,
         default_retention_ms=milliseconds(DEFAULT_RETENTION),

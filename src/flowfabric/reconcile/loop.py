@@ -13,7 +13,8 @@ from typing import Final
 from flowfabric.db.pool import Pool
 from flowfabric.db.transaction import run, transact
 from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError, Unavailable
-from flowfabric.reconcile.find_due import Look, find_due
+from flowfabric.policy import milliseconds
+from flowfabric.reconcile.find_due import OF_STANDBY, Look, find_due
 from flowfabric.reconcile.release_role import release_role
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
 
@@ -21,12 +22,14 @@ log: Final = logging.getLogger("flowfabric.reconcile")
 
 LOOK_EVERY: Final = 0.8
 """Seconds between two looks of the process that sweeps; sooner if something is due before."""
-STAND_BY_EVERY: Final = 0.6
+STAND_BY_EVERY: Final = 0.4
 """Seconds between two looks of the process that takes over."""
-ASK_EVERY: Final = 8.0
-"""Seconds between two looks of any other process."""
+ASK_AT_MOST_EVERY: Final = 8.0
+"""Seconds between two looks of any other process of a large fleet."""
 _AT_LEAST: Final = 0.1
 """Seconds between two looks while delays and timeouts end one after the other."""
+_ASK_AGAIN: Final = 0.3
+"""Seconds until the next look after one that failed."""
 _CONNECTS_WITHIN: Final = 0.25
 _STUCK_AFTER: Final = 5.0
 _RELEASE_WITHIN: Final = 1.5
@@ -41,8 +44,8 @@ async def reconcile(
     """Run the sweeps that are due, whenever it is the turn of this process; until cancelled.
 
     One process of a fleet sweeps, one takes over as soon as the first is gone, and the others ask
-    now and then. A failure is logged, and the sweep runs again when due. `session_pid` answers with
-    the server process of a session that ends with this process.
+    in turn whether they are needed. A failure is logged, and the sweep runs again when due.
+    `session_pid` answers with the server process of a session that ends with this process.
     """
     async with asyncio.TaskGroup() as group:
         sweeping = _Sweeping(pool, sweeps, group)
@@ -74,22 +77,25 @@ async def _look(pool: Pool, instance: str, session_pid: int | None, sweeping: _S
         )
     except (TransportError, OperationTimeout, Unavailable) as error:
         log.warning("cannot look for what is due: %s", error)
-        return Look(False, [], None)
+        return Look(False, [], milliseconds(_ASK_AGAIN))
     except FlowFabricError as error:  # a look that is refused must not stop the sweeps
         log.warning("cannot look for what is due, running every sweep: %s", error)
         look = Look(False, wanted, None)
-    if look.standby is False:
-        sweeping.start(look.due, asked=wanted)
+    if look.standby is not None:
+        asked = [name for name in wanted if name in OF_STANDBY] if look.standby else wanted
+        sweeping.start(look.due, asked=asked)
     return look
 
 
 def _seconds_until_next(look: Look, *, had_role: bool) -> float:
     if look.standby is None:
-        return _varied(STAND_BY_EVERY if had_role else ASK_EVERY)
-    if look.standby:
-        return _varied(STAND_BY_EVERY)
-    next_due = LOOK_EVERY if look.next_due_ms is None else look.next_due_ms / 1000
-    return min(_varied(LOOK_EVERY), max(_AT_LEAST, next_due))
+        # However many they are, one of them asks about as often as one that stands by.
+        others = 1 if had_role else max(1, look.processes - 2)
+        return _varied(min(ASK_AT_MOST_EVERY, others * STAND_BY_EVERY))
+    every = _varied(STAND_BY_EVERY if look.standby else LOOK_EVERY)
+    if look.next_due_ms is None:
+        return every
+    return min(every, max(_AT_LEAST, look.next_due_ms / 1000))
 
 
 def _varied(seconds: float) -> float:

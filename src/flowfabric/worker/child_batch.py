@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
+from uuid import UUID
 
 from flowfabric.budgets import attach
 from flowfabric.engine.lifecycle.create_execution import NewExecution
@@ -19,6 +20,20 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
+class ChildLimit(Protocol):
+    """A limit of an application; `flowfabric.AppLimit` is one."""
+
+    @property
+    def quota_policy_id(self) -> UUID: ...
+
+
+class ChildTaskLimit(Protocol):
+    """The limit of a task."""
+
+    @property
+    def limit(self) -> ChildLimit: ...
+
+
 class ChildTask(Protocol[R_co]):
     """The settings of a task that a child needs; `flowfabric.Task` is one."""
 
@@ -28,6 +43,8 @@ class ChildTask(Protocol[R_co]):
     def lane(self) -> str: ...
     @property
     def encoding(self) -> str: ...
+    @property
+    def limit(self) -> ChildTaskLimit | None: ...
     @property
     def priority(self) -> int: ...
     @property
@@ -44,6 +61,8 @@ class ChildCall(Protocol[R_co]):
     def task(self) -> ChildTask[R_co]: ...
     @property
     def payload(self) -> bytes: ...
+    @property
+    def limit_key(self) -> str | None: ...
 
 
 class Child(Generic[R]):
@@ -106,6 +125,7 @@ class ChildBatch(Generic[R]):
     def execution(self, child: ExecutionId) -> NewExecution:
         """The execution to create for this child."""
         call = self.calls[child]
+        limit = call.task.limit
         return NewExecution(
             execution_id=child,
             execution_kind=call.task.kind,
@@ -116,6 +136,8 @@ class ChildBatch(Generic[R]):
             creator_identity=f"parent {self._parent}",
             required_capabilities=call.task.requires,
             policy=attach(call.task.policy, self.budgets),
+            quota_policy_id=None if limit is None else limit.limit.quota_policy_id,
+            limit_key=call.limit_key,
         )
 
     def result(self, outcome: ExecutionOutcome) -> R:

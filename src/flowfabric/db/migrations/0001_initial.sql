@@ -209,7 +209,7 @@ CREATE INDEX exec_core_out_of_budget ON ff.exec_core (budget_ids, priority DESC,
     WHERE exceptional_state = 'blocked_by_budget';
 -- Executions that the limit of their key holds back, best first.
 CREATE INDEX exec_core_held_back ON ff.exec_core (quota_key_id, priority DESC, created_at_ms, execution_id)
-    WHERE exceptional_state = 'blocked_by_quota' AND quota_key_id IS NOT NULL;
+    WHERE quota_key_id IS NOT NULL AND exceptional_state = 'blocked_by_quota';
 -- The last index. While a table is empty, every index costs the same, and the planner takes the newest of
 -- those that have a column in common with the condition: a lookup by key must not read another one whole.
 ALTER TABLE ff.exec_core ADD PRIMARY KEY (partition_key, execution_id);

@@ -6,6 +6,7 @@ Submitters and workers:
     creation_columns           the parameters of `create_execution`
     claim                      runnable → active, the best of some lanes
     read_claimed               what a claim got whose answer was lost
+    admit_by_key               the limit of one that is claimed by its id counts the start
     claim_by_id                runnable → active, one by its id
     lock_for_claim             locks one for that, and says why a claim is refused
     renew                      a lease is extended
