@@ -315,6 +315,7 @@ ACROSS = {**CLAIMS, **SWEEPS, **READS, **LIMITS}
 
 ACROSS_IN_FUNCTIONS = {
     "claimable": {"claim_grant", "ready"},
+    "budgets_queued": {"ready"},
     "claimable_in_budget": {"ready"},
     "hold_out_of_budget": {"ready"},
 }
