@@ -39,12 +39,13 @@ from flowfabric.errors import (
     TransactionOpen,
     TransportError,
     Unavailable,
+    UniqueKeyTaken,
     ValidationError,
     WrongThread,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
-from flowfabric.limits import QuotaLimits, Rate
+from flowfabric.limits import Debounce, QuotaLimits, Rate, Unique
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
 from flowfabric.tokens import WaitpointToken, verify_token
@@ -88,6 +89,7 @@ __all__ = [
     "Conflict",
     "Contention",
     "Ctx",
+    "Debounce",
     "DeclaredStep",
     "Depends",
     "Engine",
@@ -138,6 +140,8 @@ __all__ = [
     "TransactionOpen",
     "TransportError",
     "Unavailable",
+    "Unique",
+    "UniqueKeyTaken",
     "ValidationError",
     "WaitpointToken",
     "Worker",

@@ -106,6 +106,7 @@ from flowfabric.errors.state import (
     StreamClosed,
     StreamDisconnected,
     TaskConsumed,
+    UniqueKeyTaken,
 )
 from flowfabric.errors.waits import (
     AlreadySatisfied,
@@ -210,6 +211,7 @@ __all__ = [
     "TransactionOpen",
     "TransportError",
     "Unavailable",
+    "UniqueKeyTaken",
     "UseClaimResumed",
     "ValidationError",
     "WaitpointAlreadyExists",
