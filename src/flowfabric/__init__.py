@@ -40,12 +40,13 @@ from flowfabric.errors import (
     TransactionOpen,
     TransportError,
     Unavailable,
+    UniqueKeyTaken,
     ValidationError,
     WrongThread,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
-from flowfabric.limits import QuotaLimits, Rate
+from flowfabric.limits import Debounce, QuotaLimits, Rate, Unique
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
 from flowfabric.tokens import WaitpointToken, verify_token
@@ -90,6 +91,7 @@ __all__ = [
     "Conflict",
     "Contention",
     "Ctx",
+    "Debounce",
     "DeclaredStep",
     "Depends",
     "Engine",
@@ -140,6 +142,8 @@ __all__ = [
     "TransactionOpen",
     "TransportError",
     "Unavailable",
+    "Unique",
+    "UniqueKeyTaken",
     "ValidationError",
     "WaitpointToken",
     "Worker",

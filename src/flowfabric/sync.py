@@ -33,6 +33,7 @@ from flowfabric.client.schedules import Schedules as AsyncSchedules
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.engine.streams.frame import Frame
 from flowfabric.ids import ExecutionId
+from flowfabric.limits import Debounce, Unique
 from flowfabric.loop_thread import LoopThread
 from flowfabric.states import FrameVisibility, PublicState
 
@@ -297,6 +298,8 @@ class Client(_Blocking[AsyncClient]):
         lane: str | None = None,
         budget: GivenBudgets | None = None,
         limit_key: str | None = None,
+        unique: Unique | None = None,
+        debounce: Debounce | None = None,
         conn: Any = None,
     ) -> Handle[R]:
         """Submit one call; with `conn`, a blocking connection, in its transaction."""
@@ -313,6 +316,8 @@ class Client(_Blocking[AsyncClient]):
             lane=lane,
             budget=budget,
             limit_key=limit_key,
+            unique=unique,
+            debounce=debounce,
         )
         [handle] = self._submit([call], [options], conn)
         return handle
@@ -372,8 +377,8 @@ class Client(_Blocking[AsyncClient]):
         self, calls: Sequence[Call[R]], options: Sequence[Options], conn: Any
     ) -> list[Handle[R]]:
         client = self._wrapped
-        if conn is None:
-            handles = self._wait(client.submit_with_options(calls, options))
+        if conn is None or any(each.is_alone for each in options):
+            handles = self._wait(client.submit_with_options(calls, options, conn=conn))
         else:
             self._wait(client.limits.store(calls))
             executions = client.executions_of(calls, options)

@@ -131,8 +131,8 @@ class App:
         (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
         names capabilities that a worker must offer. `limit` bounds how many executions run at once
         or how fast they start, for each key: `limit_key` is a text, or is called with the arguments
-        of the call. With `batch` the function is `async def f(ctx: BatchCtx, items: list[T])`, and
-        called for many executions at once, and returns a result or a `Fail` for each, or None.
+        of the call. With `batch` the function is `async def f(ctx: BatchCtx, items: list[T])`: it
+        is called for many executions at once, and returns a result or a `Fail` for each, or None.
         Executions are attached to the `budget`, one or several: while one is spent, they wait.
 
         The others are for handlers with durable calls. `replay` says what a handler that makes

@@ -27,6 +27,7 @@ from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.searches import Searches
 from flowfabric.client.signals import SignalSender
+from flowfabric.client.submit_alone import refuse_alone, submit_alone
 from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.db.batcher import Batcher
@@ -41,6 +42,7 @@ from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, as_uuid, check_name, check_type
+from flowfabric.limits import Debounce, Unique
 from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import read_untyped
 
@@ -130,6 +132,8 @@ class Client(Searches):
         lane: str | None = None,
         budget: GivenBudgets | None = None,
         limit_key: str | None = None,
+        unique: Unique | None = None,
+        debounce: Debounce | None = None,
         conn: Any = None,
     ) -> Handle[R]:
         """Submit one call; when this returns, the execution is stored.
@@ -138,7 +142,8 @@ class Client(Searches):
         of that connection, and exists when the caller commits. The same `idempotency_key` within
         its window (24 hours) gives the execution of the first submit. If that has another kind or
         payload, `IdempotencyConflict` is raised, unless `on_conflict` is `"return"`. `limit_key` is
-        the key that the limit of the task counts the execution under.
+        the key that the limit of the task counts the execution under. With `unique` one execution
+        of its key exists at a time; with `debounce` calls that follow soon become one execution.
         """
         options = Options(
             idempotency_key=idempotency_key,
@@ -153,11 +158,15 @@ class Client(Searches):
             lane=lane,
             budget=budget,
             limit_key=limit_key,
+            unique=unique,
+            debounce=debounce,
         )
         [new] = self.executions_of([call], [options])
         if new.quota_policy_id is not None:
             await self.limits.store([call])
-        if conn is None:
+        if options.is_alone:
+            answer = await submit_alone(self.engine, new, options, conn)
+        elif conn is None:
             answer = await self._submits.request(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
@@ -180,6 +189,7 @@ class Client(Searches):
         nothing is submitted, unless `on_conflict` is `"return"`.
         """
         calls = check_calls(calls)
+        refuse_alone(options)
         return await self.submit_with_options(
             calls, each_option(calls, options_of(options), idempotency_keys), conn=conn
         )
@@ -192,6 +202,11 @@ class Client(Searches):
             return []
         await self.limits.store(calls)
         executions: list[NewExecution] = []
+        if any(each.is_alone for each in options):
+            executions += self.executions_of(calls, options)
+            [each], [new] = options, executions
+            answers = [await submit_alone(self.engine, new, each, conn)]
+            return self.handles(calls, executions, answers, committed=True)
 
         def chunks() -> Iterator[Sequence[NewExecution]]:
             for chunk in (slice(n, n + CHUNK) for n in range(0, len(calls), CHUNK)):

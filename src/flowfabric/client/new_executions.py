@@ -44,8 +44,8 @@ def new_executions(
             continue
         task, given, limit_key = call.task, each, call.limit_key
         home = shared
-        if each.idempotency_key is not None:
-            home = key_partition(namespace, each.idempotency_key, partitions)
+        if each.key is not None:
+            home = key_partition(namespace, each.key, partitions)
         elif task.limit is not None:
             key = each.limit_key if each.limit_key is not None else limit_key
             policy = quota_policy_id(namespace, task.limit.limit.name)
@@ -70,9 +70,10 @@ def _new_execution(
         payload_encoding=task.encoding,
         priority=task.priority if options.priority is None else options.priority,
         creator_identity=creator,
-        idempotency_key=options.idempotency_key,
+        idempotency_key=options.key,
         idempotency_window=options.idempotency_window,
-        on_conflict=options.on_conflict,
+        unique_until=None if options.unique is None else options.unique.until,
+        on_conflict=options.on_conflict if options.unique is None else "return",
         tags=options.tags,
         required_capabilities=task.requires,
         policy=attach(task.policy, budget_names(options.budget)),

@@ -407,11 +407,14 @@ CREATE TABLE ff.exec_idempotency (
     idempotency_key text NOT NULL,
     execution_id uuid NOT NULL,
     expires_at_ms bigint NOT NULL,
-    CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key)
+    scope text DEFAULT 'window'::text NOT NULL,
+    CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key),
+    CONSTRAINT exec_idempotency_scope CHECK ((scope = ANY (ARRAY['window'::text, 'started'::text, 'ended'::text])))
 );
 COMMENT ON TABLE ff.exec_idempotency IS 'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
 COMMENT ON COLUMN ff.exec_idempotency.partition_key IS 'ff.key_partition of namespace and key; the execution is in the same partition.';
 COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
+COMMENT ON COLUMN ff.exec_idempotency.scope IS 'How long the key belongs to the execution: until expires_at_ms, until it has started, or until it has ended.';
 
 CREATE TABLE ff.exec_tag (
     partition_key smallint NOT NULL,
@@ -1923,7 +1926,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false, given_quota_policy_id uuid[] DEFAULT NULL::uuid[], given_quota_dimension text[] DEFAULT NULL::text[])
+CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false, given_quota_policy_id uuid[] DEFAULT NULL::uuid[], given_quota_dimension text[] DEFAULT NULL::text[], given_unique_scope text[] DEFAULT NULL::text[])
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text, differs text[])
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2001,21 +2004,25 @@ BEGIN
         -- caller waits for the first on the unique key, and then conflicts with its record. Keys are
         -- inserted in ascending order, so that batches do not deadlock.
         INSERT INTO ff.exec_idempotency AS existing
-               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
+               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms, scope)
         SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
                g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
-               now_ms + g.dedup_window_ms
+               CASE WHEN g.scope IS NULL THEN now_ms + g.dedup_window_ms ELSE last_ms END,
+               coalesce(g.scope, 'window')
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
-                      given_dedup_window_ms) WITH ORDINALITY
-               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
+                      given_dedup_window_ms, given_unique_scope) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, scope, ordinal)
          WHERE g.idempotency_key IS NOT NULL
            AND (given_fresh OR NOT EXISTS (
                     SELECT FROM ff.exec_core e
                      WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
-               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
-             WHERE existing.expires_at_ms <= now_ms;
+               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms,
+                   scope = EXCLUDED.scope
+             WHERE CASE existing.scope
+                   WHEN 'window' THEN existing.expires_at_ms <= now_ms
+                   ELSE NOT ff.key_stands(existing.partition_key, existing.execution_id, existing.scope) END;
         resolved_ids := ARRAY(
             SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                               WHERE (k.partition_key, k.namespace, k.idempotency_key)
@@ -2640,6 +2647,12 @@ CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN ((((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, idempotency_key), 'UTF8'::name)), 1, 4), 'hex'::text)))::bit(32))::bigint % (num_flow_partitions)::bigint))::smallint;
+
+CREATE OR REPLACE FUNCTION ff.key_stands(p_partition_key smallint, p_execution_id uuid, p_scope text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (EXISTS (SELECT FROM ff.exec_core e WHERE (((e.partition_key = key_stands.p_partition_key) AND (e.execution_id = key_stands.p_execution_id)) AND (e.lifecycle_phase <> 'terminal'::text) AND ((key_stands.p_scope = 'ended'::text) OR ((e.started_at_ms IS NULL) AND (NOT (EXISTS (SELECT FROM ff.lease l WHERE ((l.partition_key = key_stands.p_partition_key) AND (l.execution_id = key_stands.p_execution_id))))))))));
 
 CREATE OR REPLACE FUNCTION ff.lock_budgets(given_budget_id uuid[])
  RETURNS void

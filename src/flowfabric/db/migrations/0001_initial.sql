@@ -412,12 +412,16 @@ CREATE TABLE ff.exec_idempotency (
     idempotency_key text NOT NULL,
     execution_id    uuid NOT NULL,
     expires_at_ms   bigint NOT NULL,
-    PRIMARY KEY (partition_key, namespace, idempotency_key)
+    scope           text NOT NULL DEFAULT 'window',
+    PRIMARY KEY (partition_key, namespace, idempotency_key),
+    CONSTRAINT exec_idempotency_scope CHECK (scope IN ('window', 'started', 'ended'))
 );
 COMMENT ON TABLE ff.exec_idempotency IS
     'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
 COMMENT ON COLUMN ff.exec_idempotency.partition_key IS
     'ff.key_partition of namespace and key; the execution is in the same partition.';
+COMMENT ON COLUMN ff.exec_idempotency.scope IS
+    'How long the key belongs to the execution: until expires_at_ms, until it has started, or until it has ended.';
 COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
 
 CREATE TABLE ff.attempt (

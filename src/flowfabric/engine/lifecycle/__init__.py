@@ -3,6 +3,8 @@
 Submitters and workers:
 
     create_execution           absent → runnable
+    create_unique_execution    the same, unless another one has its key; or that one ends
+    debounce_execution         absent → delayed, or the delay of one that waits is moved
     creation_columns           the parameters of `create_execution`
     claim                      runnable → active, the best of some lanes
     read_claimed               what a claim got whose answer was lost
