@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID, uuid5
 
 import msgspec
 
-from flowfabric.errors import ValidationError
+from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import check_name, check_text, crc16
 from flowfabric.policy import milliseconds
 
 MAX_LIMIT: Final = 1_000_000_000
 _NAMES: Final = UUID("5d0c6a3e-1f0b-5b0e-9a58-6f1d8a3c2b47")
 _KEY_BYTES: Final = 1024
+UNIQUE: Final = "unique:"
+DEBOUNCE: Final = "debounce:"
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -41,6 +43,10 @@ class Rate(msgspec.Struct, frozen=True):
     def window_ms(self) -> int:
         assert self.per is not None
         return milliseconds(self.per, field="per")
+
+    @property
+    def window(self) -> timedelta:
+        return timedelta(milliseconds=self.window_ms)
 
 
 class QuotaLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +82,57 @@ class QuotaLimits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def jitter_ms(self) -> int:
         return milliseconds(self.jitter, field="jitter")
+
+
+class Unique(msgspec.Struct, frozen=True):
+    """One execution of the key at a time: `Unique("report-7", until="ended")`.
+
+    The key is taken until the execution has `started` or `ended`. A submit meanwhile returns that
+    execution, or with `on_conflict="cancel_old"` cancels it and creates a new one. Raises
+    `ValidationError`.
+    """
+
+    key: str
+    until: Literal["started", "ended"] = "ended"
+    on_conflict: Literal["return", "cancel_old"] = "return"
+
+    def __post_init__(self) -> None:
+        check_text(self.key, field="unique key", at_most=_KEY_BYTES - len(UNIQUE))
+        if self.until not in ("started", "ended"):
+            raise invalid_input("until", self.until, "must be 'started' or 'ended'")
+        if self.on_conflict not in ("return", "cancel_old"):
+            raise invalid_input("on_conflict", self.on_conflict, "must be 'return' or 'cancel_old'")
+
+    @property
+    def idempotency_key(self) -> str:
+        return UNIQUE + self.key
+
+
+class Debounce(msgspec.Struct, frozen=True):
+    """Submits of the key that follow soon become one execution: `Debounce("doc-7", wait=5)`.
+
+    It starts `wait` seconds after the last of them, at most `max_wait` (ten times `wait`) after the
+    first, with the payload of the `first` or `last` one. Raises `ValidationError`.
+    """
+
+    key: str
+    wait: float | timedelta = 5.0
+    max_wait: float | timedelta | None = None
+    payload: Literal["first", "last"] = "last"
+
+    def __post_init__(self) -> None:
+        check_text(self.key, field="debounce key", at_most=_KEY_BYTES - len(DEBOUNCE))
+        wait_ms = milliseconds(self.wait, field="wait")
+        if wait_ms < 1:
+            raise invalid_input("wait", self.wait, "must be positive")
+        if self.max_wait is not None and milliseconds(self.max_wait, field="max_wait") < wait_ms:
+            raise invalid_input("max_wait", self.max_wait, "must be at least wait")
+        if self.payload not in ("first", "last"):
+            raise invalid_input("payload", self.payload, "must be 'first' or 'last'")
+
+    @property
+    def idempotency_key(self) -> str:
+        return DEBOUNCE + self.key
 
 
 def quota_limits(*, concurrency: object = None, rate: object = None) -> QuotaLimits:

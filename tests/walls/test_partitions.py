@@ -193,6 +193,8 @@ SWEEPS: Mapping[str, set[str]] = {
         "lease",
         "operator_event",
         "pending_cancel_groups",
+        "quota_key",
+        "quota_wakeup",
         "schedule",
         "schedule_fire",
         "stream_meta",
@@ -271,14 +273,65 @@ READS: Mapping[str, set[str]] = {
     "workers.list_worker_events": {"worker_registry_event"},
     "workers.list_workers": {"worker_registry"},
 }
-ACROSS = {**CLAIMS, **SWEEPS, **READS}
+# The executions of a key may be in any partition: a member is where its flow is. A sharded
+# deployment that puts them with their key runs these per partition.
+LIMITS: Mapping[str, set[str]] = {
+    "executions.read_limit": {
+        "exec_core",
+        "lease",
+        "quota_key+quota_policy",
+        "quota_window",
+        "ready",
+    },
+    "lifecycle.lock_for_claim": {"quota_policy"},
+    "quotas.check_admission": {"lease", "quota_admitted"},
+    "quotas.keys_due": {"quota_key", "quota_wakeup"},
+    "quotas.list_quota_keys": {
+        "exec_core",
+        "lease",
+        "quota_key+quota_window",
+        "quota_policy",
+        "ready",
+    },
+    "quotas.list_quota_policies": {"quota_policy"},
+    "quotas.release_admission": {"quota_admitted"},
+    "quotas.trim_quotas": {
+        "exec_core",
+        "lease",
+        "quota_admitted",
+        "quota_key",
+        "quota_key+quota_window",
+        "quota_policy",
+        "quota_window",
+        "ready",
+    },
+    "quotas.unblock_due_keys": {"quota_key", "quota_wakeup"},
+    "quotas.unblock_held_keys": {"exec_core"},
+    "quotas.update_quota_policy: its keys": {"quota_key"},
+}
+LIMITS_WRITING = {
+    "quotas.release_admission",
+    "quotas.trim_quotas",
+    "quotas.unblock_due_keys",
+    "quotas.update_quota_policy: its keys",
+}
+ACROSS = {**CLAIMS, **SWEEPS, **READS, **LIMITS}
 """What starts without a key, and where."""
 
 ACROSS_IN_FUNCTIONS = {
     "claimable": {"claim_grant", "ready"},
+    "budgets_queued": {"ready"},
     "claimable_in_budget": {"ready"},
     "hold_out_of_budget": {"ready"},
-    "delete_executions": {"budget_usage_by_exec"},
+}
+LIMITS_IN_FUNCTIONS = {
+    "admit_by_key": {"quota_policy"},
+    "claimable_limited": {"exec_core", "ready"},
+    "create_execution": {"quota_policy"},
+    "delete_executions": {"budget_usage_by_exec", "quota_admitted"},
+    "note_quota_keys": {"exec_core", "lease", "ready"},
+    "quota_room": {"lease", "quota_policy"},
+    "unblock_quota_keys": {"exec_core", "ready"},
 }
 
 # Keys that do not begin with the partition, and who looks across partitions through them.
@@ -309,7 +362,17 @@ OTHER_KEYS = {
     "operator_event_age": "events.prune_actions",
     "operator_event_pkey": "readers of the outbox",
     "pending_cancel_groups_age": "joins.cancel_siblings",
+    "exec_core_held_back": "ff.unblock_quota_keys: the best of a key, wherever it is",
+    "lease_quota": "ff.quota_room: the slots of a key in use",
+    "quota_admitted_expiry": "quotas.trim_quotas",
+    "quota_admitted_key": "quotas.check_admission",
+    "quota_key_next": "quotas.unblock_due_keys",
+    "quota_key_policy": "quotas.list_quota_keys",
+    "quota_policy_id": "ff.quota_room: few rows",
+    "quota_policy_name": "quotas.list_quota_policies",
+    "quota_window_age": "quotas.trim_quotas",
     "ready_claim": "lifecycle.claim",
+    "ready_quota": "lifecycle.claim, ff.unblock_quota_keys",
     "schedule_busy": "schedules.prune_schedule_fires",
     "schedule_due": "schedules.fire_schedules",
     "schedule_fire_age": "schedules.prune_schedule_fires",
@@ -330,6 +393,7 @@ NARROW_KEYS = {
     "edge_pair",
     "lease_event_execution",
     "operator_event_execution",
+    "quota_admitted_execution",
     "signal_dedup_execution",
     "signal_event_execution",
     "waitpoint_pending_execution",
@@ -403,7 +467,10 @@ async def test_only_the_claim_looks_across_partitions_in_a_function(
     rows = await db.fetch(FUNCTIONS)
     found = {row["proname"]: unkeyed_in_text(row["body"], hot) for row in rows}
 
-    assert {name: tables for name, tables in found.items() if tables} == ACROSS_IN_FUNCTIONS
+    assert {name: tables for name, tables in found.items() if tables} == {
+        **ACROSS_IN_FUNCTIONS,
+        **LIMITS_IN_FUNCTIONS,
+    }
     assert len(found) > 10
 
 
@@ -418,7 +485,7 @@ def test_what_writes_across_partitions_is_the_claim_or_a_sweep() -> None:
         if name_of(constant) in ACROSS and locking.search(constant.text)
     }
 
-    assert writing == (set(CLAIMS) | set(SWEEPS)) - {
+    assert writing - LIMITS_WRITING == (set(CLAIMS) | set(SWEEPS)) - {
         "budgets.release_lost_races",
         "budgets.unsettled_spends",
         "flows.cancel_backlog_due",
@@ -479,7 +546,9 @@ async def test_only_outboxes_count_across_partitions_and_nothing_refers_to_anoth
     )
 
     assert {(row["relname"], row["relkind"]) for row in things} == {
-        (f"{outbox}_event_id_seq", "S") for outbox in OUTBOXES
+        *((f"{outbox}_event_id_seq", "S") for outbox in OUTBOXES),
+        ("quota_wakeup_wakeup_id_seq", "S"),  # they tell rows apart, nothing more
+        ("quota_window_start_no_seq", "S"),
     }
     assert references == []
 

@@ -52,6 +52,7 @@ ENUM_OF = {
     "edge_group.waits_as": states.WaitsAs,
     "edge_group.cancel_siblings_reason": states.SiblingCancelReason,
     "budget_policy.enforcement_mode": states.EnforcementMode,
+    "exec_idempotency.scope": states.KeyScope,
     "schedule.spec_kind": states.ScheduleSpecKind,
     "schedule.overlap": states.ScheduleOverlap,
     "schedule.state": states.ScheduleState,

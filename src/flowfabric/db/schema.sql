@@ -398,7 +398,7 @@ CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (open_deadline_at_ms
 CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
 CREATE INDEX exec_core_exceptional ON ff.exec_core USING btree (exceptional_state, route_id, created_at_ms, execution_id) WHERE (exceptional_state IS NOT NULL);
 CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
-CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE ((exceptional_state = 'blocked_by_quota'::text) AND (quota_key_id IS NOT NULL));
+CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE ((quota_key_id IS NOT NULL) AND (exceptional_state = 'blocked_by_quota'::text));
 CREATE INDEX exec_core_out_of_budget ON ff.exec_core USING btree (budget_ids, priority DESC, created_at_ms, execution_id) WHERE (exceptional_state = 'blocked_by_budget'::text);
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (exceptional_state = 'paused_by_flow_cancel'::text);
 CREATE INDEX exec_core_uncompensated ON ff.exec_core USING btree (created_at_ms) WHERE (compensates AND (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
@@ -432,11 +432,14 @@ CREATE TABLE ff.exec_idempotency (
     idempotency_key text NOT NULL,
     execution_id uuid NOT NULL,
     expires_at_ms bigint NOT NULL,
-    CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key)
+    scope text DEFAULT 'window'::text NOT NULL,
+    CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key),
+    CONSTRAINT exec_idempotency_scope CHECK ((scope = ANY (ARRAY['window'::text, 'started'::text, 'ended'::text])))
 );
 COMMENT ON TABLE ff.exec_idempotency IS 'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
 COMMENT ON COLUMN ff.exec_idempotency.partition_key IS 'ff.key_partition of namespace and key; the execution is in the same partition.';
 COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
+COMMENT ON COLUMN ff.exec_idempotency.scope IS 'How long the key belongs to the execution: until expires_at_ms, until it has started, or until it has ended.';
 
 CREATE TABLE ff.exec_tag (
     partition_key smallint NOT NULL,
@@ -1538,6 +1541,18 @@ CREATE OR REPLACE FUNCTION ff.budget_partition(budget_id uuid)
  STABLE PARALLEL SAFE
 RETURN ((ff.crc16(uuid_send(budget_id)) % COALESCE((SELECT partition_config.num_budget_partitions FROM ff.partition_config), 32)))::smallint;
 
+CREATE OR REPLACE FUNCTION ff.budgets_queued()
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT FROM ff.ready r WHERE r.budget_ids IS NOT NULL);
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text, p_takes boolean DEFAULT true, p_limits boolean DEFAULT true)
  RETURNS TABLE(place tid, held_back integer[])
  LANGUAGE plpgsql
@@ -1936,7 +1951,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false, given_quota_policy_id uuid[] DEFAULT NULL::uuid[], given_quota_dimension text[] DEFAULT NULL::text[])
+CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false, given_quota_policy_id uuid[] DEFAULT NULL::uuid[], given_quota_dimension text[] DEFAULT NULL::text[], given_unique_scope text[] DEFAULT NULL::text[])
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text, differs text[])
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2014,21 +2029,25 @@ BEGIN
         -- caller waits for the first on the unique key, and then conflicts with its record. Keys are
         -- inserted in ascending order, so that batches do not deadlock.
         INSERT INTO ff.exec_idempotency AS existing
-               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
+               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms, scope)
         SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
                g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
-               now_ms + g.dedup_window_ms
+               CASE WHEN g.scope IS NULL THEN now_ms + g.dedup_window_ms ELSE last_ms END,
+               coalesce(g.scope, 'window')
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
-                      given_dedup_window_ms) WITH ORDINALITY
-               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
+                      given_dedup_window_ms, given_unique_scope) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, scope, ordinal)
          WHERE g.idempotency_key IS NOT NULL
            AND (given_fresh OR NOT EXISTS (
                     SELECT FROM ff.exec_core e
                      WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
-               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
-             WHERE existing.expires_at_ms <= now_ms;
+               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms,
+                   scope = EXCLUDED.scope
+             WHERE CASE existing.scope
+                   WHEN 'window' THEN existing.expires_at_ms <= now_ms
+                   ELSE NOT ff.key_stands(existing.partition_key, existing.execution_id, existing.scope) END;
         resolved_ids := ARRAY(
             SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                               WHERE (k.partition_key, k.namespace, k.idempotency_key)
@@ -2656,6 +2675,12 @@ CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN ((((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, idempotency_key), 'UTF8'::name)), 1, 4), 'hex'::text)))::bit(32))::bigint % (num_flow_partitions)::bigint))::smallint;
+
+CREATE OR REPLACE FUNCTION ff.key_stands(p_partition_key smallint, p_execution_id uuid, p_scope text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (EXISTS (SELECT FROM ff.exec_core e WHERE (((e.partition_key = key_stands.p_partition_key) AND (e.execution_id = key_stands.p_execution_id)) AND (e.lifecycle_phase <> 'terminal'::text) AND ((key_stands.p_scope = 'ended'::text) OR ((e.started_at_ms IS NULL) AND (NOT (EXISTS (SELECT FROM ff.lease l WHERE ((l.partition_key = key_stands.p_partition_key) AND (l.execution_id = key_stands.p_execution_id))))))))));
 
 CREATE OR REPLACE FUNCTION ff.lock_budgets(given_budget_id uuid[])
  RETURNS void
@@ -3502,7 +3527,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text, idempotency_window interval DEFAULT NULL::interval)
+CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text, idempotency_window interval DEFAULT NULL::interval, limit_name text DEFAULT NULL::text, limit_key text DEFAULT NULL::text)
  RETURNS text
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3510,8 +3535,12 @@ AS $function$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     new_id constant uuid := gen_random_uuid();
+    limit_id constant uuid := (SELECT p.quota_policy_id FROM ff.quota_policy p
+                                WHERE p.namespace = submit.namespace AND p.name = limit_name);
     new_partition constant smallint := CASE WHEN idempotency_key IS NOT NULL
         THEN ff.key_partition(namespace, idempotency_key, partitions)
+        WHEN limit_id IS NOT NULL
+        THEN ff.quota_partition(ff.quota_key_id(limit_id, coalesce(limit_key, '')), partitions)
         ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
@@ -3531,6 +3560,15 @@ BEGIN
     END IF;
     IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
+    END IF;
+    IF limit_name IS NOT NULL AND limit_id IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: limit_name %s does not exist', to_json(left(limit_name, 64)));
+    END IF;
+    IF limit_key IS NOT NULL AND limit_name IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key needs a limit_name';
+    END IF;
+    IF octet_length(limit_key) NOT BETWEEN 1 AND 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key must have 1 to 1024 bytes';
     END IF;
     IF on_conflict IS NULL OR on_conflict NOT IN ('error', 'return') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: on_conflict %L must be error or return', on_conflict);
@@ -3588,7 +3626,9 @@ BEGIN
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
                        (policy ->> 'dedup_window_ms')::bigint, 86400000)],
-        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true);
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true,
+        given_quota_policy_id => CASE WHEN limit_id IS NOT NULL THEN ARRAY[limit_id] END,
+        given_quota_dimension => CASE WHEN limit_key IS NOT NULL THEN ARRAY[limit_key] END);
     found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
     IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
         RAISE EXCEPTION USING ERRCODE = 'FF002',

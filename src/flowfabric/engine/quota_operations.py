@@ -1,7 +1,8 @@
-"""The operations of `Engine` on limits."""
+"""The operations of `Engine` on limits, and on executions of which one at a time may wait."""
 
 from __future__ import annotations
 
+from flowfabric.engine.lifecycle import create_unique_execution, debounce_execution
 from flowfabric.engine.operation import snapshot, statement, transaction
 from flowfabric.engine.quotas import (
     check_admission,
@@ -30,3 +31,5 @@ class QuotaOperations:
     check_admission = transaction(check_admission.check_admission)
     release_admission = statement(release_admission.release_admission)
     unblock_keys = statement(unblock_keys.unblock_keys)
+    create_unique_execution = transaction(create_unique_execution.create_unique_execution)
+    debounce_execution = transaction(debounce_execution.debounce_execution)

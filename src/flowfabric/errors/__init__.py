@@ -108,6 +108,7 @@ from flowfabric.errors.state import (
     StreamClosed,
     StreamDisconnected,
     TaskConsumed,
+    UniqueKeyTaken,
 )
 from flowfabric.errors.waits import (
     AlreadySatisfied,
@@ -214,6 +215,7 @@ __all__ = [
     "TransactionOpen",
     "TransportError",
     "Unavailable",
+    "UniqueKeyTaken",
     "UseClaimResumed",
     "ValidationError",
     "WaitpointAlreadyExists",

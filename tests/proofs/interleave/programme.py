@@ -14,6 +14,7 @@ from tests.proofs.interleave.operations import EXECUTIONS, Operation
 from tests.proofs.interleave.scene import Scene
 from tests.proofs.interleave.scheduled import SCHEDULE_SITUATIONS, SCHEDULES
 from tests.proofs.interleave.situations import SITUATIONS, Situation
+from tests.proofs.interleave.spends import SPEND_SITUATIONS, SPENDS
 from tests.proofs.interleave.stage import Stage
 from tests.proofs.interleave.waits import WAIT_SITUATIONS, WAITS
 
@@ -60,6 +61,7 @@ PARTS = (
     Part(FAMILIES, FAMILY_SITUATIONS, both_ways=True),
     Part(WAITS, WAIT_SITUATIONS, whole=True),
     Part(SCHEDULES, SCHEDULE_SITUATIONS, whole=True),
+    Part(SPENDS, SPEND_SITUATIONS, whole=True),
 )
 
 

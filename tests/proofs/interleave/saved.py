@@ -41,6 +41,10 @@ TABLES = (
     "signal_event",
     "schedule",
     "schedule_fire",
+    "budget_policy",
+    "budget_usage",
+    "budget_usage_dedup",
+    "budget_usage_by_exec",
 )
 CLOCK = "ff_testing.clock"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.proofs.mutants.mutant import Edit, Mutant
+from tests.proofs.mutants.of_budgets import OF_BUDGETS
 from tests.proofs.mutants.of_durable import OF_DURABLE
 from tests.proofs.mutants.of_processes import OF_PROCESSES
 from tests.proofs.mutants.place import Place
@@ -487,4 +488,5 @@ MUTANTS: Final = (
     *OF_FLOWS,
     *OF_PROCESSES,
     *OF_DURABLE,
+    *OF_BUDGETS,
 )

@@ -13,6 +13,9 @@
 -- key is locked, so that a transaction that submits does not stop a key until it commits. The claim decides
 -- what runs. A limit that does not exist is refused with SQLSTATE 22023.
 --
+-- With a unique scope, the idempotency key belongs to its execution until that has started or ended, instead
+-- of for a window.
+--
 -- given_fresh promises that the caller has just made the ids and sends them for the first time, so that no
 -- row has them and no other transaction inserts them. The executions are then stored by a plain INSERT: no
 -- search for a row with the same id before, no confirmation of the row in the WAL after. A repetition after
@@ -37,7 +40,7 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
     given_now_ms bigint DEFAULT NULL, given_flow_id uuid[] DEFAULT NULL,
     given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL,
     given_fresh boolean DEFAULT false, given_quota_policy_id uuid[] DEFAULT NULL,
-    given_quota_dimension text[] DEFAULT NULL
+    given_quota_dimension text[] DEFAULT NULL, given_unique_scope text[] DEFAULT NULL
 ) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text,
                  differs text[])
     LANGUAGE plpgsql VOLATILE
@@ -114,21 +117,25 @@ BEGIN
         -- caller waits for the first on the unique key, and then conflicts with its record. Keys are
         -- inserted in ascending order, so that batches do not deadlock.
         INSERT INTO ff.exec_idempotency AS existing
-               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
+               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms, scope)
         SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
                g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
-               now_ms + g.dedup_window_ms
+               CASE WHEN g.scope IS NULL THEN now_ms + g.dedup_window_ms ELSE last_ms END,
+               coalesce(g.scope, 'window')
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
-                      given_dedup_window_ms) WITH ORDINALITY
-               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
+                      given_dedup_window_ms, given_unique_scope) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, scope, ordinal)
          WHERE g.idempotency_key IS NOT NULL
            AND (given_fresh OR NOT EXISTS (
                     SELECT FROM ff.exec_core e
                      WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
-               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
-             WHERE existing.expires_at_ms <= now_ms;
+               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms,
+                   scope = EXCLUDED.scope
+             WHERE CASE existing.scope
+                   WHEN 'window' THEN existing.expires_at_ms <= now_ms
+                   ELSE NOT ff.key_stands(existing.partition_key, existing.execution_id, existing.scope) END;
         resolved_ids := ARRAY(
             SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                               WHERE (k.partition_key, k.namespace, k.idempotency_key)

@@ -209,7 +209,7 @@ CREATE INDEX exec_core_out_of_budget ON ff.exec_core (budget_ids, priority DESC,
     WHERE exceptional_state = 'blocked_by_budget';
 -- Executions that the limit of their key holds back, best first.
 CREATE INDEX exec_core_held_back ON ff.exec_core (quota_key_id, priority DESC, created_at_ms, execution_id)
-    WHERE exceptional_state = 'blocked_by_quota' AND quota_key_id IS NOT NULL;
+    WHERE quota_key_id IS NOT NULL AND exceptional_state = 'blocked_by_quota';
 -- The last index. While a table is empty, every index costs the same, and the planner takes the newest of
 -- those that have a column in common with the condition: a lookup by key must not read another one whole.
 ALTER TABLE ff.exec_core ADD PRIMARY KEY (partition_key, execution_id);
@@ -412,12 +412,16 @@ CREATE TABLE ff.exec_idempotency (
     idempotency_key text NOT NULL,
     execution_id    uuid NOT NULL,
     expires_at_ms   bigint NOT NULL,
-    PRIMARY KEY (partition_key, namespace, idempotency_key)
+    scope           text NOT NULL DEFAULT 'window',
+    PRIMARY KEY (partition_key, namespace, idempotency_key),
+    CONSTRAINT exec_idempotency_scope CHECK (scope IN ('window', 'started', 'ended'))
 );
 COMMENT ON TABLE ff.exec_idempotency IS
     'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
 COMMENT ON COLUMN ff.exec_idempotency.partition_key IS
     'ff.key_partition of namespace and key; the execution is in the same partition.';
+COMMENT ON COLUMN ff.exec_idempotency.scope IS
+    'How long the key belongs to the execution: until expires_at_ms, until it has started, or until it has ended.';
 COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
 
 CREATE TABLE ff.attempt (

@@ -3,9 +3,12 @@
 Submitters and workers:
 
     create_execution           absent → runnable
+    create_unique_execution    the same, unless another one has its key; or that one ends
+    debounce_execution         absent → delayed, or the delay of one that waits is moved
     creation_columns           the parameters of `create_execution`
     claim                      runnable → active, the best of some lanes
     read_claimed               what a claim got whose answer was lost
+    admit_by_key               the limit of one that is claimed by its id counts the start
     claim_by_id                runnable → active, one by its id
     lock_for_claim             locks one for that, and says why a claim is refused
     renew                      a lease is extended

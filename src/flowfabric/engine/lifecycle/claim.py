@@ -38,12 +38,12 @@ WITH best AS (        -- the best that this worker can run and no other has a gr
            SELECT place, held_back, NULL::text[] AS out_of_budget
              FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
                                %(capabilities)s::text[], %(limit)s, %(worker_id)s)
-            WHERE NOT (SELECT EXISTS (SELECT FROM ff.ready WHERE budget_ids IS NOT NULL))
+            WHERE NOT (SELECT ff.budgets_queued())
             UNION ALL
            SELECT place, held_back, out_of_budget
              FROM ff.claimable_in_budget(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
                                          %(capabilities)s::text[], %(limit)s, %(worker_id)s, true)
-            WHERE (SELECT EXISTS (SELECT FROM ff.ready WHERE budget_ids IS NOT NULL))) AS found
+            WHERE (SELECT ff.budgets_queued())) AS found
      WHERE (SELECT CASE WHEN %(is_alone)s::boolean     -- once, and not if nothing is found
                         THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''
 ), taken AS (         -- a row that was queued after this statement began is left for the next claim
@@ -153,7 +153,8 @@ async def claim(
         QUOTA_HITS.add("concurrency", count=by_cap)
         for dimension in rows[0].out_of_budget or ():
             BUDGET_HITS.add(dimension)
-        rows = [row for row in rows if row.execution_id is not None]
+        if rows[0].partition_key is None:  # pyright: ignore[reportUnnecessaryComparison]
+            rows = []
         if rows or not look_again:
             break
     else:

@@ -49,7 +49,8 @@ SELECT ordinal, partition_key, execution_id, created, public_state, differs
        %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[], %(deadline_at_ms)s::bigint[],
        %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::text[]::jsonb[],
        %(now_ms)s::bigint, %(flow_id)s::uuid[], %(hold)s::boolean[], %(member_name)s::text[],
-       %(fresh)s::boolean, %(quota_policy_id)s::uuid[], %(quota_dimension)s::text[])
+       %(fresh)s::boolean, %(quota_policy_id)s::uuid[], %(quota_dimension)s::text[],
+       %(unique_scope)s::text[])
 """
 
 
@@ -89,6 +90,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its name in the flow, by which other members read its result."""
     quota_policy_id: UUID | None = None
     """The limit that counts it; `quota_policy_id(namespace, name)` for a limit with a name."""
+    unique_until: Literal["started", "ended"] | None = None
+    """The idempotency key belongs to the execution until then, instead of for a window."""
     limit_key: str | None = None
     """The key that the limit counts it under; None: the same for all."""
 
@@ -110,6 +113,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
         if self.idempotency_window is not None:
             self._check_window(self.idempotency_window)
+        if self.unique_until is not None:
+            self._check_unique(self.unique_until)
         if self.on_conflict != "error":
             check_on_conflict(self.on_conflict)
         if self.tags:
@@ -135,6 +140,13 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         msgspec.structs.force_setattr(new, "execution_id", execution_id)
         msgspec.structs.force_setattr(new, "input_payload", input_payload)
         return new
+
+    def _check_unique(self, until: object) -> None:
+        if until not in ("started", "ended"):
+            raise invalid_input("unique_until", until, "must be 'started' or 'ended'")
+        if self.idempotency_key is None or self.idempotency_window is not None:
+            why = "needs an idempotency_key, and no window"
+            raise invalid_input("unique_until", until, why)
 
     def _check_limit(self, limit_key: str) -> None:
         check_limit_key(limit_key)

@@ -72,10 +72,10 @@ class LockedForClaim(msgspec.Struct, frozen=True):
     lane_state: str
     required_capabilities: list[str]
     now_ms: int
-    quota_key_id: int | None
-    limit_name: str | None
-    quota_dimension: str | None
-    spent_budget: str | None
+    quota_key_id: int | None = None
+    limit_name: str | None = None
+    quota_dimension: str | None = None
+    spent_budget: str | None = None
 
     @property
     def not_eligible(self) -> str:

@@ -17,10 +17,10 @@ from flowfabric.pages import check_limit
 
 COUNTED_AT_MOST: Final = 100_000
 
-LIST_QUOTA_KEYS: Final[LiteralString] = f"""
+LIST_QUOTA_KEYS: Final[LiteralString] = """
 -- quotas.list_quota_keys
 SELECT q.quota_key_id, q.dimension, q.next_at_ms,
-       ARRAY(SELECT format('{{fp:%%s}}:%%s', l.partition_key, l.execution_id) FROM ff.lease l
+       ARRAY(SELECT format('{fp:%%s}:%%s', l.partition_key, l.execution_id) FROM ff.lease l
               WHERE l.quota_key_id = q.quota_key_id ORDER BY l.attempt_started_at_ms LIMIT 100)
            AS holders,
        (SELECT count(*) FROM ff.lease l WHERE l.quota_key_id = q.quota_key_id) AS held_slots,
@@ -28,11 +28,11 @@ SELECT q.quota_key_id, q.dimension, q.next_at_ms,
          WHERE w.partition_key = q.partition_key AND w.quota_key_id = q.quota_key_id
            AND w.admitted_at_ms > ff.now_ms() - p.window_ms) AS window_count,
        (SELECT count(*) FROM (SELECT FROM ff.ready r WHERE r.quota_key_id = q.quota_key_id
-                               LIMIT {COUNTED_AT_MOST}) AS counted) AS claimable,
+                               LIMIT %(counted_at_most)s) AS counted) AS claimable,
        (SELECT count(*) FROM (SELECT FROM ff.exec_core e
                                WHERE e.quota_key_id = q.quota_key_id
                                  AND e.exceptional_state = 'blocked_by_quota'
-                               LIMIT {COUNTED_AT_MOST}) AS counted) AS held_back
+                               LIMIT %(counted_at_most)s) AS counted) AS held_back
   FROM ff.quota_key q LEFT JOIN ff.quota_policy p ON p.quota_policy_id = q.quota_policy_id
  WHERE q.quota_policy_id = %(quota_policy_id)s
    AND q.quota_key_id > coalesce(%(after)s::bigint, -9223372036854775808)
@@ -98,6 +98,7 @@ async def list_quota_keys(
         after=after,
         key=key,
         limit=count,
+        counted_at_most=COUNTED_AT_MOST,
     )
     return [
         QuotaKey(

@@ -40,7 +40,7 @@ WITH starts AS (
     SELECT q.ctid AS place
       FROM (SELECT * FROM ff.quota_key
              WHERE partition_key >= %(start)s ORDER BY partition_key, quota_key_id
-             LIMIT %(limit)s) AS some
+             LIMIT %(limit)s) AS looked_at
       JOIN ff.quota_key q USING (partition_key, quota_key_id)
      WHERE q.next_at_ms IS NULL
        AND NOT EXISTS (SELECT FROM ff.lease l WHERE l.quota_key_id = q.quota_key_id)

@@ -16,7 +16,7 @@ SELECT ff.unblock_quota_keys(%(quota_key_id)s::bigint[], %(wait)s::boolean) AS m
 """
 
 
-class Unblocked(msgspec.Struct, frozen=True):
+class UnblockedKeys(msgspec.Struct, frozen=True):
     """How many executions became claimable."""
 
     moved: int
@@ -37,6 +37,6 @@ async def unblock_keys(
     if not quota_key_ids:
         return 0
     answer = await fetch_one(
-        conn, UNBLOCK_KEYS, Unblocked, quota_key_id=sorted(set(quota_key_ids)), wait=wait
+        conn, UNBLOCK_KEYS, UnblockedKeys, quota_key_id=sorted(set(quota_key_ids)), wait=wait
     )
     return answer.moved

@@ -29,7 +29,7 @@ UPDATE ff.quota_policy p
 # Its keys are noted instead of locked: a claim that reads the numbers from before may hold
 # executions back until it ends, and the sweep locks each key after that.
 WAKE_KEYS: Final[LiteralString] = """
--- quotas.wake_keys
+-- quotas.update_quota_policy: its keys
 INSERT INTO ff.quota_wakeup (partition_key, quota_key_id)
 SELECT partition_key, quota_key_id FROM ff.quota_key
  WHERE quota_policy_id = %(quota_policy_id)s
