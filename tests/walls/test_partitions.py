@@ -262,8 +262,8 @@ LIMITS: Mapping[str, set[str]] = {
     "executions.read_limit": {
         "exec_core",
         "lease",
-        "quota_key+quota_policy",
-        "quota_window",
+        "quota_key+quota_window",
+        "quota_policy",
         "ready",
     },
     "lifecycle.lock_for_claim": {"quota_policy"},
@@ -309,6 +309,7 @@ LIMITS_IN_FUNCTIONS = {
     "delete_executions": {"quota_admitted"},
     "note_quota_keys": {"exec_core", "lease", "ready"},
     "quota_room": {"lease", "quota_policy"},
+    "submit": {"quota_policy"},
     "unblock_quota_keys": {"exec_core", "ready"},
 }
 

@@ -5,6 +5,7 @@ explain_execution           why an execution does not run, or how it ended
 explanation                 the explanation, and the facts that it is made from
 reasons                     makes the reasons from the facts
 wait_reasons                the reasons of suspended and sleeping executions
+read_limit                  the limit that holds an execution back
 read_waits                  what a suspended execution waits for
 words                       instants, spans and numbers in words
 search_executions           executions by lane, state, kind, tag and time
