@@ -40,6 +40,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.InvalidClaimGrant(ID, "w"), "contention", "invalid_claim_grant", 409, True),
     (errors.ClaimGrantExpired(ID), "contention", "claim_grant_expired", 409, True),
     (errors.ActiveAttemptExists(ID), "conflict", "active_attempt_exists", 409, False),
+    (errors.UniqueKeyTaken("k", execution_id=ID), "conflict", "unique_key_taken", 409, False),
     (
         errors.IdempotencyConflict("k", execution_id=ID, differs=["payload"]),
         "conflict",

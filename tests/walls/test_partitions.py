@@ -279,8 +279,8 @@ LIMITS: Mapping[str, set[str]] = {
     "executions.read_limit": {
         "exec_core",
         "lease",
-        "quota_key+quota_policy",
-        "quota_window",
+        "quota_key+quota_window",
+        "quota_policy",
         "ready",
     },
     "lifecycle.lock_for_claim": {"quota_policy"},
@@ -331,6 +331,7 @@ LIMITS_IN_FUNCTIONS = {
     "delete_executions": {"budget_usage_by_exec", "quota_admitted"},
     "note_quota_keys": {"exec_core", "lease", "ready"},
     "quota_room": {"lease", "quota_policy"},
+    "submit": {"quota_policy"},
     "unblock_quota_keys": {"exec_core", "ready"},
 }
 

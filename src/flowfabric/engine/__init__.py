@@ -114,6 +114,10 @@ from flowfabric.engine.operators.resume_execution import Resumed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.operators.wake_execution import Woken
+from flowfabric.engine.quotas.check_admission import Admission
+from flowfabric.engine.quotas.create_quota_policy import QuotaPolicyCreated
+from flowfabric.engine.quotas.list_quota_keys import QuotaKey
+from flowfabric.engine.quotas.quota_policy import QuotaPolicy
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.schedules.backfill_schedule import Backfilled
 from flowfabric.engine.schedules.definition import FieldChange, ScheduleDefinition
@@ -163,6 +167,7 @@ from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
 from flowfabric.engine.workers.register_worker import WorkerRefreshed, WorkerRegistered
 from flowfabric.ids import ExecutionId, GroupId, PartitionKey
 from flowfabric.joins import AllOf, AnyOf, JoinPolicy, Quorum
+from flowfabric.limits import QuotaLimits
 from flowfabric.policy import (
     ExecutionPolicy,
     ExponentialBackoff,
@@ -176,6 +181,7 @@ from flowfabric.states import CancellationPolicy
 from flowfabric.tokens import WaitpointToken
 
 __all__ = [
+    "Admission",
     "AllOf",
     "AlreadyMember",
     "AnyOf",
@@ -312,6 +318,10 @@ __all__ = [
     "PendingWaitpointPage",
     "PriorityChanged",
     "Quorum",
+    "QuotaKey",
+    "QuotaLimits",
+    "QuotaPolicy",
+    "QuotaPolicyCreated",
     "ReasonCode",
     "ReclaimCapExceeded",
     "ReclaimGrant",

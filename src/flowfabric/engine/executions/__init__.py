@@ -6,6 +6,7 @@ explanation                 the explanation, and the facts that it is made from
 reasons                     makes the reasons from the facts
 wait_reasons                the reasons of suspended and sleeping executions
 budget_reason               which budget holds an execution back
+read_limit                  the limit that holds an execution back
 read_waits                  what a suspended execution waits for
 words                       instants, spans and numbers in words
 search_executions           executions by lane, state, kind, tag and time
