@@ -6,13 +6,14 @@ exported.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias
+
+from flowfabric.at_commit import at_commit, in_transaction
 
 Labels: TypeAlias = tuple[str, ...]
 """The values of the labels of one counter, in their order."""
@@ -31,11 +32,10 @@ class EventCount:
     def add(self, *labels: str, count: int = 1) -> None:
         """So many more, with the values of the labels in their order.
 
-        Inside `counted_at_commit` they are added once the transaction is committed.
+        What a transaction adds counts once it is committed.
         """
-        waiting = _uncommitted.get()
-        if waiting is not None and not waiting.has_ended:
-            waiting.counts.append((self, labels, count))
+        if in_transaction():
+            at_commit(partial(self._add, labels, count))
             return
         with self._lock:
             self.values[labels] += count
@@ -44,6 +44,10 @@ class EventCount:
         """One more for each of these labels."""
         for labels, count in Counter(each).items():
             self.add(*labels, count=count)
+
+    def _add(self, labels: Labels, count: int) -> None:
+        with self._lock:
+            self.values[labels] += count
 
     def snapshot(self) -> dict[Labels, int]:
         """The numbers as they are now."""
@@ -135,35 +139,6 @@ class Level:
             return dict(self._values)
 
 
-class _Uncommitted:
-    """What one transaction has counted; tasks that it has started may outlive it."""
-
-    __slots__ = ("counts", "has_ended")
-
-    def __init__(self) -> None:
-        self.counts: list[tuple[EventCount, Labels, int]] = []
-        self.has_ended = False
-
-
-_uncommitted: Final[ContextVar[_Uncommitted | None]] = ContextVar(
-    "flowfabric_uncommitted_counts", default=None
-)
-
-
-@contextlib.contextmanager
-def counted_at_commit() -> Generator[None]:
-    """The block is one transaction: what it adds counts when it is committed, else never."""
-    waiting = _Uncommitted()
-    token = _uncommitted.set(waiting)
-    try:
-        yield
-    finally:
-        waiting.has_ended = True
-        _uncommitted.reset(token)
-    for counter, labels, count in waiting.counts:
-        counter.add(*labels, count=count)
-
-
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 # Requests of the server.
@@ -225,7 +200,8 @@ ATTEMPT_OUTCOMES: Final = EventCount(
     ("lane", "outcome"),
 )
 WORKER_AT_CAPACITY: Final = EventCount(
-    "ff_worker_at_capacity_total", "How often a worker claimed nothing because no slot was free."
+    "ff_worker_at_capacity_total",
+    "How often all slots of a worker were taken, so that it stopped to claim.",
 )
 
 # Limits.

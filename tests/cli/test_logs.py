@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import typer
 
+from flowfabric.audit import audit
 from flowfabric.cli.logs import JsonFormatter, TextFormatter, log_to_terminal
 from flowfabric.errors import ConfigError
 
@@ -76,6 +77,30 @@ def test_a_level_or_a_format_that_does_not_exist_is_refused() -> None:
         pytest.raises(ConfigError, match=r"FF_LOG_FORMAT.*'xml' is not one of text, json"),
     ):
         log_to_terminal("info")
+
+
+@pytest.mark.parametrize("said", ["loud", "shop=loud", "=info", "info,shop"])
+def test_levels_of_loggers_that_do_not_exist_are_refused(said: str) -> None:
+    with (
+        mock.patch.dict(os.environ, {"FF_LOG": said}),
+        pytest.raises(ConfigError, match=r"FF_LOG.*is not LEVEL or LOGGER=LEVEL"),
+    ):
+        log_to_terminal(None)
+
+
+def test_levels_are_set_for_each_logger(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {"FF_LOG": "error, flowfabric.noisy=debug ,flowfabric.quiet=ERROR"}
+    with mock.patch.dict(os.environ, said), root_logger() as root:
+        log_to_terminal(None)
+        assert root.level == logging.ERROR
+        logging.getLogger("flowfabric.noisy").debug("wanted")
+        logging.getLogger("flowfabric.quiet").warning("not this")
+        audit("lease_revoked", actor="ann", reason=None)
+
+    told = capsys.readouterr().err
+    assert "wanted" in told
+    assert "not this" not in told
+    assert "lease_revoked actor=ann" in told, "no level hides the audit log"
 
 
 class Odd:

@@ -18,6 +18,7 @@ PUBLIC = {
     "flowfabric",
     "flowfabric.engine",
     "flowfabric.errors",
+    "flowfabric.metrics",
     "flowfabric.policy",
     "flowfabric.states",
     "flowfabric.sync",
@@ -25,7 +26,7 @@ PUBLIC = {
 }
 DEEPER = re.compile(
     r"flowfabric\.(?:app|cli|client|db|engine|reconcile|worker)\.\w+"
-    r"|flowfabric\.(?:config|ids|instants|joins|stored_policy|wire)\b"
+    r"|flowfabric\.(?:at_commit|config|counters|ids|instants|joins|stored_policy|wire)\b"
 )
 """A module that programs do not import; `flowfabric.worker` is the name of a logger too."""
 

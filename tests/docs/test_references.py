@@ -26,6 +26,7 @@ from flowfabric import (
 from flowfabric.cli.main import app as ff
 from flowfabric.client.admin import Admin
 from flowfabric.client.schedules import Schedules
+from flowfabric.counters import COUNTERS, Distribution, EventCount, Level
 from flowfabric.db.rows import Connection
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.lease_events import LeaseEvent
@@ -39,6 +40,7 @@ CLI = "docs/reference/cli.md"
 ERRORS = "docs/reference/errors.md"
 PYTHON = "docs/reference/python.md"
 TABLES = "docs/reference/tables.md"
+METRICS = "docs/reference/metrics.md"
 
 
 # Commands.
@@ -96,10 +98,10 @@ def test_a_command_is_shown_with_its_arguments(name: str) -> None:
         assert metavar in {word.strip("[].") for word in shown}
 
 
-def test_the_readme_names_every_command() -> None:
-    named = " ".join(quoted(prose("README.md")))
+def test_the_readme_names_every_noun() -> None:
+    named = {word for each in quoted(prose("README.md")) for word in each.split(" ")}
 
-    assert all(name.split(" ")[-1] in named for name in COMMANDS)
+    assert {name.removeprefix("ff ").split(" ")[0] for name in COMMANDS} <= named
 
 
 # Errors.
@@ -198,6 +200,23 @@ def test_every_retry_class_is_named() -> None:
     assert {each.value for each in errors.RetryClass} <= named
 
 
+# Metrics.
+
+
+def test_every_metric_is_listed_with_its_type_labels_and_meaning() -> None:
+    types = {EventCount: "counter", Distribution: "histogram", Level: "gauge"}
+    listed = {
+        quoted(cells[0])[0]: (cells[1], quoted(cells[2]), cells[3])
+        for section in sections(METRICS, 2).values()
+        for cells in rows(section)
+        if len(cells) == 4
+    }
+
+    assert listed == {
+        each.name: (types[type(each)], list(each.labels), each.meaning) for each in COUNTERS
+    }
+
+
 # Python.
 
 
@@ -212,7 +231,7 @@ def test_every_public_name_is_on_the_page() -> None:
     listed = headings | set(quoted(sections(PYTHON, 2)["Errors"]))
 
     assert set(flowfabric.__all__) <= listed
-    public = {*flowfabric.__all__, "flowfabric.sync"}
+    public = {*flowfabric.__all__, "flowfabric.metrics", "flowfabric.sync"}
     assert {title.split(".")[0] if title[0].isupper() else title for title in headings} <= public
 
 

@@ -243,6 +243,7 @@ READS: Mapping[str, set[str]] = {
     },
     "flows.list_flows": {"exec_core+flow_core+flow_summary"},
     "lanes.count_by_lane": {"exec_core", "exec_core+lease", "ready"},
+    "lanes.read_gauges": {"cancel_backlog_member", "completion_event"},
     "lifecycle.read_claimed": {"exec_body+exec_core+lease"},
     "retention.count_trimmable": {"exec_core"},
     "flows.list_flows: of one namespace": {"exec_core+flow_core+flow_summary"},

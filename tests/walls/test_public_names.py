@@ -16,6 +16,7 @@ import flowfabric
 import flowfabric.conditions
 import flowfabric.engine
 import flowfabric.errors
+import flowfabric.metrics
 import flowfabric.policy
 import flowfabric.states
 import flowfabric.testing
@@ -47,25 +48,26 @@ ExecutionBody ExecutionContext ExecutionId ExecutionInfo ExecutionOutcome Execut
 ExecutionPolicy ExecutionSnapshot ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases
 Explanation ExplanationReason ExponentialBackoff Failure FieldChange FixedBackoff
 FlowAlreadyCancelled FlowCancelAccepted FlowCreated FlowEligibility FlowExists FlowMember FlowPage
-FlowSnapshot FlowStatus FlowSubmitted FlowSummary FoundExecution Frame FrameId Fresh GrantArguments
-GrantNotFound GrantedClaim GroupId HistoryEntry HistoryPage Inbox InboxSignal Join JoinPolicy
-JoinPolicySet Journal JournalEntry KeyAlreadySeeded KeyRotated KeySeeded KeyUnchanged KidList
-LaneChanged LaneCount LanePage Lease LeaseEvent LeaseHandle LeaseHandleKind LeaseMarkedExpired
-LeaseNotExpired LeaseNotRevoked LeaseRevoked MemberAdded MemberCounts MemberPage MemberPromoted
-NewEdge NewExecution NewFlow NewFrame NewSignal NotExpiredReason NotReclaimable NotRevokedReason
-NothingToSuspendFor NothingToWaitFor OpenWaitpoint OpenWaitpointPage OperatorEvent PartitionConfig
-PartitionKey PartitionRotation PendingWaitpoint PendingWaitpointPage PriorityChanged Quorum
-ReasonCode ReclaimCapExceeded ReclaimGrant RecordedStep Released ReleasedAfterTrouble ReplayMember
-Replayed ReplayedFlow RestartedExecution ResumePolicy Resumed RetryPolicy RetryScheduled
-SatisfiedAlready Schedule ScheduleDefinition ScheduleDiff ScheduleExplanation ScheduleFire
-SchedulePage ScheduleReason ScheduleSpec Search SearchPage ServedElsewhere SignalAccepted
-SignalDuplicate SignalEvent StateVector StepPage StillClaimed StoredSignal StreamPage StreamSummary
-Subscription SuspendRequest Suspended SuspendedExecution SuspendedPage Suspension SuspensionExpired
-SuspensionNotExpired TerminalFailed TimeoutPolicy Triggered Trim Trouble Unblocked Unserved
-UpcomingInstant UpstreamResult UsePending VerifiedGrant VerifyingKid WaitingChildren Waitpoint
-WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent WorkerMarkedDead
+FlowSnapshot FlowStatus FlowSubmitted FlowSummary FoundExecution Frame FrameId Fresh Gauges
+GrantArguments GrantNotFound GrantedClaim GroupId HistoryEntry HistoryPage Inbox InboxSignal Join
+JoinPolicy JoinPolicySet Journal JournalEntry KeyAlreadySeeded KeyRotated KeySeeded KeyUnchanged
+KidList LaneChanged LaneCount LanePage Lease LeaseEvent LeaseHandle LeaseHandleKind
+LeaseMarkedExpired LeaseNotExpired LeaseNotRevoked LeaseRevoked MemberAdded MemberCounts MemberPage
+MemberPromoted NewEdge NewExecution NewFlow NewFrame NewSignal NotExpiredReason NotReclaimable
+NotRevokedReason NothingToSuspendFor NothingToWaitFor OpenWaitpoint OpenWaitpointPage OperatorEvent
+PartitionConfig PartitionKey PartitionRotation PendingWaitpoint PendingWaitpointPage PriorityChanged
+Quorum ReasonCode ReclaimCapExceeded ReclaimGrant RecordedStep Released ReleasedAfterTrouble
+ReplayMember Replayed ReplayedFlow RestartedExecution ResumePolicy Resumed RetryPolicy
+RetryScheduled SatisfiedAlready Schedule ScheduleDefinition ScheduleDiff ScheduleExplanation
+ScheduleFire SchedulePage ScheduleReason ScheduleSpec Search SearchPage ServedElsewhere
+SignalAccepted SignalDuplicate SignalEvent StateVector StepPage StillClaimed StoredSignal StreamPage
+StreamSummary Subscription SuspendRequest Suspended SuspendedExecution SuspendedPage Suspension
+SuspensionExpired SuspensionNotExpired TerminalFailed TimeoutPolicy Triggered Trim Trouble Unblocked
+Unserved UpcomingInstant UpstreamResult UsePending VerifiedGrant VerifyingKid WaitingChildren
+Waitpoint WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent WorkerMarkedDead
 WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
+PINNED_OF_METRICS = "CONTENT_TYPE DatabaseGauges MetricsEndpoint SharedCounters exposition"
 PINNED_FOR_TESTS = "Clock Crashes History TestServer assert_replays crash_after record_history"
 VOCABULARY = (
     flowfabric.conditions,
@@ -81,6 +83,7 @@ VOCABULARY = (
     [
         (flowfabric, PINNED),
         (flowfabric.engine, PINNED_OF_THE_ENGINE),
+        (flowfabric.metrics, PINNED_OF_METRICS),
         (flowfabric.testing, PINNED_FOR_TESTS),
     ],
 )

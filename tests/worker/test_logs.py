@@ -177,7 +177,8 @@ async def test_what_a_task_logs_names_its_execution_on_request(
         ("from a thread", ids[0], "sync"),
         ("from the loop", ids[1], "async"),
     ):
-        assert told[text] == told[text] | {"execution_id": name, "kind": kind, "attempt": 1}
+        fields = {"execution_id": name, "kind": kind, "lane": "default", "attempt": 1}
+        assert told[text] == told[text] | fields
         assert "flow_id" not in told[text]
     assert told["from a member"]["flow_id"] == flow_id
     assert [vars(each)["flow_id"] for each in caplog.records if each.name == LOG] == [flow_id]

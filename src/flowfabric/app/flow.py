@@ -20,6 +20,7 @@ from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_name, check_text, uuid_partition
 from flowfabric.policy import Retry
+from flowfabric.tracing import submit_span
 
 R = TypeVar("R")
 
@@ -112,6 +113,11 @@ class Flow:
             name: ExecutionId(partition, member_uuid(flow_id, number))
             for number, name in enumerate(self.members)
         }
+        with submit_span(self.kind):
+            members = [
+                member.execution(ids[member.name], namespace=namespace, creator=creator)
+                for member in self
+            ]
         return NewFlow(
             flow_id=flow_id,
             flow_kind=self.kind,
@@ -119,10 +125,7 @@ class Flow:
             tags=self.tags,
             idempotency_key=key,
             on_conflict=on_conflict,
-            members=[
-                member.execution(ids[member.name], namespace=namespace, creator=creator)
-                for member in self
-            ],
+            members=members,
             edges=[
                 NewEdge(
                     upstream=ids[upstream],

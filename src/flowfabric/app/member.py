@@ -16,6 +16,7 @@ from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, JoinPolicy
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy
+from flowfabric.tracing import with_traceparent
 
 if TYPE_CHECKING:
     from flowfabric.app.flow import Flow
@@ -129,7 +130,7 @@ class Member(Generic[R]):
             payload_encoding=task.encoding,
             priority=task.priority if settings.priority is None else settings.priority,
             creator_identity=creator,
-            tags=settings.tags or {},
+            tags=with_traceparent(settings.tags or {}),
             required_capabilities=task.requires,
             policy=settings.policy(task.policy),
             delay=settings.delay,

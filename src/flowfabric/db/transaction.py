@@ -7,7 +7,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, TypeVar
 
-from flowfabric.counters import TRANSACTION_RETRIES, counted_at_commit
+from flowfabric.at_commit import calls_at_commit
+from flowfabric.counters import TRANSACTION_RETRIES
 from flowfabric.db.faults import SerializationConflict, translated
 from flowfabric.db.notifier import Notifier, notify, notifying_later
 from flowfabric.db.pool import Pool
@@ -39,7 +40,7 @@ async def transact(
 
     async def attempt() -> T:
         async with pool.connection() as conn:
-            with translated(f"-- {operation}\n"), counted_at_commit():
+            with translated(f"-- {operation}\n"), calls_at_commit():
                 async with conn.transaction(isolation=isolation):
                     answer = await body(conn)
                     if (step := current_step.get()) is not None:

@@ -9,6 +9,7 @@ from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import ChildFailed, ResultDecodeError
 from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
 from flowfabric.states import PublicState
+from flowfabric.tracing import with_traceparent
 
 if TYPE_CHECKING:
     from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
@@ -113,6 +114,7 @@ class ChildBatch(Generic[R]):
             creator_identity=f"parent {self._parent}",
             required_capabilities=call.task.requires,
             policy=call.task.policy,
+            tags=with_traceparent({}),
         )
 
     def result(self, outcome: ExecutionOutcome) -> R:

@@ -5,16 +5,21 @@ Attempts that time out are counted by the operation that ends them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final, Literal
 
 from flowfabric.counters import ATTEMPT_OUTCOMES
 from flowfabric.engine.lifecycle.cancel import Cancellation
-from flowfabric.engine.lifecycle.complete import Completion
+from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.fail import RetryScheduled, TerminalFailed
 from flowfabric.worker.running_attempt import RunningAttempt, was_cancelled
 
 AttemptOutcome = Literal["ok", "error", "cancelled", "retry"]
+_COMPLETED: Final = {Completed}
+_attempt: Final = itemgetter(0)
+_lane_of: Final = attrgetter("claimed.lane_id")
 _OF_ANSWER: Final[dict[type, AttemptOutcome]] = {RetryScheduled: "retry", TerminalFailed: "error"}
 
 
@@ -31,7 +36,11 @@ def count_outcomes(
     An execution that is delayed or released has not ended an attempt. One refusal is counted: that
     of an execution which was cancelled meanwhile.
     """
-    ATTEMPT_OUTCOMES.add_all(_labels(entries, answers))
+    if set(map(type, answers)) == _COMPLETED:  # as nearly every batch, and the largest ones
+        for lane, count in Counter(map(_lane_of, map(_attempt, entries))).items():
+            ATTEMPT_OUTCOMES.add(lane, "ok", count=count)
+    else:
+        ATTEMPT_OUTCOMES.add_all(_labels(entries, answers))
 
 
 def _labels(

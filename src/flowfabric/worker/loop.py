@@ -20,6 +20,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
+from flowfabric.tracing import tracer
 from flowfabric.worker.background import STOP_WITHIN, start
 from flowfabric.worker.claimed_task import ClaimedTask
 from flowfabric.worker.claims import Claims
@@ -38,6 +39,7 @@ from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots
 from flowfabric.worker.threads import HandlerThreads
+from flowfabric.worker.trace_attempt import trace_attempt
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 from flowfabric.worker.watch_leases import watch_leases
@@ -248,7 +250,9 @@ class Worker:
 
             self._threads.on_change = threads_changed
             start(stack, self._unanswered.run(engine, found), "flowfabric claims")
-            log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes))
+            facts = {"worker_id": settings.worker_id, "instance_id": self.instance}
+            served = {**facts, "lanes": list(settings.lanes)}
+            log.info("worker %s serves %s", self.instance, ", ".join(settings.lanes), extra=served)
             self._started.set()
             try:
                 yield _Parts(engine, recorder, slots, next_work)
@@ -256,7 +260,7 @@ class Worker:
                 self._stopping.set()
                 await self._unanswered.stop(engine, found)
                 await self._drain(recorder, slots)
-        log.info("worker %s stopped", self.instance)
+        log.info("worker %s stopped", self.instance, extra=facts)
 
     async def _start_renewer(
         self, engine: Engine, stack: contextlib.AsyncExitStack, kinds: tuple[str, ...]
@@ -292,9 +296,11 @@ class Worker:
 
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
             handler = self._served[attempt.claimed.execution_kind]
-            return run_attempt(
+            running = run_attempt(
                 attempt, handler, engine, self.state, self._transactions, readers, services
             )
+            traced_by = tracer()
+            return running if traced_by is None else trace_attempt(traced_by, attempt, running)
 
         return Slots(
             self.settings,
@@ -344,12 +350,16 @@ class Worker:
 
     async def _claim_until_stopped(self, parts: _Parts) -> None:
         engine, recorder, slots, next_work = parts
+        at_capacity = False
         while not self._stopping.is_set():
             limit = min(slots.capacity(self._claims.seconds), MAX_BATCH)
             if limit <= 0:
-                WORKER_AT_CAPACITY.add()
+                if not at_capacity:
+                    WORKER_AT_CAPACITY.add()
+                at_capacity = True
                 await self._wait_for_capacity()
                 continue
+            at_capacity = False
             claimed = await self._unless_stopped(self._claims.claim(engine, limit)) or []
             slots.add(claimed)
             if claimed:

@@ -186,7 +186,9 @@ class Renewer:
                 await work(self._conn)
         except (FlowFabricError, TimeoutError) as error:
             self._schedule.failed(began, time.monotonic(), renewal=renewal)
-            log.warning("worker %s cannot %s: %s", self._instance, purpose, _reason(error, within))
+            why = _reason(error, within)
+            facts = {"instance_id": self._instance, "error": why}
+            log.warning("worker %s cannot %s: %s", self._instance, purpose, why, extra=facts)
             if renewal:
                 self._count_failures()
             if self._conn is not None:

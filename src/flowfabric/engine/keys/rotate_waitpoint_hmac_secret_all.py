@@ -8,6 +8,7 @@ from typing import Final, LiteralString
 
 import msgspec
 
+from flowfabric.audit import audit_now
 from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
 from flowfabric.engine.keys.key import check_kid, check_secret
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
@@ -75,6 +76,11 @@ class _Done(msgspec.Struct, frozen=True):
     gc_count: int
 
 
+def _conflict(kid: str, why: str, actor: str) -> RotationConflict:
+    audit_now("waitpoint_hmac_rotation_failed", actor=actor, new_kid=kid, error=why)
+    return RotationConflict(kid, why)
+
+
 async def rotate_waitpoint_hmac_secret_all(
     conn: Connection,
     new_kid: str,
@@ -97,9 +103,9 @@ async def rotate_waitpoint_hmac_secret_all(
     known = await fetch_maybe(conn, KNOWN, _Known, kid=new_kid)
     if known is not None:
         if not hmac.compare_digest(known.secret, secret):
-            raise RotationConflict(new_kid, "belongs to another secret")
+            raise _conflict(new_kid, "belongs to another secret", actor)
         if not known.active:
-            raise RotationConflict(new_kid, "was retired")
+            raise _conflict(new_kid, "was retired", actor)
         return [PartitionRotation(partition=0, result=KeyUnchanged(kid=new_kid))]
     done = await fetch_one(conn, ROTATE, _Done, kid=new_kid, secret=secret, grace_ms=grace_ms)
     result = KeyRotated(previous_kid=done.previous_kid, new_kid=new_kid, gc_count=done.gc_count)

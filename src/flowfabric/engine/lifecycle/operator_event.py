@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.audit import audit
 from flowfabric.db.rows import Connection, execute
 from flowfabric.ids import ExecutionId, check_text, clean_text
 from flowfabric.states import OperatorEventType
@@ -22,6 +23,8 @@ SELECT ff.emit_operator_event(named.partition_key, named.execution_id, named.flo
 
 DEFAULT_ACTOR: Final = "operator"
 """The actor of a control whose caller names none."""
+_EVENTS: Final = {OperatorEventType.KEY_ROTATED: "waitpoint_hmac_rotation_complete"}
+"""What the audit log calls an event, where it is not the event's own word."""
 
 
 def check_actor(actor: str) -> str:
@@ -53,6 +56,8 @@ async def operator_event(
         reason=None if reason is None else clean_text(reason),
         details=[_json(details)],
     )
+    flow_id = None if flow is None else str(flow[1])
+    audit(_EVENTS.get(event_type, event_type.value), actor=actor, reason=reason, flow_id=flow_id)
 
 
 async def system_events(
@@ -77,6 +82,7 @@ async def system_events(
         reason=None if reason is None else clean_text(reason),
         details=[_json(details) for details in facts],
     )
+    audit(event_type.value, actor=actor, reason=reason, count=len(facts))
 
 
 async def operator_events(
@@ -101,6 +107,8 @@ async def operator_events(
         reason=None if reason is None else clean_text(reason),
         details=[_json(details) for details in changed.values()],
     )
+    for each in changed:
+        audit(event_type.value, actor=actor, reason=reason, execution_id=str(each))
 
 
 def _json(details: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from flowfabric.audit import audit
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.ids import ExecutionId
 from flowfabric.tokens import WaitpointToken
@@ -38,4 +39,7 @@ async def read_waitpoint_token(
         execution_id=execution_id.uuid,
         waitpoint_id=waitpoint_id,
     )
-    return WaitpointToken(row.token) if row is not None and row.token else None
+    if row is None or not row.token:
+        return None
+    audit("waitpoint_token_read", execution_id=str(execution_id), waitpoint_id=str(waitpoint_id))
+    return WaitpointToken(row.token)

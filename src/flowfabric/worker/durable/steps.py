@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 from flowfabric.errors import EntryDecodeError, Fail, LeaseLost, NestedDurableCall
 from flowfabric.instants import epoch_ms
 from flowfabric.states import JournalKind, JournalState
+from flowfabric.tracing import step_span
 from flowfabric.worker.durable.awaited import Awaited
 from flowfabric.worker.durable.settings import HOT
 from flowfabric.worker.durable.step import StepSettings, is_async, next_pause
@@ -232,20 +233,24 @@ class StepRun:
         )
 
     async def _body(self, *, lends: bool) -> Any:
-        if self.step.timeout is None:
-            token = current_step.set(self)
-            try:
+        if self.step.timeout is not None:
+            return await self._timed(self.step.timeout, lends=lends)
+        token = current_step.set(self)
+        try:
+            with step_span(self.key.name):
                 return await self._called(lends=lends)
-            finally:
-                current_step.reset(token)
-        limit = asyncio.timeout(self.step.timeout)
+        finally:
+            current_step.reset(token)
+
+    async def _timed(self, timeout: float, *, lends: bool) -> Any:
+        limit = asyncio.timeout(timeout)
         try:
             with self.entered():
                 async with limit:
                     return await self._called(lends=lends)
         except TimeoutError as error:
             if limit.expired():
-                raise _TimedOut(self.step.timeout) from error
+                raise _TimedOut(timeout) from error
             raise
 
     @contextlib.contextmanager
@@ -253,7 +258,8 @@ class StepRun:
         """Inside this block durable calls are refused, and `ctx.effect_key` is that of the step."""
         token = current_step.set(self)
         try:
-            yield
+            with step_span(self.key.name):
+                yield
         finally:
             current_step.reset(token)
 

@@ -1,0 +1,54 @@
+"""The log of what operators do: the logger `flowfabric.audit`, which no default level hides.
+
+The table `ff.operator_event` has the same facts for good. Neither has payloads, results or tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Generator, Mapping
+from contextvars import ContextVar
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from flowfabric.at_commit import at_commit
+
+log: Final = logging.getLogger("flowfabric.audit")
+log.setLevel(logging.INFO)  # its own level: that of the root logger does not apply
+
+_NO_REQUEST: Final[Mapping[str, str]] = MappingProxyType({})
+_request: Final[ContextVar[Mapping[str, str]]] = ContextVar(
+    "flowfabric_request", default=_NO_REQUEST
+)
+
+
+@contextlib.contextmanager
+def acting_for(principal: str, request_id: str) -> Generator[None]:
+    """Inside the block audit records have the principal and the id of this request."""
+    token = _request.set({"principal": principal, "request_id": request_id})
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
+
+def audit(event: str, **fields: object) -> None:
+    """Record the event once the transaction that runs now is committed.
+
+    Fields that are None are left out. The message has the event and the fields too.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    at_commit(partial(_write, event, {**given, **_request.get()}))
+
+
+def audit_now(event: str, **fields: object) -> None:
+    """Record an event that no commit follows, such as a refusal."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    _write(event, {**given, **_request.get()})
+
+
+def _write(event: str, fields: Mapping[str, object]) -> None:
+    shown = " ".join(f"{name}={value}" for name, value in fields.items())
+    log.info("%s %s", event, shown, extra={"event": event, **fields})
