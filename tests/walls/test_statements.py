@@ -57,6 +57,7 @@ OWNER = {
     "ff.schedule_fire": "schedules",
     "ff.lane_registry": "lanes",
     "ff.waitpoint_hmac": "keys",
+    "ff.api_token": "access",
     "ff.worker_registry": "workers",
     "ff.worker_registry_event": "workers",
     "ff.waiter": "db",

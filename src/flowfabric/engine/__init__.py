@@ -4,6 +4,10 @@ The packages below hold one operation per module; programs import from here.
 """
 
 from flowfabric.config import DatabaseConfig, PartitionConfig
+from flowfabric.engine.access.create_token import TokenCreated
+from flowfabric.engine.access.find_token import StoredToken
+from flowfabric.engine.access.list_tokens import ApiToken
+from flowfabric.engine.access.revoke_token import TokenRevoked
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.filters import EventFilter
@@ -165,6 +169,7 @@ __all__ = [
     "AllOf",
     "AlreadyMember",
     "AnyOf",
+    "ApiToken",
     "Append",
     "Appended",
     "Attempt",
@@ -322,6 +327,7 @@ __all__ = [
     "StepPage",
     "StillClaimed",
     "StoredSignal",
+    "StoredToken",
     "StreamPage",
     "StreamSummary",
     "Subscription",
@@ -334,6 +340,8 @@ __all__ = [
     "SuspensionNotExpired",
     "TerminalFailed",
     "TimeoutPolicy",
+    "TokenCreated",
+    "TokenRevoked",
     "Triggered",
     "Trim",
     "Trouble",
