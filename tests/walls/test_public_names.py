@@ -22,6 +22,7 @@ import flowfabric.states
 import flowfabric.testing
 from flowfabric import Retry
 from flowfabric.engine import Engine
+from flowfabric.engine.access_operations import AccessOperations
 from flowfabric.engine.connected import ConnectedEngine
 from flowfabric.engine.schedule_operations import ScheduleOperations
 from flowfabric.worker.settings import WorkerSettings

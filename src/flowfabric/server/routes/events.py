@@ -17,6 +17,7 @@ from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
+from flowfabric.server.asgi import cancel_all
 from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import check_limit
 from flowfabric.server.problems import invalid
@@ -135,6 +136,8 @@ async def _merged(
     subscriptions: Mapping[str, Subscription[Any]], query: LiveEventsQuery
 ) -> AsyncGenerator[ServerEvent]:
     """The events of all subscriptions, each with the places after it as its id."""
+    # What a subscription has read is not its place: an event may be waiting to be sent.
+    places = {family: decode_cursor(each.cursor) for family, each in subscriptions.items()}
     coming = {family: asyncio.ensure_future(anext(each)) for family, each in subscriptions.items()}
     try:
         while True:
@@ -142,27 +145,18 @@ async def _merged(
             for family in [name for name, task in coming.items() if task.done()]:
                 event = coming[family].result()
                 coming[family] = asyncio.ensure_future(anext(subscriptions[family]))
+                places[family] = event.event_id
                 if _matches(event, query):
-                    yield ServerEvent(
-                        id=_position(subscriptions, family, event),
-                        event=family,
-                        data=_EVENT.dumped(event),
-                    )
+                    yield ServerEvent(id=_cursor(places), event=family, data=_EVENT.dumped(event))
     except StopAsyncIteration:
         return
     finally:
-        for task in coming.values():
-            task.cancel()
-        await asyncio.gather(*coming.values(), return_exceptions=True)
+        await cancel_all(coming.values())
         for each in subscriptions.values():
             await each.aclose()
 
 
-def _position(subscriptions: Mapping[str, Subscription[Any]], of: str, event: Any) -> str:
-    places = {
-        family: event.event_id if family == of else decode_cursor(each.cursor)
-        for family, each in subscriptions.items()
-    }
+def _cursor(places: Mapping[str, int | None]) -> str:
     return ".".join(
         f"{_LETTERS[family]}{place:x}" for family, place in places.items() if place is not None
     )
