@@ -117,7 +117,7 @@ def test_python_examples_fit_the_line(page: str) -> None:
 
 @pytest.mark.parametrize("page", NAMES)
 def test_no_page_shows_the_machine_it_was_written_on(page: str) -> None:
-    assert re.search(r"(/tmp/|/home/|/root/|/work/|/Users/|C:\\)", text_of(page)) is None
+    assert re.search(r"(/tmp/|/home/|/root/|(?<!/v1)/work/|/Users/|C:\\)", text_of(page)) is None
 
 
 @pytest.mark.parametrize("page", NAMES)

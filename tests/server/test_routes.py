@@ -1,40 +1,485 @@
-"""Every noun over HTTP, from submit to outcome."""
+"""Every route, called by somebody who may, with what it takes."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from httpx import Response
+
+from flowfabric.ids import (
+    ExecutionId,
+    children_group_id,
+    new_uuid,
+    parse_uuid,
+    uuid_partition,
+)
+from flowfabric.server.routes import ROUTES
+from flowfabric.server.table import Kind
 from tests.server.conftest import Caller
 
+WORKER = {"worker_id": "w", "worker_instance_id": "w-1"}
+CALLED: set[str] = set()
+"""The routes that have answered with success in the tests of this module."""
+TEMPLATES = sorted(((each.method, each.path.split("/"), each.name) for each in ROUTES), key=str)
 
-async def test_an_execution_is_submitted_claimed_and_completed(http: Caller) -> None:
-    created = await http.post(
-        "/v1/executions", json={"execution_kind": "job", "input": {"n": 2**70}}
-    )
-    assert created.status_code == 201, created.text
-    execution_id = created.json()["execution_id"]
-    assert created.json() == {
-        "result": "created",
-        "execution_id": execution_id,
-        "public_state": "waiting",
-    }
-    where = created.headers["location"]
 
-    claimed = await http.post(
-        "/v1/work/claim", json={"worker_id": "w", "worker_instance_id": "w-1", "ttl": 30}
-    )
-    assert claimed.status_code == 200, claimed.text
-    [work] = claimed.json()["executions"]
+def note(answer: Response) -> None:
+    """The route of this answer was called."""
+    segments = answer.request.url.path.split("/")
+    for method, template, name in TEMPLATES:
+        same = len(template) == len(segments) and all(
+            wanted == found or wanted.startswith("{")
+            for wanted, found in zip(template, segments, strict=True)
+        )
+        if same and method == answer.request.method:
+            CALLED.add(name)
+
+
+class Story:
+    """Calls routes one after the other; each must succeed."""
+
+    def __init__(self, http: Caller) -> None:
+        self._http = http
+
+    async def get(self, path: str, status: int = 200, **query: Any) -> Any:
+        return self._told(await self._http.get(path, params=query), status)
+
+    async def post(self, path: str, body: Any = None, status: int = 200) -> Any:
+        return self._told(await self._http.post(path, json=body or {}), status)
+
+    async def put(self, path: str, body: Any, status: int = 200) -> Any:
+        return self._told(await self._http.put(path, json=body), status)
+
+    async def call(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
+        content = {} if body is None else {"json": body}
+        return self._told(await self._http.request(method, path, **content), status)
+
+    def _told(self, answer: Response, status: int) -> Any:
+        assert answer.status_code == status, (answer.request.url, answer.text)
+        note(answer)
+        media = answer.headers.get("content-type", "")
+        return answer.json() if media == "application/json" and answer.content else answer.content
+
+    async def submitted(self, **members: Any) -> tuple[str, str]:
+        """The id of a new execution, and its path."""
+        made = await self.post("/v1/executions", {"execution_kind": "job", **members}, 201)
+        return made["execution_id"], f"/v1/executions/{made['execution_id']}"
+
+    async def claimed(self, **members: Any) -> dict[str, Any]:
+        """What a worker holds: a new execution, with `id` and `path`."""
+        execution_id, path = await self.submitted(**members)
+        answer = await self.post("/v1/work/claim", {**WORKER, "limit": 10})
+        [work] = answer["executions"]
+        return {**work, "id": execution_id, "path": path}
+
+
+@pytest.fixture
+def story(http: Caller) -> Story:
+    return Story(http)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_route_is_called(request: pytest.FixtureRequest) -> Generator[None]:
+    """When all tests of the module have run in this process, no route was left out."""
+    yield
+    here = [each for each in request.session.items if each.path == request.path]
+    alone = os.environ.get("PYTEST_XDIST_WORKER") is None and not request.session.testsfailed
+    if alone and len(here) == 14:
+        streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
+        assert {each.name for each in ROUTES} - CALLED - streams == set()
+
+
+async def test_an_execution_is_submitted_claimed_and_completed(story: Story, http: Caller) -> None:
+    execution_id, where = await story.submitted(input={"n": 2**70}, tags={"shop.tenant": "acme"})
+    claimed = await story.post("/v1/work/claim", {**WORKER, "ttl": 30})
+    [work] = claimed["executions"]
     assert work["input"] == {"n": 2**70}
-    done = await http.post(
+    await story.post("/v1/work/progress", {"handle": work["handle"], "percent": 50}, 204)
+    assert await story.post("/v1/work/renew", {"handles": [work["handle"]]}) == {
+        "results": [{"result": "done"}]
+    }
+    done = await story.post(
         "/v1/work/complete",
-        json={"completions": [{"handle": work["handle"], "result": {"ok": True}}]},
+        {"completions": [{"handle": work["handle"], "result": {"ok": True}}]},
     )
-    assert done.json() == {
-        "results": [{"result": "completed", "execution_id": execution_id, "repeated": False}]
-    }, done.text
+    assert done["results"] == [
+        {"result": "completed", "execution_id": execution_id, "repeated": False}
+    ]
+    late = await story.post("/v1/work/renew", {"handles": [work["handle"]]})
+    assert late["results"][0]["result"] == "refused"
+    assert late["results"][0]["execution_id"] == execution_id
+    outcome = await story.get(f"{where}/outcome", wait=1)
+    assert (outcome["public_state"], outcome["result"]) == ("completed", {"ok": True})
+    assert await http.get(f"{where}/result") is not None
+    assert await story.get(f"{where}/input") == {"n": 2**70}
+    assert await story.get(f"{where}/result") == {"ok": True}
+    shown = await story.get(where, include="attempts,explanation,outcome,history")
+    assert shown["attempts"][0]["outcome"] == "success"
+    for path in ("state", "explanation", "attempts", "history", "journal", "eligibility"):
+        await story.get(f"{where}/{path}")
+    await story.get(f"{where}/upstream-results")
+    assert (await story.get(f"{where}/tags/shop.tenant"))["value"] == "acme"
+    both = await story.post("/v1/outcomes", {"execution_ids": [execution_id], "wait": 1})
+    assert [each["execution_id"] for each in both["outcomes"]] == [execution_id]
 
-    outcome = await http.get(f"{where}/outcome?wait=1")
-    assert outcome.json()["result"] == {"ok": True}
-    raw = await http.get(f"{where}/result")
-    assert (raw.content, raw.headers["content-type"]) == (b'{"ok":true}', "application/json")
-    described = await http.get(f"{where}?include=attempts,explanation,outcome,history")
-    assert described.status_code == 200, described.text
-    again = await http.get(where, headers={"if-none-match": described.headers["etag"]})
-    assert again.status_code == 304
+
+async def test_a_key_submits_once_and_another_input_conflicts(http: Caller) -> None:
+    body = {"execution_kind": "job", "input": 1}
+    key = {"idempotency-key": "k-1"}
+    first = await http.post("/v1/executions", json=body, headers=key)
+    again = await http.post("/v1/executions", json={**body, "idempotency_key": "k-1"})
+    other = await http.post("/v1/executions", json={**body, "input": 2}, headers=key)
+    unequal = await http.post("/v1/executions", json={**body, "idempotency_key": "x"}, headers=key)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == {"result": "duplicate", "execution_id": first.json()["execution_id"]}
+    assert (other.status_code, other.json()["category"]) == (409, "conflict")
+    assert unequal.status_code == 422
+
+
+async def test_many_are_submitted_at_once_and_listed_page_by_page(
+    story: Story, http: Caller
+) -> None:
+    many = [{"execution_kind": "job", "input": number} for number in range(5)]
+    answer = await story.post("/v1/executions/batch", {"executions": many})
+    made = [each["execution_id"] for each in answer["results"]]
+    first = await http.get("/v1/executions", params={"limit": 3, "kind": "job", "state": "waiting"})
+    note(first)
+    second = await http.get(first.headers["link"].partition(">")[0].removeprefix("<"))
+    found = [each["execution_id"] for each in first.json()["items"] + second.json()["items"]]
+    assert sorted(found) == sorted(made)
+    assert second.json()["next_cursor"] is None
+    assert "link" not in second.headers
+
+
+async def test_an_execution_is_controlled(story: Story, http: Caller) -> None:
+    _, path = await story.submitted()
+    await story.put(f"{path}/priority", {"priority": 7})
+    await story.put(f"{path}/tags/shop.tenant", {"value": "acme"}, 204)
+    await story.post(f"{path}/block", {"reason": "waiting_for_budget", "detail": "x"})
+    await story.post(f"{path}/unblock")
+    seen = (await http.get(path)).headers["etag"]
+    await story.post(f"{path}/cancel", {"reason": "x"})
+    stale = await http.post(f"{path}/replay", json={}, headers={"if-match": seen})
+    assert (stale.status_code, stale.json()["kind"]) == (412, "stale_view")
+    await story.post(f"{path}/replay", {"from": "start"})
+    await story.post("/v1/work/claim", WORKER)
+    await story.post(f"{path}/complete", {"result": 42})
+    assert await story.get(f"{path}/result") == 42
+    held = await story.claimed()
+    await story.post(f"{held['path']}/fail", {"reason": "x"})
+    held = await story.claimed()
+    await story.post(f"{held['path']}/delay", {"delay": 60})
+    held = await story.claimed()
+    revoked = await story.post(f"{held['path']}/revoke-lease", {"reason": "x"})
+    assert revoked["result"] == "lease_revoked"
+
+
+async def test_a_worker_hands_work_back(story: Story) -> None:
+    for path, body in (
+        ("release", lambda handle: {"handles": [handle]}),
+        ("delay", lambda handle: {"requests": [{"handle": handle, "delay": 60}]}),
+        ("fail", lambda handle: {"failures": [{"handle": handle, "reason": "x"}]}),
+        ("release-after-trouble", lambda handle: {"troubles": [{"handle": handle, "reason": "x"}]}),
+    ):
+        held = await story.claimed()
+        [answer] = (await story.post(f"/v1/work/{path}", body(held["handle"])))["results"]
+        assert answer["execution_id"] == held["id"], answer
+        if path != "fail":
+            await story.post(f"{held['path']}/cancel")
+    nothing = await story.post("/v1/work/claim", {**WORKER, "wait": 0}, 204)
+    counted = await story.post("/v1/work/count", {**WORKER, "lanes": ["default"], "within": 1})
+    assert (nothing, counted["claimable"]) == (b"", 0)
+    await story.post("/v1/work/claimed", {"lease_ids": [UUID], "worker_instance_id": "w-1"})
+
+
+UUID = "0189d0c3-0000-7000-8000-000000000000"
+
+
+async def test_a_flow_is_submitted_and_goes_on_when_a_member_completes(story: Story) -> None:
+    made = await story.post(
+        "/v1/flows",
+        {
+            "flow_kind": "release",
+            "members": [
+                {"execution_kind": "build", "member_name": "build"},
+                {"execution_kind": "ship", "member_name": "ship"},
+            ],
+            "edges": [{"upstream": "build", "downstream": "ship"}],
+            "policies": {"ship": {"type": "any_of"}},
+        },
+        201,
+    )
+    path = f"/v1/flows/{made['flow_id']}"
+    assert [each["flow_id"] for each in (await story.get("/v1/flows"))["items"]] == [
+        made["flow_id"]
+    ]
+    shown = await story.get(path)
+    assert shown["edge_groups"][0]["policy"] == {
+        "type": "any_of",
+        "on_satisfied": "cancel_remaining",
+    }
+    members = (await story.get(f"{path}/members"))["items"]
+    [edge] = (await story.get(f"{path}/edges"))["items"]
+    await story.get(f"{path}/edges/{edge['edge_id']}")
+    [build] = (await story.post("/v1/work/claim", WORKER))["executions"]
+    await story.post("/v1/work/complete", {"completions": [{"handle": build["handle"]}]})
+    [ship] = (await story.post("/v1/work/claim", WORKER))["executions"]
+    assert ship["execution_kind"] == "ship"
+    await story.put(f"{path}/tags/shop.tenant", {"value": "acme"}, 204)
+    assert (await story.get(f"{path}/tags/shop.tenant"))["value"] == "acme"
+    cancelled = await story.post(f"{path}/cancel", {"reason": "x", "wait": 1})
+    assert cancelled["result"] == "flow_cancel_accepted"
+    assert (await story.post(f"{path}/replay", {"preview": True}))["preview"]
+    assert len(members) == 2
+
+
+async def test_a_flow_is_built_piece_by_piece(story: Story) -> None:
+    flow = await story.post("/v1/flows", {"flow_kind": "f", "flow_id": UUID}, 201)
+    path = f"/v1/flows/{flow['flow_id']}"
+    home = uuid_partition(parse_uuid(UUID, field="flow_id"))
+    ids = [str(ExecutionId(home, new_uuid())) for _ in range(2)]
+    for each in ids:
+        await story.submitted(execution_id=each, hold=True, flow_id=None)
+        await story.post(f"{path}/members", {"execution_id": each})
+    revision = (await story.get(path))["graph_revision"]
+    await story.put(f"{path}/groups/{ids[1]}", {"policy": {"type": "all_of"}})
+    staged = await story.post(
+        f"{path}/edges",
+        {"upstream": ids[0], "downstream": ids[1], "expected_graph_revision": revision},
+    )
+    applied = await story.post(f"{path}/edges/{staged['edge_id']}/apply")
+    assert applied["result"] == "edge_applied"
+
+
+async def test_children_are_spawned_and_waited_for(story: Story) -> None:
+    held = await story.claimed()
+    parent = ExecutionId.parse(held["id"])
+    group = str(children_group_id(parent, 0))
+    child = str(ExecutionId(parent.partition_key, new_uuid()))
+    body = {
+        "handle": held["handle"],
+        "children": [{"execution_id": child, "execution_kind": "child"}],
+        "group": group,
+        "policy": {"type": "all_of"},
+    }
+    spawned = await story.post("/v1/work/spawn-children", body)
+    assert spawned["join"]["children"] == [child]
+    await story.post("/v1/work/read-join", {"group": group})
+    other = str(ExecutionId(parent.partition_key, new_uuid()))
+    apart = str(children_group_id(parent, 1))
+    await story.post(
+        "/v1/work/spawn-apart",
+        {
+            "handle": held["handle"],
+            "children": {apart: {"execution_id": other, "execution_kind": "child"}},
+        },
+        204,
+    )
+    window = await story.post(
+        "/v1/work/read-window", {"handle": held["handle"], "groups": {apart: other}}
+    )
+    assert window["running"] == [other]
+    waits = [{"handle": held["handle"], "groups": [group]}]
+    [answer] = (await story.post("/v1/work/wait-children", {"waits": waits}))["results"]
+    assert answer["result"] == "waiting_children"
+
+
+async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -> None:
+    await story.post("/v1/keys/rotate", {"new_kid": "k1"})
+    held = await story.claimed()
+    lease, execution_id, path = {"handle": held["handle"]}, held["id"], held["path"]
+    await story.post("/v1/work/wait-for-entries", lease)
+    entry = {
+        **lease,
+        "seq": 1,
+        "kind": "step",
+        "state": "done",
+        "name": "charge",
+        "started_at": "2026-01-01T00:00:00Z",
+        "value": 42,
+    }
+    assert await story.post("/v1/work/journal", {"entries": [entry]}) == {"refused": []}
+    [read] = (await story.post("/v1/work/read-journal", {"execution_ids": [execution_id]}))["items"]
+    assert read["journal"]["entries"][0]["value"] == 42
+    [step] = (await story.get(f"{path}/journal", values=True))["items"]
+    assert step["value"] == 42
+    frame = {"payload": {"pct": 10}, "frame_type": "progress"}
+    appended = await story.post("/v1/work/frames", {"appends": [{**lease, "frames": [frame]}]})
+    assert appended["results"][0]["result"] == "frames_appended", appended
+    frames = await story.get(f"{path}/attempts/0/frames")
+    assert [each["payload"] for each in frames["items"]] == [{"pct": 10}]
+    waitpoint = await story.post(
+        "/v1/work/waitpoints", {**lease, "waitpoint_key": "approval", "expires_in": 600}
+    )
+    ids = {"waitpoint_ids": [waitpoint["waitpoint_id"]]}
+    await story.post("/v1/work/read-waitpoints", {**lease, **ids})
+    await story.post("/v1/work/signals", lease)
+    at = f"{path}/waitpoints/{waitpoint['waitpoint_id']}"
+    [listed] = (await story.get(f"{path}/waitpoints"))["items"]
+    assert "token" not in listed
+    await story.get("/v1/waitpoints")
+    token = (await story.get(f"{at}/token"))["waitpoint_token"]
+    assert token == waitpoint["token"]
+    delivered = await story.post(
+        f"{at}/signals", {"waitpoint_token": token, "signal_name": "approved", "payload": 1}
+    )
+    assert delivered["result"] == "signal_accepted"
+    await story.post(f"{at}/answer", {"signal_name": "approved", "idempotency_suffix": "1"})
+    sent = await story.post(f"{path}/signals", {"signal_name": "go", "idempotency_key": "s"})
+    [again] = (
+        await story.post(
+            "/v1/signals",
+            {
+                "signals": [
+                    {"execution_id": execution_id, "signal_name": "go", "idempotency_key": "s"}
+                ]
+            },
+        )
+    )["results"]
+    assert again == {"result": "signal_duplicate", "existing_signal_id": sent["signal_id"]}
+    waiting = {"execution_ids": [execution_id]}
+    [inbox] = (await story.post("/v1/work/read-inbox", waiting))["items"]
+    assert [each["signal_name"] for each in inbox["inbox"]["signals"]] == ["go"]
+    await story.post("/v1/work/read-wait", waiting)
+    await story.post("/v1/work/close-waitpoints", {**lease, **ids})
+    suspended = await story.post(
+        "/v1/work/suspend",
+        {
+            "requests": [
+                {
+                    **lease,
+                    "bindings": [{"type": "fresh", "waitpoint_key": "later"}],
+                    "condition": {
+                        "Single": {"waitpoint_key": "later", "matcher": {"ByName": "go"}}
+                    },
+                    "timeout_at": "2099-01-01T00:00:00Z",
+                }
+            ]
+        },
+    )
+    assert suspended["results"][0]["result"] == "suspended", suspended
+    await story.post(f"{path}/resume", {"reason": "x"})
+
+
+async def test_a_handler_restarts_compensates_and_keeps_a_state(story: Story) -> None:
+    held = await story.claimed()
+    lease = {"handle": held["handle"]}
+    entry = {
+        **lease,
+        "seq": 1,
+        "kind": "compensation",
+        "state": "done",
+        "name": "undo",
+        "started_at": "2026-01-01T00:00:00Z",
+    }
+    call = {"execution_kind": "undo", "payload": {"order": 1}}
+    await story.post("/v1/work/arm-compensation", {"entry": entry, "call": call}, 204)
+    await story.post(
+        "/v1/work/disarm-compensations", {"entry": {**entry, "seq": 2, "name": "ok"}}, 204
+    )
+    state = {"payload": {"n": 1}, "mode": "summary"}
+    await story.post("/v1/work/frames", {"appends": [{**lease, "frames": [state]}]})
+    assert (await story.get(f"{held['path']}/attempts/0/summary"))["document"] == {"n": 1}
+    assert (await story.get(f"{held['path']}/summary"))["document"] == {"n": 1}
+    restarted = await story.post("/v1/work/restart", {**lease, "input": {"n": 2}})
+    assert restarted["generation"] == 1
+
+
+async def test_grants_reserve_an_execution_for_a_worker(story: Story) -> None:
+    await story.post("/v1/keys/rotate", {"new_kid": "k1"})
+    _, path = await story.submitted()
+    grant = await story.post("/v1/grants", {**WORKER, "lane_id": "default"})
+    await story.post("/v1/grants/verify", {"grant": {"type": "claim_grant", **grant}})
+    claimed = await story.post(f"{path}/claim", {**WORKER, "expected_attempt_index": 0})
+    assert claimed["handle"]
+    refused = await story.post(f"{path}/reclaim-grant", {**WORKER, "lane_id": "default"})
+    assert refused["result"] == "not_reclaimable"
+    lost = await story.post(f"{path}/reclaim", WORKER)
+    assert lost["result"] in ("grant_not_found", "not_reclaimable")
+    await story.get("/v1/leases/expired")
+    await story.post("/v1/work/release", {"handles": [claimed["handle"]]})
+    await story.post("/v1/grants", {**WORKER, "lane_id": "default"})
+    await story.post(f"{path}/claim-resumed", WORKER)
+
+
+async def test_lanes_and_workers_are_registered_and_listed(story: Story) -> None:
+    await story.post("/v1/lanes", {"lanes": ["gpu"]}, 204)
+    await story.put("/v1/lanes/gpu/state", {"lane_state": "paused", "reason": "x"})
+    await story.put("/v1/lanes/gpu/retention", {"retention": 60}, 204)
+    [lane] = (await story.get("/v1/lanes"))["items"]
+    assert (lane["lane_state"], lane["retention"]) == ("paused", 60.0)
+    assert await story.post("/v1/lanes/gpu/trim", {"retention": 60, "preview": True}) == {
+        "executions": 0,
+        "preview": True,
+    }
+    body = {**WORKER, "lanes": ["gpu"], "kinds": ["job"]}
+    assert (await story.post("/v1/workers", body))["result"] == "worker_registered"
+    await story.post("/v1/workers/w-1/heartbeat")
+    [worker] = (await story.get("/v1/workers"))["items"]
+    assert worker["liveness_ttl"] == 60.0
+    unserved = await story.get("/v1/unserved", kind="job@gpu,other@gpu")
+    assert [each["execution_kind"] for each in unserved["items"]] == ["other"]
+    await story.post("/v1/workers/w-1/dead", {"reason": "x"})
+    events = await story.get("/v1/workers/events")
+    assert {each["event_kind"] for each in events["items"]} == {
+        "registered",
+        "heartbeat",
+        "marked_dead",
+    }
+
+
+async def test_a_schedule_lives_from_creation_to_deletion(story: Story, http: Caller) -> None:
+    body = {
+        "name": "nightly",
+        "execution_kind": "report",
+        "spec": {"spec_kind": "cron", "cron": "0 3 * * *"},
+        "input": {"a": 1},
+    }
+    made = await story.post("/v1/schedules", body, 201)
+    assert made["definition"]["input"] == {"a": 1}
+    path = "/v1/schedules/nightly"
+    await story.get(path)
+    changed = await story.call("PATCH", path, {"priority": 5})
+    assert (changed["definition"]["priority"], changed["definition"]["input"]) == (5, {"a": 1})
+    stale = await http.patch(path, json={"priority": 6}, headers={"if-match": '"1"'})
+    assert stale.status_code == 412
+    await story.post(f"{path}/pause", {"reason": "x"})
+    await story.post(f"{path}/resume")
+    assert (await story.post(f"{path}/trigger"))["outcome"] == "triggered"
+    window = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T12:00:00Z"}
+    assert len((await story.post(f"{path}/backfill", window))["executions"]) == 2
+    await story.get(f"{path}/history")
+    assert len((await story.get(f"{path}/preview", count=3))["items"]) == 3
+    await story.get(f"{path}/explanation")
+    assert len((await story.get("/v1/schedules"))["items"]) == 1
+    await story.call("DELETE", path, status=204)
+
+
+async def test_events_keys_tokens_and_the_server_tell_about_themselves(
+    story: Story, http: Caller
+) -> None:
+    _, path = await story.submitted()
+    await story.post(f"{path}/cancel")
+    listed = await story.get("/v1/events", family="operator", limit=1)
+    assert listed["items"][0]["result"] == "operator_event"
+    await story.post("/v1/keys/rotate", {"new_kid": "k1"})
+    assert (await story.get("/v1/keys"))["current_kid"] == "k1"
+    for probe in ("/livez", "/healthz", "/readyz", "/v1/info", "/v1/doctor", "/v1/whoami"):
+        await story.get(probe)
+    assert b"ff_http_requests_total" in await story.get("/metrics")
+    assert (await story.get("/openapi.json"))["openapi"] == "3.1.0"
+    page = await http.get("/docs")
+    note(page)
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    await story.get("/docs/swagger-ui.css")
+    made = await story.post("/v1/tokens", {"label": "x", "role": "admin"}, 201)
+    as_admin = {"authorization": f"Bearer {made['token']}"}
+    tokens = await http.get("/v1/tokens", headers=as_admin)
+    note(tokens)
+    assert made["token"] not in tokens.text
+    gone = await http.delete(f"/v1/tokens/{made['token_id']}", headers=as_admin)
+    note(gone)
+    assert gone.json()["label"] == "x"

@@ -17,6 +17,7 @@ from tests.walls.sources import Constant, statements
 pytestmark = pytest.mark.session("prepares statements and sets how its session plans")
 
 GLOBAL = {
+    "api_token",
     "lane_registry",
     "function_annotation",
     "migration_annotation",
@@ -36,6 +37,7 @@ BATCHES = {
     "budgets.release_spend",
     "executions.locate_executions",
     "executions.look_at_waits",
+    "executions.read_namespaces",
     "executions.read_outcomes",
     "joins.cancel_siblings: cancelled upstreams are not listed any more",
     "joins.find_unneeded",

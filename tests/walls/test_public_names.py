@@ -22,8 +22,6 @@ import flowfabric.states
 import flowfabric.testing
 from flowfabric import Retry
 from flowfabric.engine import Engine
-from flowfabric.engine.quota_operations import QuotaOperations
-from flowfabric.engine.schedule_operations import ScheduleOperations
 from flowfabric.worker.settings import WorkerSettings
 from tests.walls.signatures import CALLED, methods, types_met
 from tests.walls.sources import modules
@@ -40,7 +38,7 @@ StepNeedsKey Task TransactionOpen TransportError Unavailable Unique UniqueKeyTak
 WaitpointToken Worker WrongThread verify_token
 """
 PINNED_OF_THE_ENGINE = """
-Admission AllOf AlreadyMember AnyOf Append Appended Attempt Backfilled Blocked
+Admission AllOf AlreadyMember AnyOf ApiToken Append Appended Attempt Backfilled Blocked
 BudgetAlreadySatisfied BudgetCreated BudgetLimitsChanged BudgetPage BudgetReleased BudgetReset
 BudgetStatus BudgetUsageAndLimits Cancellation CancellationPolicy Cancelled ChangedSchedule
 ChildWait ChildWindow ClaimGrant Claimant Claimed ClaimedById ClosedWaitpoint CompensationCall
@@ -64,15 +62,15 @@ ReleasedAfterTrouble ReplayMember Replayed ReplayedFlow RestartedExecution Resum
 RetryPolicy RetryScheduled SatisfiedAlready Schedule ScheduleDefinition ScheduleDiff
 ScheduleExplanation ScheduleFire SchedulePage ScheduleReason ScheduleSpec Search SearchPage
 ServedElsewhere SignalAccepted SignalDuplicate SignalEvent SoftBreach StateVector StepPage
-StillClaimed StoredSignal StreamPage StreamSummary Subscription SuspendRequest Suspended
+StillClaimed StoredSignal StoredToken StreamPage StreamSummary Subscription SuspendRequest Suspended
 SuspendedExecution SuspendedPage Suspension SuspensionExpired SuspensionNotExpired TerminalFailed
-TimeoutPolicy Triggered Trim Trouble Unblocked Unserved UpcomingInstant UpstreamResult
-UsageAlreadyApplied UsageCounted UsageOutcome UsePending VerifiedGrant VerifyingKid WaitingChildren
-Waitpoint WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent WorkerMarkedDead
-WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
+TimeoutPolicy TokenCreated TokenRevoked Triggered Trim Trouble Unblocked Unserved UpcomingInstant
+UpstreamResult UsageAlreadyApplied UsageCounted UsageOutcome UsePending VerifiedGrant VerifyingKid
+WaitingChildren Waitpoint WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent
+WorkerMarkedDead WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_OF_THE_ENGINE = """
-Admission AllOf AlreadyMember AnyOf Append Appended Attempt Backfilled Blocked
+Admission AllOf AlreadyMember AnyOf ApiToken Append Appended Attempt Backfilled Blocked
 BudgetAlreadySatisfied BudgetCreated BudgetLimitsChanged BudgetPage BudgetReleased BudgetReset
 BudgetStatus BudgetUsageAndLimits Cancellation CancellationPolicy Cancelled ChangedSchedule
 ChildWait ChildWindow ClaimGrant Claimant Claimed ClaimedById ClosedWaitpoint CompensationCall
@@ -96,15 +94,16 @@ ReleasedAfterTrouble ReplayMember Replayed ReplayedFlow RestartedExecution Resum
 RetryPolicy RetryScheduled SatisfiedAlready Schedule ScheduleDefinition ScheduleDiff
 ScheduleExplanation ScheduleFire SchedulePage ScheduleReason ScheduleSpec Search SearchPage
 ServedElsewhere SignalAccepted SignalDuplicate SignalEvent SoftBreach StateVector StepPage
-StillClaimed StoredSignal StreamPage StreamSummary Subscription SuspendRequest Suspended
+StillClaimed StoredSignal StoredToken StreamPage StreamSummary Subscription SuspendRequest Suspended
 SuspendedExecution SuspendedPage Suspension SuspensionExpired SuspensionNotExpired TerminalFailed
-TimeoutPolicy Triggered Trim Trouble Unblocked Unserved UpcomingInstant UpstreamResult
-UsageAlreadyApplied UsageCounted UsageOutcome UsePending VerifiedGrant VerifyingKid WaitingChildren
-Waitpoint WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent WorkerMarkedDead
-WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
+TimeoutPolicy TokenCreated TokenRevoked Triggered Trim Trouble Unblocked Unserved UpcomingInstant
+UpstreamResult UsageAlreadyApplied UsageCounted UsageOutcome UsePending VerifiedGrant VerifyingKid
+WaitingChildren Waitpoint WaitpointDetails WaitpointToken WaitsSeen Woken WorkerEntry WorkerEvent
+WorkerMarkedDead WorkerNotRegistered WorkerPage WorkerRefreshed WorkerRegistered
 """
 PINNED_OF_METRICS = "CONTENT_TYPE DatabaseGauges MetricsEndpoint SharedCounters exposition"
 PINNED_FOR_TESTS = "Clock Crashes History TestServer assert_replays crash_after record_history"
+OF_THE_ENGINE = (Engine, *Engine.__bases__)
 VOCABULARY = (
     flowfabric.conditions,
     flowfabric.errors,
@@ -143,15 +142,14 @@ def test_every_type_that_the_engine_takes_or_answers_can_be_imported() -> None:
         value for module in VOCABULARY for value in vars(module).values() if inspect.isclass(value)
     }
 
-    met = types_met(Engine) | types_met(ScheduleOperations) | types_met(QuotaOperations)
+    met = {kind: where for owner in OF_THE_ENGINE for kind, where in types_met(owner).items()}
 
     assert len(met) > 100
     assert {kind.__qualname__: where for kind, where in met.items() if kind not in public} == {}
 
 
 def test_the_engine_exports_no_type_that_nobody_meets() -> None:
-    owners = (Engine, *Engine.__bases__)
-    met = {kind.__name__ for owner in owners for kind in types_met(owner)}
+    met = {kind.__name__ for owner in OF_THE_ENGINE for kind in types_met(owner)}
 
     assert set(flowfabric.engine.__all__) - met == {"Engine", "JoinPolicy", "UsageOutcome"}
 
@@ -167,7 +165,7 @@ def test_durations_and_instants_of_the_python_api_are_never_milliseconds() -> No
     fields = [
         f"{kind.__name__}.{field}"
         for kind in [
-            *(kind for owner in (Engine, *Engine.__bases__) for kind in types_met(owner)),
+            *(kind for owner in OF_THE_ENGINE for kind in types_met(owner)),
             Retry,
             WorkerSettings,
         ]

@@ -66,6 +66,7 @@ OWNER = {
     "ff.quota_wakeup": "quotas",
     "ff.lane_registry": "lanes",
     "ff.waitpoint_hmac": "keys",
+    "ff.api_token": "access",
     "ff.worker_registry": "workers",
     "ff.worker_registry_event": "workers",
     "ff.waiter": "db",

@@ -59,6 +59,7 @@ ENUM_OF = {
     "schedule.source": states.ScheduleSource,
     "schedule_fire.outcome": states.ScheduleOutcome,
     "role_annotation.access": states.RoleAccess,
+    "api_token.role": states.Role,
     "worker_registry_event.event_kind": states.WorkerEventKind,
 }
 # Words that the enum has and the column never holds. An execution is active by its row in ff.lease.
@@ -69,6 +70,7 @@ NEVER_STORED = {
     "exec_core.public_state": {"active"},
 }
 NOT_STORED = {
+    states.Scope,
     states.FailureClass,
     states.FrameKind,
     states.FrameVisibility,

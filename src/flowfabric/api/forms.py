@@ -29,7 +29,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.joins import JoinPolicy
 from flowfabric.policy import ExponentialBackoff, FixedBackoff
 
-Use: TypeAlias = Literal["in", "out"]
+Direction: TypeAlias = Literal["in", "out"]
 """`in`: what a caller gives, absent members have their defaults. `out`: all members are there."""
 
 _CONDITION_MEMBERS: Final = frozenset(typing.get_args(Condition))
@@ -43,7 +43,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 class Wanted(msgspec.Struct, frozen=True):
     """For which side a form is, and whether for MessagePack."""
 
-    use: Use
+    use: Direction
     packed: bool = False
     tagged: bool = False
 
@@ -129,7 +129,7 @@ def _union(args: tuple[Any, ...], wanted: Wanted) -> Form:
         found = LEAVES[timedelta]
         found = Form(found.wire, found.dump)
     elif kinds and all(_is_refusal(each) for each in kinds):
-        return Form(_REFUSED.wire | Done, lambda it: _DONE if it is None else _refused(it))
+        return Form(_REFUSED.wire | CallDone, lambda it: _DONE if it is None else _refused(it))
     elif set(kinds) >= _CONDITION_MEMBERS:
         found = LEAVES[Condition]
     elif len(kinds) == 1:
@@ -191,7 +191,7 @@ def _is_refusal(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, FlowFabricError)
 
 
-class Done(msgspec.Struct, frozen=True, tag_field="result", tag="done"):
+class CallDone(msgspec.Struct, frozen=True, tag_field="result", tag="done"):
     """The call took effect, and has nothing else to tell."""
 
 
@@ -199,7 +199,7 @@ class Refused(Problem, frozen=True, kw_only=True, tag_field="result", tag="refus
     """One of many calls was refused; the others are not affected."""
 
 
-_DONE: Final = Done()
+_DONE: Final = CallDone()
 
 
 def _refused(error: FlowFabricError) -> dict[str, Any]:

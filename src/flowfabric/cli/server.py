@@ -36,8 +36,12 @@ def server(
     ] = None,
     processes: Annotated[int, typer.Option(help="How many processes share the address.")] = 1,
     sweeps: Annotated[
-        bool, typer.Option(help="Also run the sweeps, as workers do: one process at a time does.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            help="Also run the sweeps, as workers do: one process at a time does. Default: yes.",
+            show_default=False,
+        ),
+    ] = None,
     migrate: Annotated[
         bool | None,
         typer.Option(
@@ -95,7 +99,7 @@ def server(
         from flowfabric.server.serve import POOL_SIZE
 
         config = DatabaseConfig(dsn=dsn, pool_size=POOL_SIZE, pooler=behind_pooler(pooler))
-        run(_serve(config, settings, bound, sweeps=sweeps, migrating=migrating))
+        run(_serve(config, settings, bound, sweeps=sweeps is not False, migrating=migrating))
 
 
 async def _serve(

@@ -4,6 +4,10 @@ The packages below hold one operation per module; programs import from here.
 """
 
 from flowfabric.config import DatabaseConfig, PartitionConfig
+from flowfabric.engine.access.create_token import TokenCreated
+from flowfabric.engine.access.find_token import StoredToken
+from flowfabric.engine.access.list_tokens import ApiToken
+from flowfabric.engine.access.revoke_token import TokenRevoked
 from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
 from flowfabric.engine.budgets.list_budgets import BudgetPage
 from flowfabric.engine.budgets.read_budget_usage_and_limits import BudgetUsageAndLimits
@@ -185,6 +189,7 @@ __all__ = [
     "AllOf",
     "AlreadyMember",
     "AnyOf",
+    "ApiToken",
     "Append",
     "Appended",
     "Attempt",
@@ -356,6 +361,7 @@ __all__ = [
     "StepPage",
     "StillClaimed",
     "StoredSignal",
+    "StoredToken",
     "StreamPage",
     "StreamSummary",
     "Subscription",
@@ -368,6 +374,8 @@ __all__ = [
     "SuspensionNotExpired",
     "TerminalFailed",
     "TimeoutPolicy",
+    "TokenCreated",
+    "TokenRevoked",
     "Triggered",
     "Trim",
     "Trouble",

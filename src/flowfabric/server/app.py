@@ -18,7 +18,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.server.access.origins import check_host, check_origin
 from flowfabric.server.access.principal import LOCAL, Principal
-from flowfabric.server.asgi import Disconnected, Receive, Scope, Send, send_answer
+from flowfabric.server.asgi import AsgiScope, Disconnected, Receive, Send, send_answer
 from flowfabric.server.cors import cors_headers, is_preflight
 from flowfabric.server.endpoint import Endpoint, clock, problem_answer
 from flowfabric.server.limits import MAX_HEADERS, MAX_URL
@@ -27,13 +27,13 @@ from flowfabric.server.routes import ROUTES
 from flowfabric.server.services import Services
 from flowfabric.server.settings import Settings
 from flowfabric.server.table import Route
-from flowfabric.states import Scope as AccessScope
+from flowfabric.states import Scope
 from flowfabric.version import __version__
 
 log: Final = logging.getLogger("flowfabric.server")
 _REQUEST_ID: Final = re.compile(rb"[\w-]{1,64}")
 PUBLIC: Final = frozenset(
-    route.path for route in ROUTES if route.scope is AccessScope.PUBLIC and "{" not in route.path
+    route.path for route in ROUTES if route.scope is Scope.PUBLIC and "{" not in route.path
 )
 _PUBLIC_PREFIXES: Final = ("/docs/", "/v1/callbacks/")
 
@@ -68,7 +68,7 @@ class Application:
     def __init__(self, services: Services, router: Router) -> None:
         self.services, self._router = services, router
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
@@ -107,7 +107,7 @@ class Application:
             )
 
     async def _guarded(
-        self, state: RequestState, scope: Scope, receive: Receive, send: Send
+        self, state: RequestState, scope: AsgiScope, receive: Receive, send: Send
     ) -> None:
         headers, settings = state.request_headers, self.services.settings
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_URL:
@@ -143,7 +143,7 @@ async def _send_problem(
     await send_answer(send, status, msgspec.json.encode(members), state.headers(headers))
 
 
-async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:
+async def _no_route(scope: AsgiScope, receive: Receive, send: Send) -> None:
     raise RequestProblem("route_not_found", "there is no such route")
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from flowfabric.server.problems import RequestProblem
 from flowfabric.server.table import BodyLimit
 
-Scope: TypeAlias = MutableMapping[str, Any]
+AsgiScope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

@@ -37,7 +37,7 @@ class RawBytes(msgspec.Struct, frozen=True, kw_only=True):
     """The content type, if it does not follow from the encoding."""
 
 
-class Call:
+class ApiCall:
     """What a handler needs of the request that it answers."""
 
     def __init__(

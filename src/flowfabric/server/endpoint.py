@@ -16,9 +16,9 @@ from flowfabric.api.problems import problem_of, status_of
 from flowfabric.errors import FlowFabricError, OperationTimeout
 from flowfabric.server import sse
 from flowfabric.server.asgi import (
+    AsgiScope,
     Disconnected,
     Receive,
-    Scope,
     Send,
     cancel_all,
     disconnected,
@@ -26,11 +26,11 @@ from flowfabric.server.asgi import (
     send_answer,
     send_head,
 )
-from flowfabric.server.call import Call, RawBytes, Reply
+from flowfabric.server.call import ApiCall, RawBytes, Reply
 from flowfabric.server.limits import check_depth, check_surrogates, check_texts
 from flowfabric.server.problems import RequestProblem, invalid, of_decoding
 from flowfabric.server.table import Kind, Route
-from flowfabric.states import Scope as AccessScope
+from flowfabric.states import Scope
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
@@ -46,7 +46,7 @@ class Endpoint:
         self.allowed = ", ".join(sorted({*routes, "OPTIONS", *(["HEAD"] * ("GET" in routes))}))
         self.path = next(iter(routes.values())).path
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         state = scope["ff"]
         state.template = self.path
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -62,11 +62,11 @@ class Endpoint:
         await _answer(found, scope, receive, send)
 
 
-async def _answer(route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) -> None:
     state = scope["ff"]
     headers: Mapping[bytes, bytes] = state.request_headers
     packed = _wants_packed(headers)
-    call = Call(
+    call = ApiCall(
         state.services,
         state.principal,
         scope.get("path_params", {}),
@@ -95,7 +95,7 @@ async def _answer(route: Route, scope: Scope, receive: Receive, send: Send) -> N
             return
         if route.waits:
             value = await _unless_gone(route.handler(call, *arguments), receive)
-        elif route.scope is AccessScope.READ:
+        elif route.scope is Scope.READ:
             value = await _in_time(route.name, route.handler(call, *arguments))
         else:
             value = await route.handler(call, *arguments)
@@ -127,7 +127,7 @@ async def _unless_gone(handling: Any, receive: Receive) -> Any:
         await cancel_all([gone, *([] if handler.done() else [handler])])
 
 
-async def _send(route: Route, call: Call, value: Any, scope: Scope, send: Send) -> None:
+async def _send(route: Route, call: ApiCall, value: Any, scope: AsgiScope, send: Send) -> None:
     state = scope["ff"]
     reply = value if isinstance(value, Reply) else Reply(value=value)
     status = reply.status or next(iter(route.answers))

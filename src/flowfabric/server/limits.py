@@ -50,7 +50,7 @@ def configured_limits() -> Limits:
         raise ConfigError("server", LIMITS, str(error)) from None
 
 
-class Use:
+class TokenUse:
     """What one token has in use."""
 
     def __init__(self, limits: Limits) -> None:
@@ -75,14 +75,14 @@ class Meter:
         self.limits = limits
         self.waiters = 0
         self.refused = 0
-        self._uses: dict[str, Use] = {}
+        self._uses: dict[str, TokenUse] = {}
 
     @contextlib.contextmanager
     def request(self, who: str, *, waits: bool) -> Generator[None]:
         """One request of this token; raises a `RequestProblem` if it is one too many."""
         use = self._uses.get(who)
         if use is None:
-            use = self._uses[who] = Use(self.limits)
+            use = self._uses[who] = TokenUse(self.limits)
         try:
             use.take(self.limits)
             if waits and self.waiters >= self.limits.waiters:
@@ -107,7 +107,7 @@ class Meter:
     @contextlib.contextmanager
     def stream(self, who: str) -> Generator[None]:
         """One stream of this token; raises a `RequestProblem` if it is one too many."""
-        use = self._uses.setdefault(who, Use(self.limits))
+        use = self._uses.setdefault(who, TokenUse(self.limits))
         if use.streams >= self.limits.streams:
             self.refused += 1
             raise _too_many(f"more than {self.limits.streams} streams", 5)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from flowfabric.pages import MAX_PAGE
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.problems import invalid
 
 DEFAULT_LIMIT: Final = 50
@@ -56,7 +56,7 @@ def check_limit(limit: int) -> int:
 
 
 def page(
-    call: Call, member: Any, items: Iterable[Any], next_cursor: object, query: msgspec.Struct
+    call: ApiCall, member: Any, items: Iterable[Any], next_cursor: object, query: msgspec.Struct
 ) -> Reply:
     """The page, with a link to the next one if there is one."""
     cursor = None if next_cursor is None else str(next_cursor)

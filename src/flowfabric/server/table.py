@@ -12,7 +12,7 @@ from flowfabric.api.forms import Wanted, form
 from flowfabric.api.leaves import Form
 from flowfabric.states.access import Scope
 
-Handler: TypeAlias = Callable[..., Awaitable[Any]]
+RouteHandler: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class BodyLimit(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     method: str
     path: str
-    handler: Handler
+    handler: RouteHandler
     scope: Scope
     limit: BodyLimit
     answers: Mapping[int, Any]
@@ -93,7 +93,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 def route(
     method: str,
     path: str,
-    handler: Handler,
+    handler: RouteHandler,
     *,
     scope: Scope,
     answers: Mapping[int, Any],

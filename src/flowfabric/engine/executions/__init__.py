@@ -31,6 +31,7 @@ read_total_attempt_count    how many attempts began
 get_execution_result        the result
 get_execution_tag           one tag
 get_execution_namespace     the namespace
+read_namespaces             the namespaces of many executions
 resolve_execution_flow_id   the flow
 facts                       the columns that the last five operations share
 """

@@ -25,6 +25,7 @@ Reading:
     list_flows             flows, page by page
     list_flow_members      the members of one flow, page by page
     read_flow_outcomes     the outcomes of many flows
+    get_flow_namespace     the namespace of a flow
     describe_edge          one edge
     list_edges             the edges of a flow, or of one member
     edge                   an edge as it is read

@@ -28,7 +28,7 @@ from flowfabric.engine.suspensions.suspension import (
 from flowfabric.engine.suspensions.waitpoint import Waitpoint
 from flowfabric.errors import EngineError, NotFound, Refusal
 from flowfabric.ids import ExecutionId
-from flowfabric.server.call import Call
+from flowfabric.server.call import ApiCall
 from flowfabric.server.routes.work import many
 from flowfabric.server.table import BATCH, CONTROL, NOTHING, Route, route
 from flowfabric.states import Scope
@@ -119,7 +119,7 @@ class ClosedWaitpoints(msgspec.Struct, frozen=True, kw_only=True):
     results: list[ClosedWaitpoint | NotFound]
 
 
-class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+class HeldLeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One execution that the worker holds."""
 
     lease: Lease
@@ -176,8 +176,8 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     items: list[ExecutionWaits]
 
 
-class Signals(msgspec.Struct, frozen=True, kw_only=True):
-    """Signals, in the order of their arrival."""
+class ObservedSignals(msgspec.Struct, frozen=True, kw_only=True):
+    """ObservedSignals, in the order of their arrival."""
 
     signals: list[Signal]
 
@@ -223,7 +223,7 @@ class Claimable(msgspec.Struct, frozen=True, kw_only=True):
     expiring: ExpiringLeases | None = None
 
 
-async def record_entries(call: Call, body: JournalRequest) -> JournalAnswer:
+async def record_entries(call: ApiCall, body: JournalRequest) -> JournalAnswer:
     """Record durable calls of handlers."""
     many("entries", body.entries)
     refused = await call.engine.record_entries(body.entries)
@@ -232,7 +232,7 @@ async def record_entries(call: Call, body: JournalRequest) -> JournalAnswer:
     )
 
 
-async def read_journal(call: Call, body: ExecutionsRequest) -> Journals:
+async def read_journal(call: ApiCall, body: ExecutionsRequest) -> Journals:
     """The journals of executions that the worker runs."""
     many("execution_ids", body.execution_ids)
     await call.check_executions(body.execution_ids)
@@ -242,7 +242,7 @@ async def read_journal(call: Call, body: ExecutionsRequest) -> Journals:
     )
 
 
-async def wait_for_entries(call: Call, body: LeaseRequest) -> LeaseHeld:
+async def wait_for_entries(call: ApiCall, body: HeldLeaseRequest) -> LeaseHeld:
     """The entries of an earlier lease are all visible now; answers the lease as it is."""
     found = await call.engine.wait_for_entries(body.lease)
     if isinstance(found, EngineError):
@@ -250,7 +250,7 @@ async def wait_for_entries(call: Call, body: LeaseRequest) -> LeaseHeld:
     return LeaseHeld(lease=found)
 
 
-async def restart_execution(call: Call, body: RestartRequest) -> RestartedExecution:
+async def restart_execution(call: ApiCall, body: RestartRequest) -> RestartedExecution:
     """Let the execution begin anew with another input."""
     found = await call.engine.restart_execution(
         body.lease, payload=body.input_payload, payload_encoding=body.payload_encoding
@@ -260,21 +260,21 @@ async def restart_execution(call: Call, body: RestartRequest) -> RestartedExecut
     return found
 
 
-async def arm_compensation(call: Call, body: CompensationRequest) -> None:
+async def arm_compensation(call: ApiCall, body: CompensationRequest) -> None:
     """Arm what undoes a step if the execution does not succeed."""
     refused = await call.engine.arm_compensation(body.entry, body.call)
     if isinstance(refused, EngineError):
         raise refused
 
 
-async def disarm_compensations(call: Call, body: DisarmRequest) -> None:
+async def disarm_compensations(call: ApiCall, body: DisarmRequest) -> None:
     """Disarm what would undo steps."""
     refused = await call.engine.disarm_compensations(body.entry)
     if isinstance(refused, EngineError):
         raise refused
 
 
-async def append_frames(call: Call, body: FramesRequest) -> FramesAnswer:
+async def append_frames(call: ApiCall, body: FramesRequest) -> FramesAnswer:
     """Append frames to streams."""
     many("appends", body.appends)
     found = await call.engine.append_frames(body.appends)
@@ -285,13 +285,13 @@ async def append_frames(call: Call, body: FramesRequest) -> FramesAnswer:
     )
 
 
-async def suspend(call: Call, body: SuspendRequests) -> SuspendAnswers:
+async def suspend(call: ApiCall, body: SuspendRequests) -> SuspendAnswers:
     """Suspend executions until their conditions hold."""
     many("requests", body.requests)
     return SuspendAnswers(results=await call.engine.suspend(body.requests))
 
 
-async def create_waitpoint(call: Call, body: WaitpointRequest) -> Waitpoint:
+async def create_waitpoint(call: ApiCall, body: WaitpointRequest) -> Waitpoint:
     """Make a waitpoint; its token is for whoever delivers the signal."""
     return await call.engine.create_waitpoint(
         body.lease,
@@ -301,7 +301,7 @@ async def create_waitpoint(call: Call, body: WaitpointRequest) -> Waitpoint:
     )
 
 
-async def read_waitpoints(call: Call, body: WaitpointsRequest) -> Waitpoints:
+async def read_waitpoints(call: ApiCall, body: WaitpointsRequest) -> Waitpoints:
     """Waitpoints of an execution that the worker holds, with their tokens and signals."""
     execution_id = body.lease.execution_id
     await call.check_executions([execution_id])
@@ -309,7 +309,7 @@ async def read_waitpoints(call: Call, body: WaitpointsRequest) -> Waitpoints:
     return Waitpoints(waitpoints=list(found.values()))
 
 
-async def close_waitpoints(call: Call, body: CloseRequest) -> ClosedWaitpoints:
+async def close_waitpoints(call: ApiCall, body: CloseRequest) -> ClosedWaitpoints:
     """Close waitpoints that are no longer needed."""
     many("waitpoint_ids", body.waitpoint_ids)
     execution_id = body.lease.execution_id
@@ -320,12 +320,12 @@ async def close_waitpoints(call: Call, body: CloseRequest) -> ClosedWaitpoints:
     return ClosedWaitpoints(results=found)
 
 
-async def observe_signals(call: Call, body: LeaseRequest) -> Signals:
+async def observe_signals(call: ApiCall, body: HeldLeaseRequest) -> ObservedSignals:
     """The signals that resumed the execution."""
-    return Signals(signals=await call.engine.observe_signals(body.lease))
+    return ObservedSignals(signals=await call.engine.observe_signals(body.lease))
 
 
-async def read_inbox(call: Call, body: ExecutionsRequest) -> Inboxes:
+async def read_inbox(call: ApiCall, body: ExecutionsRequest) -> Inboxes:
     """The signals that handlers have not consumed."""
     many("execution_ids", body.execution_ids)
     await call.check_executions(body.execution_ids)
@@ -335,7 +335,7 @@ async def read_inbox(call: Call, body: ExecutionsRequest) -> Inboxes:
     )
 
 
-async def look_at_waits(call: Call, body: ExecutionsRequest) -> Waits:
+async def look_at_waits(call: ApiCall, body: ExecutionsRequest) -> Waits:
     """How far the waits of executions are."""
     many("execution_ids", body.execution_ids)
     await call.check_executions(body.execution_ids)
@@ -345,7 +345,7 @@ async def look_at_waits(call: Call, body: ExecutionsRequest) -> Waits:
     )
 
 
-async def count_claimable(call: Call, body: CountRequest) -> Claimable:
+async def count_claimable(call: ApiCall, body: CountRequest) -> Claimable:
     """How much the worker could claim; with `within`, also the leases that end so soon."""
     claimant = Claimant(
         worker_id=body.worker_id,
@@ -371,7 +371,7 @@ def _work(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route
 ROUTES: Final[tuple[Route, ...]] = (
     _work("journal", record_entries, JournalRequest, JournalAnswer),
     _work("read-journal", read_journal, ExecutionsRequest, Journals),
-    _work("wait-for-entries", wait_for_entries, LeaseRequest, LeaseHeld, limit=CONTROL),
+    _work("wait-for-entries", wait_for_entries, HeldLeaseRequest, LeaseHeld, limit=CONTROL),
     _work("restart", restart_execution, RestartRequest, RestartedExecution),
     _work("arm-compensation", arm_compensation, CompensationRequest, NOTHING),
     _work("disarm-compensations", disarm_compensations, DisarmRequest, NOTHING),
@@ -380,7 +380,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _work("waitpoints", create_waitpoint, WaitpointRequest, Waitpoint, limit=CONTROL),
     _work("read-waitpoints", read_waitpoints, WaitpointsRequest, Waitpoints, limit=CONTROL),
     _work("close-waitpoints", close_waitpoints, CloseRequest, ClosedWaitpoints, limit=CONTROL),
-    _work("signals", observe_signals, LeaseRequest, Signals, limit=CONTROL),
+    _work("signals", observe_signals, HeldLeaseRequest, ObservedSignals, limit=CONTROL),
     _work("read-inbox", read_inbox, ExecutionsRequest, Inboxes),
     _work("read-wait", look_at_waits, ExecutionsRequest, Waits),
     _work("count", count_claimable, CountRequest, Claimable, limit=CONTROL),

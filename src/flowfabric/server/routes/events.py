@@ -17,7 +17,8 @@ from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.asgi import cancel_all
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import check_limit
 from flowfabric.server.problems import invalid
 from flowfabric.server.sse import ServerEvent
@@ -47,7 +48,7 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cursor: str | None = None
 
 
-class LiveQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LiveEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which events: of some families, after the cursor or from now on."""
 
     family: list[Family] = []
@@ -68,7 +69,7 @@ class Events(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-def _filter(call: Call, namespace: str | None, tag: str | None) -> EventFilter:
+def _filter(call: ApiCall, namespace: str | None, tag: str | None) -> EventFilter:
     pair = None
     if tag is not None:
         key, found, value = tag.partition("=")
@@ -78,7 +79,7 @@ def _filter(call: Call, namespace: str | None, tag: str | None) -> EventFilter:
     return EventFilter(namespace=call.only(namespace), tag=pair)
 
 
-async def list_events(call: Call, query: EventsQuery) -> Reply:
+async def list_events(call: ApiCall, query: EventsQuery) -> Reply:
     """The newest events of one family; a page may be short and still have a cursor."""
     place = None if query.cursor is None else _places(query.cursor).get(query.family)
     if query.cursor is not None and place is None:
@@ -106,7 +107,7 @@ def _places(cursor: str) -> dict[str, int]:
     return found
 
 
-async def subscribe_events(call: Call, query: LiveQuery) -> AsyncGenerator[ServerEvent]:
+async def subscribe_events(call: ApiCall, query: LiveEventsQuery) -> AsyncGenerator[ServerEvent]:
     """Events as they happen, of several families in one stream; `id` resumes it without a gap."""
     cursor = call.header("last-event-id") or query.cursor or ""
     places = _places(cursor)
@@ -119,7 +120,7 @@ async def subscribe_events(call: Call, query: LiveQuery) -> AsyncGenerator[Serve
 
 
 async def _subscribe(
-    call: Call, family: str, place: int | None, wanted: EventFilter
+    call: ApiCall, family: str, place: int | None, wanted: EventFilter
 ) -> Subscription[Any]:
     engine = call.engine
     subscribe = {
@@ -132,9 +133,11 @@ async def _subscribe(
 
 
 async def _merged(
-    subscriptions: Mapping[str, Subscription[Any]], query: LiveQuery
+    subscriptions: Mapping[str, Subscription[Any]], query: LiveEventsQuery
 ) -> AsyncGenerator[ServerEvent]:
     """The events of all subscriptions, each with the places after it as its id."""
+    # What a subscription has read is not its place: an event may be waiting to be sent.
+    places = {family: decode_cursor(each.cursor) for family, each in subscriptions.items()}
     coming = {family: asyncio.ensure_future(anext(each)) for family, each in subscriptions.items()}
     try:
         while True:
@@ -142,33 +145,24 @@ async def _merged(
             for family in [name for name, task in coming.items() if task.done()]:
                 event = coming[family].result()
                 coming[family] = asyncio.ensure_future(anext(subscriptions[family]))
+                places[family] = event.event_id
                 if _matches(event, query):
-                    yield ServerEvent(
-                        id=_position(subscriptions, family, event),
-                        event=family,
-                        data=_EVENT.dumped(event),
-                    )
+                    yield ServerEvent(id=_cursor(places), event=family, data=_EVENT.dumped(event))
     except StopAsyncIteration:
         return
     finally:
-        for task in coming.values():
-            task.cancel()
-        await asyncio.gather(*coming.values(), return_exceptions=True)
+        await cancel_all(coming.values())
         for each in subscriptions.values():
             await each.aclose()
 
 
-def _position(subscriptions: Mapping[str, Subscription[Any]], of: str, event: Any) -> str:
-    places = {
-        family: event.event_id if family == of else decode_cursor(each.cursor)
-        for family, each in subscriptions.items()
-    }
+def _cursor(places: Mapping[str, int | None]) -> str:
     return ".".join(
         f"{_LETTERS[family]}{place:x}" for family, place in places.items() if place is not None
     )
 
 
-def _matches(event: Any, query: LiveQuery) -> bool:
+def _matches(event: Any, query: LiveEventsQuery) -> bool:
     wanted = {
         "execution_id": query.execution,
         "flow_id": query.flow,
@@ -196,7 +190,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/v1/events/live",
         subscribe_events,
         scope=Scope.READ,
-        query=LiveQuery,
+        query=LiveEventsQuery,
         answers={200: Event},
         kind=Kind.STREAM,
     ),

@@ -20,7 +20,7 @@ from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevok
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.operators.wake_execution import Woken
 from flowfabric.errors import NotFound
-from flowfabric.server.call import Call
+from flowfabric.server.call import ApiCall
 from flowfabric.server.problems import RequestProblem
 from flowfabric.server.routes.execution_reads import X, describe, etag
 from flowfabric.server.table import CONTROL, LARGE, NOTHING, Route, route
@@ -120,7 +120,7 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     value: str
 
 
-async def check_view(call: Call) -> None:
+async def check_view(call: ApiCall) -> None:
     """Raise a `RequestProblem` if the caller has seen another version than there is now."""
     expected = call.header("if-match")
     if expected is None or expected == "*":
@@ -130,14 +130,14 @@ async def check_view(call: Call) -> None:
         raise RequestProblem("stale_view", "the execution has changed since", current=current)
 
 
-async def cancel_execution(call: Call, body: CancelRequest) -> Cancelled:
+async def cancel_execution(call: ApiCall, body: CancelRequest) -> Cancelled:
     """End the execution as cancelled; a repeat answers the same."""
     execution_id = await call.execution_id()
     await check_view(call)
     return await call.engine.cancel_execution(execution_id, reason=body.reason, actor=call.actor)
 
 
-async def replay_execution(call: Call, body: ReplayRequest) -> Replayed:
+async def replay_execution(call: ApiCall, body: ReplayRequest) -> Replayed:
     """Run an execution that has ended once more. With `If-Match` a repeat is refused by 412."""
     execution_id = await call.execution_id()
     await check_view(call)
@@ -151,7 +151,7 @@ async def replay_execution(call: Call, body: ReplayRequest) -> Replayed:
     )
 
 
-async def revoke_lease(call: Call, body: RevokeRequest) -> LeaseRevoked | LeaseNotRevoked:
+async def revoke_lease(call: ApiCall, body: RevokeRequest) -> LeaseRevoked | LeaseNotRevoked:
     """Take the execution away from its worker."""
     return await call.engine.revoke_lease(
         await call.execution_id(),
@@ -163,14 +163,14 @@ async def revoke_lease(call: Call, body: RevokeRequest) -> LeaseRevoked | LeaseN
     )
 
 
-async def block_execution_for_admission(call: Call, body: BlockRequest) -> Blocked:
+async def block_execution_for_admission(call: ApiCall, body: BlockRequest) -> Blocked:
     """Hold the execution back."""
     return await call.engine.block_execution_for_admission(
         await call.execution_id(), body.reason, detail=body.detail, actor=call.actor
     )
 
 
-async def unblock_execution(call: Call, body: UnblockRequest) -> Unblocked:
+async def unblock_execution(call: ApiCall, body: UnblockRequest) -> Unblocked:
     """Let an execution go on that is held back."""
     return await call.engine.unblock_execution(
         await call.execution_id(),
@@ -179,21 +179,21 @@ async def unblock_execution(call: Call, body: UnblockRequest) -> Unblocked:
     )
 
 
-async def resume_execution(call: Call, body: ResumeRequest) -> Resumed:
+async def resume_execution(call: ApiCall, body: ResumeRequest) -> Resumed:
     """Let a suspended execution go on without its signal."""
     return await call.engine.resume_execution(
         await call.execution_id(), delay=body.delay, reason=body.reason, actor=call.actor
     )
 
 
-async def wake_execution(call: Call, body: WakeRequest) -> Woken:
+async def wake_execution(call: ApiCall, body: WakeRequest) -> Woken:
     """Let the handler look again at what it waits for."""
     return await call.engine.wake_execution(
         await call.execution_id(), skip=body.skip, reason=body.reason, actor=call.actor
     )
 
 
-async def override_complete(call: Call, body: CompleteRequest) -> Completed:
+async def override_complete(call: ApiCall, body: CompleteRequest) -> Completed:
     """End the execution as completed, with this result."""
     return await call.engine.override_complete(
         await call.execution_id(),
@@ -204,14 +204,14 @@ async def override_complete(call: Call, body: CompleteRequest) -> Completed:
     )
 
 
-async def override_fail(call: Call, body: FailRequest) -> TerminalFailed:
+async def override_fail(call: ApiCall, body: FailRequest) -> TerminalFailed:
     """End the execution as failed."""
     return await call.engine.override_fail(
         await call.execution_id(), reason=body.reason, actor=call.actor
     )
 
 
-async def override_delay(call: Call, body: DelayRequested) -> Delayed:
+async def override_delay(call: ApiCall, body: DelayRequested) -> Delayed:
     """Hold the execution back for some time."""
     return await call.engine.override_delay(
         await call.execution_id(),
@@ -222,19 +222,19 @@ async def override_delay(call: Call, body: DelayRequested) -> Delayed:
     )
 
 
-async def change_priority(call: Call, body: PriorityRequest) -> PriorityChanged:
+async def change_priority(call: ApiCall, body: PriorityRequest) -> PriorityChanged:
     """Change the priority of an execution that waits."""
     return await call.engine.change_priority(
         await call.execution_id(), body.priority, reason=body.reason, actor=call.actor
     )
 
 
-async def set_execution_tag(call: Call, body: TagRequest) -> None:
+async def set_execution_tag(call: ApiCall, body: TagRequest) -> None:
     """Set one tag."""
     await call.engine.set_execution_tag(await call.execution_id(), call.text("key"), body.value)
 
 
-async def get_execution_tag(call: Call) -> Tag:
+async def get_execution_tag(call: ApiCall) -> Tag:
     """The value of one tag."""
     execution_id, key = (await describe(call)).execution_id, call.text("key")
     found = await call.engine.get_execution_tag(execution_id, key)

@@ -17,7 +17,7 @@ from flowfabric.engine.joins.read_upstream_results import UpstreamResult
 from flowfabric.engine.journal.list_steps import RecordedStep
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
-from flowfabric.server.call import Call, RawBytes, Reply
+from flowfabric.server.call import ApiCall, RawBytes, Reply
 from flowfabric.server.pages import PageQuery, check_limit, page, page_of
 from flowfabric.server.problems import RequestProblem, invalid
 from flowfabric.server.table import NOTHING, Kind, Route, route
@@ -80,7 +80,7 @@ def etag(found: ExecutionSnapshot) -> str:
     return f'"{round(found.last_mutation_at.timestamp() * 1000):x}.{epoch:x}"'
 
 
-async def describe(call: Call) -> ExecutionSnapshot:
+async def describe(call: ApiCall) -> ExecutionSnapshot:
     """The execution of the path, if the caller may see it; else raises `NotFound`."""
     execution_id = await call.execution_id()
     found = await call.engine.describe_execution(execution_id)
@@ -89,7 +89,7 @@ async def describe(call: Call) -> ExecutionSnapshot:
     return found
 
 
-async def describe_execution(call: Call, query: IncludeQuery) -> Reply:
+async def describe_execution(call: ApiCall, query: IncludeQuery) -> Reply:
     """What the execution is and where it stands; `include` adds attempts, explanation and more."""
     found = await describe(call)
     asked, engine, execution_id = set(query.include), call.engine, found.execution_id
@@ -106,20 +106,20 @@ async def describe_execution(call: Call, query: IncludeQuery) -> Reply:
     return Reply(value=DescribedExecution(execution=found, **more), etag=etag(found))
 
 
-def without_result(call: Call, outcome: ExecutionOutcome | None) -> ExecutionOutcome | None:
+def without_result(call: ApiCall, outcome: ExecutionOutcome | None) -> ExecutionOutcome | None:
     """The outcome, without its result for a token that must not see payloads."""
     if outcome is None or not call.principal.hide_payloads:
         return outcome
     return msgspec.structs.replace(outcome, result=None)
 
 
-def check_payloads(call: Call) -> None:
+def check_payloads(call: ApiCall) -> None:
     """Raise a `RequestProblem` for a token that must not see payloads."""
     if call.principal.hide_payloads:
         raise RequestProblem("forbidden", "the token does not show payloads")
 
 
-async def read_execution_info(call: Call) -> ExecutionInfo:
+async def read_execution_info(call: ApiCall) -> ExecutionInfo:
     """The whole state vector."""
     execution_id = await call.execution_id()
     found = await call.engine.read_execution_info(execution_id)
@@ -128,17 +128,17 @@ async def read_execution_info(call: Call) -> ExecutionInfo:
     return found
 
 
-async def explain_execution(call: Call) -> Explanation:
+async def explain_execution(call: ApiCall) -> Explanation:
     """Why the execution does not run, and what helps."""
     return await call.engine.explain_execution(await call.execution_id())
 
 
-async def list_attempts(call: Call) -> Attempts:
+async def list_attempts(call: ApiCall) -> Attempts:
     """The attempts of the execution."""
     return Attempts(items=await call.engine.list_attempts((await describe(call)).execution_id))
 
 
-async def read_history(call: Call, query: PageQuery) -> Reply:
+async def read_history(call: ApiCall, query: PageQuery) -> Reply:
     """What happened to the execution, in order."""
     found = await call.engine.read_history(
         await call.execution_id(), cursor=query.cursor, limit=check_limit(query.limit)
@@ -146,14 +146,14 @@ async def read_history(call: Call, query: PageQuery) -> Reply:
     return page(call, HistoryEntry, found.entries, found.next_cursor, query)
 
 
-async def read_execution_context(call: Call) -> RawBytes:
+async def read_execution_context(call: ApiCall) -> RawBytes:
     """The input of the execution, as it was given."""
     check_payloads(call)
     found = await call.engine.read_execution_context(await call.execution_id())
     return RawBytes(data=found.input_payload, encoding=found.payload_encoding)
 
 
-async def get_execution_result(call: Call) -> RawBytes:
+async def get_execution_result(call: ApiCall) -> RawBytes:
     """The result of the execution, as its handler gave it."""
     check_payloads(call)
     execution_id = (await describe(call)).execution_id
@@ -163,7 +163,7 @@ async def get_execution_result(call: Call) -> RawBytes:
     return RawBytes(data=outcome.result, encoding=outcome.result_encoding)
 
 
-async def read_outcome(call: Call, query: WaitQuery) -> Reply:
+async def read_outcome(call: ApiCall, query: WaitQuery) -> Reply:
     """How the execution ended; 202 if it has not ended within `wait` seconds."""
     seconds = call.seconds(query.wait)
     execution_id = (await describe(call)).execution_id
@@ -173,21 +173,21 @@ async def read_outcome(call: Call, query: WaitQuery) -> Reply:
     return Reply(value=without_result(call, found[0]))
 
 
-async def read_upstream_results(call: Call) -> UpstreamResults:
+async def read_upstream_results(call: ApiCall) -> UpstreamResults:
     """The results that the execution depends on."""
     check_payloads(call)
     found = await call.engine.read_upstream_results((await describe(call)).execution_id)
     return UpstreamResults(items=found)
 
 
-async def evaluate_flow_eligibility(call: Call) -> Eligibility:
+async def evaluate_flow_eligibility(call: ApiCall) -> Eligibility:
     """May the execution run, as far as its joins are concerned?"""
     execution_id = (await describe(call)).execution_id
     found = await call.engine.evaluate_flow_eligibility(execution_id)
     return Eligibility(execution_id=execution_id, eligibility=found)
 
 
-async def list_steps(call: Call, query: JournalQuery) -> Reply:
+async def list_steps(call: ApiCall, query: JournalQuery) -> Reply:
     """The durable calls of the handler, in the order in which they were recorded."""
     if query.values:
         check_payloads(call)

@@ -17,7 +17,7 @@ from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, New
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
@@ -94,7 +94,7 @@ class OutcomesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: list[ExecutionOutcome]
 
 
-def new_execution(call: Call, given: SubmitRequest, key: str | None = None) -> NewExecution:
+def new_execution(call: ApiCall, given: SubmitRequest, key: str | None = None) -> NewExecution:
     """The execution that the request describes, in a namespace of the caller."""
     fields = msgspec.structs.asdict(given)
     fields["namespace"] = namespace = call.namespace(given.namespace)
@@ -120,7 +120,7 @@ def location(execution_id: ExecutionId) -> dict[str, str]:
     return {"location": f"/v1/executions/{quote(str(execution_id), safe=':')}"}
 
 
-async def create_execution(call: Call, body: SubmitRequest) -> Reply:
+async def create_execution(call: ApiCall, body: SubmitRequest) -> Reply:
     """Submit one execution.
 
     201 if it was created, 200 if an execution with the same id or key was there before. The header
@@ -136,7 +136,7 @@ async def create_execution(call: Call, body: SubmitRequest) -> Reply:
     return Reply(value=answer, status=status, headers=location(answer.execution_id))
 
 
-async def check_flow(call: Call, flow_id: UUID) -> None:
+async def check_flow(call: ApiCall, flow_id: UUID) -> None:
     """Raise `NotFound` for a flow that the caller must not see."""
     if not call.principal.everywhere:
         namespace = await call.engine.get_flow_namespace(flow_id)
@@ -144,7 +144,7 @@ async def check_flow(call: Call, flow_id: UUID) -> None:
             raise NotFound("flow", flow_id)
 
 
-async def create_executions(call: Call, body: BatchRequest) -> BatchAnswer:
+async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
     """Submit up to 1,000 executions: all are created, or none."""
     if not 1 <= len(body.executions) <= MAX_BATCH:
         raise invalid("executions", f"must be 1 to {MAX_BATCH}")
@@ -155,7 +155,7 @@ async def create_executions(call: Call, body: BatchRequest) -> BatchAnswer:
     return BatchAnswer(results=[each for each in answers if isinstance(each, Created | Duplicate)])
 
 
-async def search_executions(call: Call, query: SearchQuery) -> Reply:
+async def search_executions(call: ApiCall, query: SearchQuery) -> Reply:
     """Executions that match, the newest first."""
     tag = None
     if query.tag is not None:
@@ -181,7 +181,7 @@ async def search_executions(call: Call, query: SearchQuery) -> Reply:
     return page(call, FoundExecution, found.executions, found.next_cursor, query)
 
 
-async def read_outcomes(call: Call, body: OutcomesRequest) -> OutcomesAnswer:
+async def read_outcomes(call: ApiCall, body: OutcomesRequest) -> OutcomesAnswer:
     """The outcomes of up to 1,000 executions: as soon as one or more have ended."""
     if not 1 <= len(body.execution_ids) <= MAX_BATCH:
         raise invalid("execution_ids", f"must be 1 to {MAX_BATCH}")

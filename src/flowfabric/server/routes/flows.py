@@ -26,7 +26,7 @@ from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import NamespacePageQuery, PageQuery, check_limit, page, page_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.routes.execution_controls import Tag, TagRequest
@@ -123,7 +123,7 @@ class Edges(msgspec.Struct, frozen=True, kw_only=True):
 FlowAnswer = FlowSubmitted | FlowCreated | FlowExists
 
 
-async def submit_flow(call: Call, body: FlowRequest) -> Reply:
+async def submit_flow(call: ApiCall, body: FlowRequest) -> Reply:
     """Submit a whole graph in one request; without members, create an empty flow."""
     namespace = call.namespace(body.namespace)
     key = call.header("idempotency-key") or body.idempotency_key
@@ -142,7 +142,7 @@ async def submit_flow(call: Call, body: FlowRequest) -> Reply:
 
 
 def _graph(
-    call: Call, body: FlowRequest, flow_id: UUID, namespace: str, key: str | None
+    call: ApiCall, body: FlowRequest, flow_id: UUID, namespace: str, key: str | None
 ) -> NewFlow:
     """The flow with the ids of its members, which follow from that of the flow unless given."""
     partition = uuid_partition(flow_id, call.engine.partitions)
@@ -195,7 +195,7 @@ def _member_uuid(flow_id: UUID, number: int) -> UUID:
     return uuid5(flow_id, f"member {number}")
 
 
-async def list_flows(call: Call, query: NamespacePageQuery) -> Reply:
+async def list_flows(call: ApiCall, query: NamespacePageQuery) -> Reply:
     """Flows, a page at a time."""
     found = await call.engine.list_flows(
         cursor=query.cursor, limit=check_limit(query.limit), namespace=call.only(query.namespace)
@@ -203,7 +203,7 @@ async def list_flows(call: Call, query: NamespacePageQuery) -> Reply:
     return page(call, FlowSummary, found.flows, found.next_cursor, query)
 
 
-async def describe_flow(call: Call) -> Reply:
+async def describe_flow(call: ApiCall) -> Reply:
     """The flow, with counts of its members and the states of its joins."""
     flow_id = await call.flow_id()
     found = await call.engine.describe_flow(flow_id)
@@ -214,7 +214,7 @@ async def describe_flow(call: Call) -> Reply:
     return Reply(value=found, etag=f'"{found.graph_revision:x}.{changed:x}.{outcome}"')
 
 
-async def list_flow_members(call: Call, query: PageQuery) -> Reply:
+async def list_flow_members(call: ApiCall, query: PageQuery) -> Reply:
     """The members of the flow, a page at a time."""
     cursor = None if query.cursor is None else parse_execution_id(query.cursor)
     found = await call.engine.list_flow_members(
@@ -223,7 +223,7 @@ async def list_flow_members(call: Call, query: PageQuery) -> Reply:
     return page(call, FlowMember, found.members, found.next_cursor, query)
 
 
-async def list_edges(call: Call, query: EdgesQuery) -> Edges:
+async def list_edges(call: ApiCall, query: EdgesQuery) -> Edges:
     """The edges of the flow."""
     outgoing = None if query.from_ is None else parse_execution_id(query.from_)
     incoming = None if query.to is None else parse_execution_id(query.to)
@@ -233,7 +233,7 @@ async def list_edges(call: Call, query: EdgesQuery) -> Edges:
     return Edges(items=found)
 
 
-async def describe_edge(call: Call) -> EdgeSnapshot:
+async def describe_edge(call: ApiCall) -> EdgeSnapshot:
     """One edge of the flow."""
     edge_id = call.uuid("edge_id")
     found = await call.engine.describe_edge(await call.flow_id(), edge_id)
@@ -242,7 +242,7 @@ async def describe_edge(call: Call) -> EdgeSnapshot:
     return found
 
 
-async def _existing(call: Call) -> UUID:
+async def _existing(call: ApiCall) -> UUID:
     """The flow of the path; raises `NotFound` also where the operation answers with nothing."""
     flow_id = call.uuid("flow_id")
     namespace = await call.engine.get_flow_namespace(flow_id)
@@ -251,7 +251,7 @@ async def _existing(call: Call) -> UUID:
     return flow_id
 
 
-async def add_execution_to_flow(call: Call, body: MemberRequest) -> MemberAdded | AlreadyMember:
+async def add_execution_to_flow(call: ApiCall, body: MemberRequest) -> MemberAdded | AlreadyMember:
     """Make an execution a member of the flow."""
     flow_id = await call.flow_id()
     await call.check_executions([body.execution_id])
@@ -260,7 +260,7 @@ async def add_execution_to_flow(call: Call, body: MemberRequest) -> MemberAdded 
     )
 
 
-async def stage_dependency_edge(call: Call, body: StageRequest) -> EdgeStaged:
+async def stage_dependency_edge(call: ApiCall, body: StageRequest) -> EdgeStaged:
     """Add an edge, which counts once it is applied."""
     return await call.engine.stage_dependency_edge(
         await call.flow_id(),
@@ -273,7 +273,7 @@ async def stage_dependency_edge(call: Call, body: StageRequest) -> EdgeStaged:
 
 
 async def apply_dependency_to_child(
-    call: Call, body: ApplyRequest
+    call: ApiCall, body: ApplyRequest
 ) -> EdgeApplied | EdgeAlreadyApplied:
     """Let the downstream wait for the upstream of a staged edge."""
     return await call.engine.apply_dependency_to_child(
@@ -284,7 +284,7 @@ async def apply_dependency_to_child(
     )
 
 
-async def set_edge_group_policy(call: Call, body: PolicyRequest) -> JoinPolicySet:
+async def set_edge_group_policy(call: ApiCall, body: PolicyRequest) -> JoinPolicySet:
     """Say how many upstreams of a member must succeed."""
     flow_id, downstream = await call.flow_id(), await call.execution_id()
     return await call.engine.set_edge_group_policy(
@@ -293,7 +293,7 @@ async def set_edge_group_policy(call: Call, body: PolicyRequest) -> JoinPolicySe
 
 
 async def cancel_flow(
-    call: Call, body: FlowCancelRequest
+    call: ApiCall, body: FlowCancelRequest
 ) -> FlowCancelAccepted | FlowAlreadyCancelled:
     """Cancel the flow and, as the policy says, its members."""
     return await call.engine.cancel_flow(
@@ -306,19 +306,19 @@ async def cancel_flow(
     )
 
 
-async def replay_flow(call: Call, body: FlowReplayRequest) -> ReplayedFlow:
+async def replay_flow(call: ApiCall, body: FlowReplayRequest) -> ReplayedFlow:
     """Let the members run again that keep the flow from being completed."""
     return await call.engine.replay_flow(
         await call.flow_id(), preview=body.preview, reason=body.reason, actor=call.actor
     )
 
 
-async def set_flow_tag(call: Call, body: TagRequest) -> None:
+async def set_flow_tag(call: ApiCall, body: TagRequest) -> None:
     """Set one tag of the flow."""
     await call.engine.set_flow_tag(await call.flow_id(), call.text("key"), body.value)
 
 
-async def get_flow_tag(call: Call) -> Tag:
+async def get_flow_tag(call: ApiCall) -> Tag:
     """The value of one tag of the flow."""
     key = call.text("key")
     found = await call.engine.get_flow_tag(await call.flow_id(), key)

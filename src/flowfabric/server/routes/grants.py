@@ -16,7 +16,7 @@ from flowfabric.engine.grants.verify_grant import VerifiedGrant
 from flowfabric.engine.lifecycle.claim_by_id import ClaimedById
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import epoch_ms, instant
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.routes.execution_reads import X
@@ -73,7 +73,7 @@ ReclaimGrantAnswer = ReclaimGrant | ReclaimCapExceeded | NotReclaimable
 ReclaimAnswer = ClaimedById | GrantNotFound | NotReclaimable | ReclaimCapExceeded
 
 
-async def issue_claim_grant(call: Call, body: GrantRequest) -> Reply:
+async def issue_claim_grant(call: ApiCall, body: GrantRequest) -> Reply:
     """Reserve an execution for a worker; 204 if there is none that it can run."""
     common: dict[str, Any] = {
         "lane_id": body.lane_id,
@@ -89,27 +89,27 @@ async def issue_claim_grant(call: Call, body: GrantRequest) -> Reply:
     return Reply(status=204) if found is None else Reply(value=found)
 
 
-async def verify_grant(call: Call, body: VerifyRequest) -> VerifiedGrant:
+async def verify_grant(call: ApiCall, body: VerifyRequest) -> VerifiedGrant:
     """Is the grant valid? Answers for whom."""
     await call.check_executions([body.grant.execution_id])
     return await call.engine.verify_grant(body.grant)
 
 
-async def claim_execution(call: Call, body: ClaimByIdRequest) -> ClaimedById:
+async def claim_execution(call: ApiCall, body: ClaimByIdRequest) -> ClaimedById:
     """Claim the execution for which the worker has a grant."""
     return await call.engine.claim_execution(
         await call.execution_id(), **msgspec.structs.asdict(body)
     )
 
 
-async def claim_resumed_execution(call: Call, body: ClaimResumedRequest) -> ClaimedById:
+async def claim_resumed_execution(call: ApiCall, body: ClaimResumedRequest) -> ClaimedById:
     """Claim an execution whose attempt goes on."""
     return await call.engine.claim_resumed_execution(
         await call.execution_id(), **msgspec.structs.asdict(body)
     )
 
 
-async def issue_reclaim_grant(call: Call, body: GrantRequest) -> ReclaimGrantAnswer:
+async def issue_reclaim_grant(call: ApiCall, body: GrantRequest) -> ReclaimGrantAnswer:
     """Reserve an execution whose worker was lost."""
     return await call.engine.issue_reclaim_grant(
         await call.execution_id(),
@@ -121,14 +121,14 @@ async def issue_reclaim_grant(call: Call, body: GrantRequest) -> ReclaimGrantAns
     )
 
 
-async def reclaim_execution(call: Call, body: ReclaimRequest) -> ReclaimAnswer:
+async def reclaim_execution(call: ApiCall, body: ReclaimRequest) -> ReclaimAnswer:
     """Claim an execution whose worker was lost."""
     return await call.engine.reclaim_execution(
         await call.execution_id(), **msgspec.structs.asdict(body)
     )
 
 
-async def list_expired_leases(call: Call, query: NamespacePageQuery) -> Reply:
+async def list_expired_leases(call: ApiCall, query: NamespacePageQuery) -> Reply:
     """Leases that have expired and were not reclaimed."""
     found = await call.engine.list_expired_leases(
         after=_cursor(query.cursor),

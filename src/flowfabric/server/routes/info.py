@@ -13,7 +13,7 @@ from flowfabric.db.doctor import Finding, examine
 from flowfabric.db.migrate import needed_version
 from flowfabric.errors import FlowFabricError
 from flowfabric.metrics.exposition import CONTENT_TYPE, exposition
-from flowfabric.server.call import Call, RawBytes, Reply
+from flowfabric.server.call import ApiCall, RawBytes, Reply
 from flowfabric.server.problems import RequestProblem
 from flowfabric.server.table import Kind, Route, route
 from flowfabric.states import Scope
@@ -55,18 +55,18 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     items: list[Finding]
 
 
-async def livez(call: Call) -> Health:
+async def livez(call: ApiCall) -> Health:
     """The process runs; the database is not asked."""
     return Health(status="ok", failing=[])
 
 
-async def healthz(call: Call) -> Health:
+async def healthz(call: ApiCall) -> Health:
     """The database answers."""
     await call.engine.has_tokens()
     return Health(status="ok", failing=[])
 
 
-async def readyz(call: Call) -> Reply:
+async def readyz(call: ApiCall) -> Reply:
     """May requests be sent here? 503 with what is failing if not."""
     failing = await call.services.failing()
     if failing:
@@ -74,7 +74,7 @@ async def readyz(call: Call) -> Reply:
     return Reply(value=Health(status="ok", failing=[]))
 
 
-async def metrics(call: Call) -> RawBytes:
+async def metrics(call: ApiCall) -> RawBytes:
     """Metrics in the text format of Prometheus."""
     expected = call.services.settings.metrics_token
     if expected is not None:
@@ -86,7 +86,7 @@ async def metrics(call: Call) -> RawBytes:
     return RawBytes(data=text, encoding=None, media=CONTENT_TYPE)
 
 
-async def openapi_document(call: Call) -> RawBytes:
+async def openapi_document(call: ApiCall) -> RawBytes:
     """The OpenAPI document of all routes."""
     from flowfabric.server.openapi import document_text  # it reads the table with this row in it
 
@@ -94,19 +94,19 @@ async def openapi_document(call: Call) -> RawBytes:
     return RawBytes(data=document_text(), encoding=None, media="application/json")
 
 
-async def docs(call: Call) -> Reply:
+async def docs(call: ApiCall) -> Reply:
     """The routes as a page for people."""
     _check_docs(call)
     return _static("index.html")
 
 
-async def docs_file(call: Call) -> Reply:
+async def docs_file(call: ApiCall) -> Reply:
     """A file of that page."""
     _check_docs(call)
     return _static(call.text("file"))
 
 
-def _check_docs(call: Call) -> None:
+def _check_docs(call: ApiCall) -> None:
     if not call.services.settings.docs:
         raise RequestProblem("route_not_found", "there is no such route")
 
@@ -122,7 +122,7 @@ def _static(name: str) -> Reply:
     return Reply(value=value, headers=headers)
 
 
-async def info(call: Call) -> Info:
+async def info(call: ApiCall) -> Info:
     """Version, schema, and the operations that can be called."""
     from flowfabric.server.routes import ROUTES
 
@@ -135,7 +135,7 @@ async def info(call: Call) -> Info:
     )
 
 
-async def doctor(call: Call) -> Findings:
+async def doctor(call: ApiCall) -> Findings:
     """What the checks of `ff doctor` find."""
     try:
         return Findings(items=await examine(call.engine.pool.config.dsn))

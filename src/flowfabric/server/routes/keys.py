@@ -13,7 +13,7 @@ from flowfabric.engine.access.list_tokens import ApiToken
 from flowfabric.engine.access.revoke_token import TokenRevoked
 from flowfabric.engine.keys.list_waitpoint_hmac_kids import KidList
 from flowfabric.engine.keys.rotate_waitpoint_hmac_secret_all import KeyRotated, KeyUnchanged
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.table import CONTROL, Route, route
 from flowfabric.states import Role, Scope
 
@@ -63,12 +63,12 @@ class WhoAmI(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: list[str]
 
 
-async def list_waitpoint_hmac_kids(call: Call) -> KidList:
+async def list_waitpoint_hmac_kids(call: ApiCall) -> KidList:
     """The ids of the keys."""
     return await call.engine.list_waitpoint_hmac_kids()
 
 
-async def rotate_waitpoint_hmac_secret_all(call: Call, body: RotateRequest) -> Rotated:
+async def rotate_waitpoint_hmac_secret_all(call: ApiCall, body: RotateRequest) -> Rotated:
     """Let another key sign; the one before verifies for `grace` seconds more."""
     secret = body.new_secret_hex or secrets.token_hex(32)
     found = await call.engine.rotate_waitpoint_hmac_secret_all(
@@ -78,7 +78,7 @@ async def rotate_waitpoint_hmac_secret_all(call: Call, body: RotateRequest) -> R
     return Rotated(rotation=found[0].result)
 
 
-async def create_token(call: Call, body: TokenRequest) -> Reply:
+async def create_token(call: ApiCall, body: TokenRequest) -> Reply:
     """Make a token; its text is in this answer only."""
     made = await call.engine.create_token(
         body.label,
@@ -92,19 +92,19 @@ async def create_token(call: Call, body: TokenRequest) -> Reply:
     return Reply(value=made, headers={"cache-control": "no-store"})
 
 
-async def list_tokens(call: Call) -> Tokens:
+async def list_tokens(call: ApiCall) -> Tokens:
     """The tokens, the newest first."""
     return Tokens(items=await call.engine.list_tokens())
 
 
-async def revoke_token(call: Call) -> TokenRevoked:
+async def revoke_token(call: ApiCall) -> TokenRevoked:
     """Revoke a token; servers notice within 10 seconds."""
     token_id = call.uuid("token_id")
     audit.warning("token revoked: %s by %s", token_id, call.actor)
     return await call.engine.revoke_token(token_id, actor=call.actor)
 
 
-async def whoami(call: Call) -> WhoAmI:
+async def whoami(call: ApiCall) -> WhoAmI:
     """Who the caller is, and what it may do."""
     principal = call.principal
     return WhoAmI(

@@ -9,7 +9,7 @@ import msgspec
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_state import LaneChanged
 from flowfabric.engine.retention.trim import Trim
-from flowfabric.server.call import Call
+from flowfabric.server.call import ApiCall
 from flowfabric.server.table import CONTROL, NOTHING, Route, route
 from flowfabric.states import LaneState, Scope
 
@@ -57,29 +57,29 @@ class Trimmed(msgspec.Struct, frozen=True, kw_only=True):
     preview: bool
 
 
-async def count_by_lane(call: Call) -> Lanes:
+async def count_by_lane(call: ApiCall) -> Lanes:
     """The lanes and what waits in them."""
     return Lanes(items=await call.engine.count_by_lane())
 
 
-async def register_lanes(call: Call, body: LanesRequest) -> None:
+async def register_lanes(call: ApiCall, body: LanesRequest) -> None:
     """Register lanes; those that are there already stay as they are."""
     await call.engine.register_lanes(body.lanes, registered_by=call.actor)
 
 
-async def set_lane_state(call: Call, body: LaneStateRequest) -> LaneChanged:
+async def set_lane_state(call: ApiCall, body: LaneStateRequest) -> LaneChanged:
     """Pause, drain, disable or activate a lane."""
     return await call.engine.set_lane_state(
         call.text("lane_id"), body.lane_state, reason=body.reason, actor=call.actor
     )
 
 
-async def set_lane_retention(call: Call, body: RetentionRequest) -> None:
+async def set_lane_retention(call: ApiCall, body: RetentionRequest) -> None:
     """Say how long finished executions of a lane are kept."""
     await call.engine.set_lane_retention(call.text("lane_id"), body.retention, actor=call.actor)
 
 
-async def trim_retention(call: Call, body: TrimRequest) -> Trimmed:
+async def trim_retention(call: ApiCall, body: TrimRequest) -> Trimmed:
     """Delete finished executions of a lane, a batch at a time."""
     trim = Trim(lane_id=call.text("lane_id"), retention=body.retention, namespace=body.namespace)
     if body.preview:

@@ -16,7 +16,7 @@ from flowfabric.engine.schedules.schedule import Schedule
 from flowfabric.engine.schedules.trigger_schedule import Triggered
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.schedules.spec import ScheduleSpec
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import (
     NamespacePageQuery,
     NamespaceQuery,
@@ -117,7 +117,7 @@ def _etag(found: Schedule) -> str:
     return f'"{found.revision}"'
 
 
-async def create_schedule(call: Call, body: ScheduleDefinition) -> Reply:
+async def create_schedule(call: ApiCall, body: ScheduleDefinition) -> Reply:
     """Create a schedule."""
     call.namespace(body.namespace)
     made = await call.engine.create_schedule(body, actor=call.actor)
@@ -125,7 +125,7 @@ async def create_schedule(call: Call, body: ScheduleDefinition) -> Reply:
     return Reply(value=made, headers=where, etag=_etag(made))
 
 
-async def list_schedules(call: Call, query: SchedulesQuery) -> Reply:
+async def list_schedules(call: ApiCall, query: SchedulesQuery) -> Reply:
     """The schedules of a namespace, by name."""
     found = await call.engine.list_schedules(
         namespace=call.namespace(query.namespace),
@@ -137,7 +137,7 @@ async def list_schedules(call: Call, query: SchedulesQuery) -> Reply:
     return page(call, Schedule, found.schedules, found.next_cursor, query)
 
 
-async def get_schedule(call: Call, query: NamespaceQuery) -> Reply:
+async def get_schedule(call: ApiCall, query: NamespaceQuery) -> Reply:
     """One schedule."""
     found = await call.engine.get_schedule(
         call.text("name"), namespace=call.namespace(query.namespace)
@@ -145,7 +145,7 @@ async def get_schedule(call: Call, query: NamespaceQuery) -> Reply:
     return Reply(value=found, etag=_etag(found))
 
 
-async def update_schedule(call: Call, query: NamespaceQuery, body: ScheduleChanges) -> Reply:
+async def update_schedule(call: ApiCall, query: NamespaceQuery, body: ScheduleChanges) -> Reply:
     """Change a schedule; with `If-Match` only the version that was seen."""
     namespace = call.namespace(query.namespace)
     found = await call.engine.get_schedule(call.text("name"), namespace=namespace)
@@ -158,14 +158,14 @@ async def update_schedule(call: Call, query: NamespaceQuery, body: ScheduleChang
     return Reply(value=made, etag=_etag(made))
 
 
-async def delete_schedule(call: Call, query: NamespaceQuery) -> None:
+async def delete_schedule(call: ApiCall, query: NamespaceQuery) -> None:
     """Delete a schedule; its executions stay."""
     await call.engine.delete_schedule(
         call.text("name"), namespace=call.namespace(query.namespace), actor=call.actor
     )
 
 
-async def pause_schedule(call: Call, query: NamespaceQuery, body: ReasonRequest) -> Schedule:
+async def pause_schedule(call: ApiCall, query: NamespaceQuery, body: ReasonRequest) -> Schedule:
     """Let the schedule fire no more until it is resumed."""
     return await call.engine.pause_schedule(
         call.text("name"),
@@ -176,7 +176,7 @@ async def pause_schedule(call: Call, query: NamespaceQuery, body: ReasonRequest)
 
 
 async def resume_schedule(
-    call: Call, query: NamespaceQuery, body: ResumeScheduleRequest
+    call: ApiCall, query: NamespaceQuery, body: ResumeScheduleRequest
 ) -> Schedule:
     """Let the schedule fire again."""
     return await call.engine.resume_schedule(
@@ -188,7 +188,7 @@ async def resume_schedule(
     )
 
 
-async def trigger_schedule(call: Call, query: NamespaceQuery, body: TriggerRequest) -> Triggered:
+async def trigger_schedule(call: ApiCall, query: NamespaceQuery, body: TriggerRequest) -> Triggered:
     """Fire the schedule now."""
     return await call.engine.trigger_schedule(
         call.text("name"),
@@ -200,7 +200,9 @@ async def trigger_schedule(call: Call, query: NamespaceQuery, body: TriggerReque
     )
 
 
-async def backfill_schedule(call: Call, query: NamespaceQuery, body: BackfillRequest) -> Backfilled:
+async def backfill_schedule(
+    call: ApiCall, query: NamespaceQuery, body: BackfillRequest
+) -> Backfilled:
     """Fire the schedule for past instants."""
     return await call.engine.backfill_schedule(
         call.text("name"),
@@ -212,7 +214,7 @@ async def backfill_schedule(call: Call, query: NamespaceQuery, body: BackfillReq
     )
 
 
-async def list_schedule_fires(call: Call, query: FiresQuery) -> Fires:
+async def list_schedule_fires(call: ApiCall, query: FiresQuery) -> Fires:
     """What became of the instants of the schedule."""
     found = await call.engine.list_schedule_fires(
         call.text("name"),
@@ -223,7 +225,7 @@ async def list_schedule_fires(call: Call, query: FiresQuery) -> Fires:
     return Fires(items=found)
 
 
-async def preview_schedule(call: Call, query: PreviewQuery) -> Instants:
+async def preview_schedule(call: ApiCall, query: PreviewQuery) -> Instants:
     """When the schedule fires next."""
     found = await call.engine.preview_schedule(
         call.text("name"), query.count, namespace=call.namespace(query.namespace)
@@ -231,7 +233,7 @@ async def preview_schedule(call: Call, query: PreviewQuery) -> Instants:
     return Instants(items=found)
 
 
-async def explain_schedule(call: Call, query: NamespaceQuery) -> ScheduleExplanation:
+async def explain_schedule(call: ApiCall, query: NamespaceQuery) -> ScheduleExplanation:
     """Why the schedule fires or does not."""
     return await call.engine.explain_schedule(
         call.text("name"), namespace=call.namespace(query.namespace)

@@ -14,7 +14,7 @@ from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
 from flowfabric.errors import EngineError, NotFound
 from flowfabric.ids import ExecutionId, new_uuid, parse_uuid
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import (
     NamespacePageQuery,
     PageQuery,
@@ -106,7 +106,7 @@ class WaitpointSecret(msgspec.Struct, frozen=True, kw_only=True):
         return f"WaitpointSecret({self.execution_id}, {self.waitpoint_id})"
 
 
-async def list_pending_waitpoints(call: Call, query: PageQuery) -> Reply:
+async def list_pending_waitpoints(call: ApiCall, query: PageQuery) -> Reply:
     """The open waitpoints of the execution."""
     execution_id = (await describe(call)).execution_id
     after = None if query.cursor is None else parse_uuid(query.cursor, field="cursor")
@@ -116,7 +116,7 @@ async def list_pending_waitpoints(call: Call, query: PageQuery) -> Reply:
     return page(call, PendingWaitpoint, found.waitpoints, found.next_cursor, query)
 
 
-async def list_open_waitpoints(call: Call, query: OpenWaitpointsQuery) -> Reply:
+async def list_open_waitpoints(call: ApiCall, query: OpenWaitpointsQuery) -> Reply:
     """What waits for an answer from outside."""
     found = await call.engine.list_open_waitpoints(
         namespace=call.only(query.namespace),
@@ -127,7 +127,7 @@ async def list_open_waitpoints(call: Call, query: OpenWaitpointsQuery) -> Reply:
     return page(call, OpenWaitpoint, found.waitpoints, found.next_cursor, query)
 
 
-async def read_waitpoint_token(call: Call) -> Reply:
+async def read_waitpoint_token(call: ApiCall) -> Reply:
     """The token of a waitpoint; each read is in the audit log."""
     execution_id, waitpoint_id = await call.execution_id(), call.uuid("waitpoint_id")
     found = await call.engine.read_waitpoint_token(execution_id, waitpoint_id)
@@ -146,7 +146,7 @@ async def read_waitpoint_token(call: Call) -> Reply:
     return Reply(value=secret, headers={"cache-control": "no-store"})
 
 
-def _signal(call: Call, execution_id: ExecutionId, given: SignalRequest) -> NewSignal:
+def _signal(call: ApiCall, execution_id: ExecutionId, given: SignalRequest) -> NewSignal:
     return NewSignal(
         execution_id=execution_id,
         signal_name=given.signal_name,
@@ -160,7 +160,7 @@ def _signal(call: Call, execution_id: ExecutionId, given: SignalRequest) -> NewS
     )
 
 
-async def send_signal(call: Call, body: SignalRequest) -> Answer:
+async def send_signal(call: ApiCall, body: SignalRequest) -> Answer:
     """Send a signal by name to the execution."""
     execution_id = await call.execution_id()
     key = call.header("idempotency-key")
@@ -169,7 +169,7 @@ async def send_signal(call: Call, body: SignalRequest) -> Answer:
     return await call.engine.send_signal(_signal(call, execution_id, body))
 
 
-async def send_signals(call: Call, body: SignalsRequest) -> SignalsAnswer:
+async def send_signals(call: ApiCall, body: SignalsRequest) -> SignalsAnswer:
     """Send up to 1,000 signals, to executions by their ids or idempotency keys."""
     many("signals", body.signals)
     namespace = call.namespace(body.namespace)
@@ -194,7 +194,7 @@ async def send_signals(call: Call, body: SignalsRequest) -> SignalsAnswer:
 
 
 async def _target(
-    call: Call, namespace: str, number: int, given: KeyedSignalRequest
+    call: ApiCall, namespace: str, number: int, given: KeyedSignalRequest
 ) -> ExecutionId | NotFound:
     if (given.execution_id is None) == (given.execution_key is None):
         raise invalid(f"signals[{number}]", "must have an execution_id or an execution_key")
@@ -205,7 +205,7 @@ async def _target(
     return NotFound("execution", f"with key {key!r}") if found is None else found
 
 
-async def deliver_signal(call: Call, body: DeliveryRequest) -> Answer:
+async def deliver_signal(call: ApiCall, body: DeliveryRequest) -> Answer:
     """Deliver a signal to a waitpoint, with its token."""
     return await call.engine.deliver_signal(
         await call.execution_id(),
@@ -223,7 +223,7 @@ async def deliver_signal(call: Call, body: DeliveryRequest) -> Answer:
     )
 
 
-async def deliver_approval_signal(call: Call, body: AnswerRequest) -> Answer:
+async def deliver_approval_signal(call: ApiCall, body: AnswerRequest) -> Answer:
     """Answer a waitpoint as an operator, without its token."""
     found = await describe(call)
     return await call.engine.deliver_approval_signal(

@@ -13,7 +13,7 @@ from flowfabric.engine.streams.cursor import BEGINNING, after
 from flowfabric.engine.streams.frame import Frame
 from flowfabric.engine.streams.read_summary import StreamSummary
 from flowfabric.errors import NotFound
-from flowfabric.server.call import Call
+from flowfabric.server.call import ApiCall
 from flowfabric.server.pages import check_limit
 from flowfabric.server.routes.execution_reads import X, check_payloads, describe
 from flowfabric.server.sse import ServerEvent
@@ -35,7 +35,7 @@ class FramesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     visibility: FrameVisibility = FrameVisibility.ALL
 
 
-class LiveQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LiveFramesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the stream goes on, unless `Last-Event-ID` says so."""
 
     cursor: str | None = None
@@ -51,7 +51,7 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
     closed_reason: StreamClosedReason | None
 
 
-async def read_stream(call: Call, query: FramesQuery) -> Frames:
+async def read_stream(call: ApiCall, query: FramesQuery) -> Frames:
     """Frames of one attempt; with `after` and `wait`, as soon as there are some."""
     check_payloads(call)
     execution_id, attempt = (await describe(call)).execution_id, call.number("attempt_index")
@@ -83,7 +83,7 @@ async def read_stream(call: Call, query: FramesQuery) -> Frames:
     )
 
 
-async def follow_stream(call: Call, query: LiveQuery) -> AsyncGenerator[ServerEvent]:
+async def follow_stream(call: ApiCall, query: LiveFramesQuery) -> AsyncGenerator[ServerEvent]:
     """Frames of one attempt as they are appended, as server-sent events `frame`."""
     check_payloads(call)
     execution_id, attempt = (await describe(call)).execution_id, call.number("attempt_index")
@@ -103,7 +103,7 @@ async def follow_stream(call: Call, query: LiveQuery) -> AsyncGenerator[ServerEv
     return events()
 
 
-async def read_summary(call: Call) -> StreamSummary:
+async def read_summary(call: ApiCall) -> StreamSummary:
     """The document that the frames of one attempt have built."""
     check_payloads(call)
     execution_id = (await describe(call)).execution_id
@@ -113,7 +113,7 @@ async def read_summary(call: Call) -> StreamSummary:
     return found
 
 
-async def read_state(call: Call) -> StreamSummary:
+async def read_state(call: ApiCall) -> StreamSummary:
     """The newest document that the frames of any attempt have built."""
     check_payloads(call)
     execution_id = (await describe(call)).execution_id
@@ -129,7 +129,7 @@ def _read(path: str, handler: Any, answer: Any, **more: Any) -> Route:
 
 ROUTES: Final[tuple[Route, ...]] = (
     _read(A + "/frames", read_stream, Frames, query=FramesQuery, waits=True),
-    _read(A + "/frames/live", follow_stream, Frame, query=LiveQuery, kind=Kind.STREAM),
+    _read(A + "/frames/live", follow_stream, Frame, query=LiveFramesQuery, kind=Kind.STREAM),
     _read(A + "/summary", read_summary, StreamSummary),
     _read(X + "/summary", read_state, StreamSummary),
 )

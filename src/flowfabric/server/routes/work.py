@@ -27,7 +27,7 @@ from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFo
 from flowfabric.errors import EngineError, Refusal
 from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.joins import JoinPolicy
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.problems import invalid
 from flowfabric.server.table import BATCH, CONTROL, NOTHING, Route, route
 from flowfabric.states import Scope
@@ -206,7 +206,7 @@ def many(field: str, given: Sequence[Any]) -> None:
         raise invalid(field, f"must be 1 to {MAX_BATCH}")
 
 
-async def claim(call: Call, body: ClaimRequest) -> Reply:
+async def claim(call: ApiCall, body: ClaimRequest) -> Reply:
     """Lease executions to the worker; 204 if there are none within `wait` seconds.
 
     A claim whose client has left hands back what it got.
@@ -239,7 +239,7 @@ def _claimed(found: list[Claimed]) -> Reply:
     return Reply(value=ClaimAnswer(executions=found)) if found else Reply(status=204)
 
 
-async def _claim_once(call: Call, claimant: Claimant, body: ClaimRequest) -> list[Claimed]:
+async def _claim_once(call: ApiCall, claimant: Claimant, body: ClaimRequest) -> list[Claimed]:
     claiming = asyncio.ensure_future(
         call.engine.claim(claimant, ttl=body.ttl, limit=body.limit, lease_id=body.lease_id)
     )
@@ -252,7 +252,7 @@ async def _claim_once(call: Call, claimant: Claimant, body: ClaimRequest) -> lis
         raise
 
 
-async def read_claimed(call: Call, body: StillClaimedRequest) -> StillClaimedAnswer:
+async def read_claimed(call: ApiCall, body: StillClaimedRequest) -> StillClaimedAnswer:
     """What claims had leased whose answers were lost."""
     many("lease_ids", body.lease_ids)
     found = await call.engine.read_claimed(
@@ -261,13 +261,13 @@ async def read_claimed(call: Call, body: StillClaimedRequest) -> StillClaimedAns
     return StillClaimedAnswer(executions=found)
 
 
-async def renew(call: Call, body: RenewRequest) -> Renewals:
+async def renew(call: ApiCall, body: RenewRequest) -> Renewals:
     """Keep leases."""
     many("leases", body.leases)
     return Renewals(results=await call.engine.renew(body.leases, ttl=body.ttl, record=body.record))
 
 
-async def complete(call: Call, body: CompletionsRequest) -> Completions:
+async def complete(call: ApiCall, body: CompletionsRequest) -> Completions:
     """Record results; flows then go on at once."""
     many("completions", body.completions)
     results = await call.engine.complete(body.completions)
@@ -275,7 +275,7 @@ async def complete(call: Call, body: CompletionsRequest) -> Completions:
     return Completions(results=results)
 
 
-async def fail(call: Call, body: FailuresRequest) -> Failures:
+async def fail(call: ApiCall, body: FailuresRequest) -> Failures:
     """Record failures: each is retried as its policy says, or ends the execution."""
     many("failures", body.failures)
     results = await call.engine.fail(body.failures)
@@ -284,19 +284,19 @@ async def fail(call: Call, body: FailuresRequest) -> Failures:
     return Failures(results=results)
 
 
-async def delay(call: Call, body: DelayRequests) -> Delays:
+async def delay(call: ApiCall, body: DelayRequests) -> Delays:
     """Hand executions back until later."""
     many("requests", body.requests)
     return Delays(results=await call.engine.delay(body.requests))
 
 
-async def release(call: Call, body: LeasesRequest) -> Releases:
+async def release(call: ApiCall, body: LeasesRequest) -> Releases:
     """Hand executions back at once."""
     many("leases", body.leases)
     return Releases(results=await call.engine.release(body.leases))
 
 
-async def release_after_trouble(call: Call, body: TroubleRequest) -> TroubleReleases:
+async def release_after_trouble(call: ApiCall, body: TroubleRequest) -> TroubleReleases:
     """Hand executions back that the worker could not run."""
     many("troubles", body.troubles)
     results = await call.engine.release_after_trouble(body.troubles)
@@ -305,20 +305,20 @@ async def release_after_trouble(call: Call, body: TroubleRequest) -> TroubleRele
     return TroubleReleases(results=results)
 
 
-async def wait_children(call: Call, body: WaitChildrenRequest) -> ChildWaits:
+async def wait_children(call: ApiCall, body: WaitChildrenRequest) -> ChildWaits:
     """Suspend executions until their joins are decided."""
     many("waits", body.waits)
     return ChildWaits(results=await call.engine.wait_children(body.waits))
 
 
-async def progress(call: Call, body: ProgressRequest) -> None:
+async def progress(call: ApiCall, body: ProgressRequest) -> None:
     """Say how far the handler is."""
     refused = await call.engine.progress(body.lease, percent=body.percent, message=body.message)
     if isinstance(refused, EngineError):
         raise refused
 
 
-async def spawn_children(call: Call, body: SpawnRequest) -> Spawned:
+async def spawn_children(call: ApiCall, body: SpawnRequest) -> Spawned:
     """Create children of the execution that the worker holds."""
     many("children", body.children)
     _check_children(call, body.children)
@@ -328,24 +328,24 @@ async def spawn_children(call: Call, body: SpawnRequest) -> Spawned:
     return Spawned(join=join)
 
 
-async def spawn_apart(call: Call, body: SpawnApartRequest) -> None:
+async def spawn_apart(call: ApiCall, body: SpawnApartRequest) -> None:
     """Create children of the execution that the worker holds, each with a join of its own."""
     many("children", list(body.children))
     _check_children(call, list(body.children.values()))
     await call.engine.spawn_apart(body.lease, body.children, entry=body.entry)
 
 
-def _check_children(call: Call, children: Sequence[NewExecution]) -> None:
+def _check_children(call: ApiCall, children: Sequence[NewExecution]) -> None:
     for each in children:
         call.namespace(each.namespace)
 
 
-async def read_window(call: Call, body: WindowRequest) -> ChildWindow:
+async def read_window(call: ApiCall, body: WindowRequest) -> ChildWindow:
     """Which of some children have ended."""
     return await call.engine.read_window(body.lease, body.groups)
 
 
-async def read_join(call: Call, body: JoinRequest) -> Join:
+async def read_join(call: ApiCall, body: JoinRequest) -> Join:
     """How far the join is that a handler waits for."""
     return await call.engine.read_join(body.group)
 

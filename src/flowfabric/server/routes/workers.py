@@ -13,7 +13,7 @@ from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry
 from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
 from flowfabric.engine.workers.register_worker import WorkerRegistered
-from flowfabric.server.call import Call, Reply
+from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
 from flowfabric.server.table import CONTROL, Route, route
 from flowfabric.states import Scope
@@ -74,7 +74,9 @@ class UnservedKinds(msgspec.Struct, frozen=True, kw_only=True):
     items: list[Unserved]
 
 
-async def register_worker(call: Call, body: RegisterRequest) -> WorkerRegistered | WorkerRefreshed:
+async def register_worker(
+    call: ApiCall, body: RegisterRequest
+) -> WorkerRegistered | WorkerRefreshed:
     """Register a worker process, or say again what it runs."""
     fields = msgspec.structs.asdict(body)
     fields["namespace"] = call.namespace(body.namespace)
@@ -82,7 +84,7 @@ async def register_worker(call: Call, body: RegisterRequest) -> WorkerRegistered
 
 
 async def heartbeat_worker(
-    call: Call, body: HeartbeatRequest
+    call: ApiCall, body: HeartbeatRequest
 ) -> WorkerRefreshed | WorkerNotRegistered:
     """Say that the worker lives."""
     return await call.engine.heartbeat_worker(
@@ -93,7 +95,9 @@ async def heartbeat_worker(
     )
 
 
-async def mark_worker_dead(call: Call, body: DeadRequest) -> WorkerMarkedDead | WorkerNotRegistered:
+async def mark_worker_dead(
+    call: ApiCall, body: DeadRequest
+) -> WorkerMarkedDead | WorkerNotRegistered:
     """Say that the worker does not live any more."""
     return await call.engine.mark_worker_dead(
         call.text("worker_instance_id"),
@@ -102,7 +106,7 @@ async def mark_worker_dead(call: Call, body: DeadRequest) -> WorkerMarkedDead | 
     )
 
 
-async def list_workers(call: Call, query: NamespacePageQuery) -> Reply:
+async def list_workers(call: ApiCall, query: NamespacePageQuery) -> Reply:
     """The workers of a namespace."""
     found = await call.engine.list_workers(
         call.namespace(query.namespace), after=query.cursor, limit=check_limit(query.limit)
@@ -110,7 +114,7 @@ async def list_workers(call: Call, query: NamespacePageQuery) -> Reply:
     return page(call, WorkerEntry, found.workers, found.next_cursor, query)
 
 
-async def list_worker_events(call: Call, query: WorkerEventsQuery) -> WorkerEvents:
+async def list_worker_events(call: ApiCall, query: WorkerEventsQuery) -> WorkerEvents:
     """When workers came and went."""
     found = await call.engine.list_worker_events(
         call.namespace(query.namespace),
@@ -120,7 +124,7 @@ async def list_worker_events(call: Call, query: WorkerEventsQuery) -> WorkerEven
     return WorkerEvents(items=found)
 
 
-async def find_unserved(call: Call, query: UnservedQuery) -> UnservedKinds:
+async def find_unserved(call: ApiCall, query: UnservedQuery) -> UnservedKinds:
     """Which of some kinds no live worker serves."""
     pairs = [(kind, lane or "default") for kind, _, lane in (x.partition("@") for x in query.kind)]
     return UnservedKinds(

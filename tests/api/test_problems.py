@@ -1,0 +1,59 @@
+"""Every error as a problem: its kind is in the document, and it can be written as JSON."""
+
+import inspect
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from flowfabric import errors
+from flowfabric.api.problems import problem_of
+from flowfabric.errors import FlowFabricError, NotFound, ValidationError, invalid_input
+from flowfabric.ids import ExecutionId
+from flowfabric.server.openapi import problem_kinds
+
+CLASSES = [
+    each
+    for name in errors.__all__
+    if inspect.isclass(each := getattr(errors, name)) and issubclass(each, FlowFabricError)
+]
+
+
+def made(kind: type[FlowFabricError]) -> FlowFabricError:
+    """An error of this class, with facts of every kind."""
+    error = kind.__new__(kind)
+    error.args = ("what happened",)
+    error.execution_id = ExecutionId.mint()  # pyright: ignore[reportAttributeAccessIssue]
+    error.flow_id, error.epoch = uuid4(), 3  # pyright: ignore[reportAttributeAccessIssue]
+    error.until = datetime.now(UTC)  # pyright: ignore[reportAttributeAccessIssue]
+    error.token = "secret"  # pyright: ignore[reportAttributeAccessIssue]
+    error.grace = timedelta(seconds=2)  # pyright: ignore[reportAttributeAccessIssue]
+    return error
+
+
+def test_every_class_has_its_kind_in_the_document() -> None:
+    known = set(problem_kinds())
+    assert {kind.code for kind in CLASSES} <= known
+    assert known >= ValidationError.CODES
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_class_becomes_a_problem_with_its_facts(kind: type[FlowFabricError]) -> None:
+    error = made(kind)
+    if isinstance(error, ValidationError):
+        error.field = error.detail = None  # pyright: ignore[reportAttributeAccessIssue]
+    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(problem_of(error)))
+    assert (told["kind"], told["category"]) == (kind.code, kind.kind)
+    assert (told["epoch"], told["grace"], told["detail"]) == (3, 2.0, "what happened")
+    assert told["execution_id"] == str(error.execution_id)  # pyright: ignore
+    assert "secret" not in str(told)
+    assert 400 <= told["status"] < 600
+
+
+def test_an_invalid_argument_names_its_field() -> None:
+    told = problem_of(invalid_input("limit", 0, "must be 1 to 1000"), instance="req_1")
+    assert (told["status"], told["instance"]) == (422, "req_1")
+    assert told["errors"] == [{"field": "limit", "detail": "limit 0 must be 1 to 1000"}]
+    assert problem_of(NotFound("flow", "x"))["kind"] == "flow_not_found"
