@@ -33,17 +33,19 @@ _LOOKS: Final = 4
 CLAIM: Final[LiteralString] = (
     """
 -- lifecycle.claim
-WITH best AS (        -- the best that this worker can run and no other has a grant of, locked
+WITH looked AS MATERIALIZED (   -- is something queued that is attached to budgets?
+    SELECT ff.budgets_queued() AS found
+), best AS (          -- the best that this worker can run and no other has a grant of, locked
     SELECT * FROM (
            SELECT place, held_back, NULL::text[] AS out_of_budget
              FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
                                %(capabilities)s::text[], %(limit)s, %(worker_id)s)
-            WHERE NOT (SELECT ff.budgets_queued())
+            WHERE NOT (SELECT found FROM looked)
             UNION ALL
            SELECT place, held_back, out_of_budget
              FROM ff.claimable_in_budget(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
                                          %(capabilities)s::text[], %(limit)s, %(worker_id)s, true)
-            WHERE (SELECT ff.budgets_queued())) AS found
+            WHERE (SELECT found FROM looked)) AS best
      WHERE (SELECT CASE WHEN %(is_alone)s::boolean     -- once, and not if nothing is found
                         THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''
 ), taken AS (         -- a row that was queued after this statement began is left for the next claim
