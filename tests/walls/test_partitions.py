@@ -307,7 +307,9 @@ LIMITS: Mapping[str, set[str]] = {
         "quota_window",
         "ready",
     },
-    "quotas.unblock_due_keys": {"quota_key", "quota_wakeup"},
+    "quotas.unblock_due_keys": {"quota_wakeup"},
+    "quotas.unblock_due_keys: keys without a row": {"quota_wakeup"},
+    "quotas.unblock_due_keys: locks": {"quota_key", "quota_wakeup"},
     "quotas.unblock_held_keys": {"exec_core"},
     "quotas.update_quota_policy: its keys": {"quota_key"},
 }

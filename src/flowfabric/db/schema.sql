@@ -3677,6 +3677,7 @@ DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     locked bigint[];
     keys bigint[];
+    most integer[];             -- how many of each key may be claimable
     free integer[];             -- how many more of each key may be claimable
     again bigint[];             -- when a start leaves the window, if the rate is used up
     freed_lanes text[];
@@ -3689,11 +3690,11 @@ BEGIN
     IF cardinality(locked) = 0 THEN
         RETURN 0;
     END IF;
-    SELECT array_agg(r.quota_key_id), array_agg(least(at_most, r.room) - (
+    SELECT array_agg(r.quota_key_id), array_agg(least(at_most, r.room)), array_agg(least(at_most, r.room) - (
                SELECT count(*) FROM (SELECT FROM ff.ready e WHERE e.quota_key_id = r.quota_key_id
                                       LIMIT greatest(0, least(at_most, r.room))) AS claimable)::integer),
            array_agg(r.starts_again_at_ms)
-      INTO keys, free, again
+      INTO keys, most, free, again
       FROM ff.quota_room(locked, now_ms) AS r;
 
     WITH best AS MATERIALIZED (
@@ -3725,8 +3726,11 @@ BEGIN
                                                  WHERE c.quota_key_id = key.k
                                                    AND c.exceptional_state = 'blocked_by_quota') THEN NULL
                                WHEN key.again IS NOT NULL THEN key.again
-                               WHEN key.free = at_most THEN now_ms END AS next_at_ms
-              FROM unnest(keys, free, again) AS key (k, free, again)) AS due
+                               WHEN key.free = at_most
+                                 OR (SELECT count(*) FROM (SELECT FROM ff.ready e WHERE e.quota_key_id = key.k
+                                                            LIMIT key.most) AS claimable) < key.most
+                               THEN now_ms END AS next_at_ms    -- at once; some were passed over
+              FROM unnest(keys, most, free, again) AS key (k, most, free, again)) AS due
      WHERE q.partition_key = ff.quota_partition(due.k, partitions) AND q.quota_key_id = due.k
        AND q.next_at_ms IS DISTINCT FROM due.next_at_ms;
 

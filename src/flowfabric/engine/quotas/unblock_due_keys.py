@@ -6,22 +6,32 @@ from typing import Final, LiteralString
 
 import msgspec
 
-from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
-from flowfabric.engine.quotas.unblock_keys import unblock_keys
+from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe, fetch_one
+from flowfabric.engine.quotas.unblock_keys import UnblockedKeys, unblock_keys
 
-FIND_DUE_KEYS: Final[LiteralString] = """
+# A key that another transaction has locked is left for the next look, with its rows here.
+LOCK_DUE_KEYS: Final[LiteralString] = """
+-- quotas.unblock_due_keys: locks
+SELECT quota_key_id FROM ff.lock_quota_keys(ARRAY(
+    SELECT quota_key_id FROM (SELECT quota_key_id FROM ff.quota_wakeup LIMIT %(limit)s) AS noted
+     UNION
+    SELECT quota_key_id FROM (SELECT quota_key_id FROM ff.quota_key WHERE next_at_ms <= ff.now_ms()
+                               ORDER BY next_at_ms LIMIT %(limit)s) AS timed), false)
+"""
+
+NOTE_DUE_KEYS: Final[LiteralString] = """
+-- quotas.unblock_due_keys: keys without a row
+SELECT ff.note_quota_keys(ARRAY(SELECT quota_key_id FROM ff.quota_wakeup LIMIT %(limit)s))::text
+"""
+
+# What is deleted here was committed together with what made room, and is counted after this.
+UNBLOCK_DUE_KEYS: Final[LiteralString] = """
 -- quotas.unblock_due_keys
-WITH noted AS (       -- deleted: the keys are looked at in this transaction
-    DELETE FROM ff.quota_wakeup w
-     USING (SELECT partition_key, wakeup_id FROM ff.quota_wakeup
-             LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS found
-     WHERE (w.partition_key, w.wakeup_id) = (found.partition_key, found.wakeup_id)
- RETURNING w.quota_key_id
-), timed AS (
-    SELECT quota_key_id FROM ff.quota_key WHERE next_at_ms <= ff.now_ms()
-     ORDER BY next_at_ms LIMIT %(limit)s
+WITH noted AS (
+    DELETE FROM ff.quota_wakeup WHERE quota_key_id = ANY (%(quota_key_id)s::bigint[])
+ RETURNING quota_key_id
 )
-SELECT quota_key_id FROM noted UNION SELECT quota_key_id FROM timed
+SELECT count(*) AS moved FROM noted
 """
 
 KEYS_DUE: Final[LiteralString] = """
@@ -48,7 +58,10 @@ async def keys_due(conn: Connection) -> bool:
 
 
 async def unblock_due_keys(conn: Connection, limit: int) -> int:
-    """At most `limit` keys of each sort are looked at; how many. Needs a transaction."""
-    keys = {row.quota_key_id for row in await fetch_all(conn, FIND_DUE_KEYS, _Key, limit=limit)}
-    await unblock_keys(conn, keys)
-    return len(keys)
+    """At most `limit` keys of each sort are looked at; how many moved. Needs a transaction."""
+    await execute(conn, NOTE_DUE_KEYS, limit=limit)
+    keys = [row.quota_key_id for row in await fetch_all(conn, LOCK_DUE_KEYS, _Key, limit=limit)]
+    if not keys:
+        return 0
+    noted = await fetch_one(conn, UNBLOCK_DUE_KEYS, UnblockedKeys, quota_key_id=keys)
+    return noted.moved + await unblock_keys(conn, keys)
