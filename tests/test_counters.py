@@ -4,14 +4,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from flowfabric import App, Client, Ctx
+from flowfabric import AnyOf, App, Client, Ctx, Flow
 from flowfabric.counters import (
     COUNTERS,
     DIVERGENCES,
+    EDGE_GROUP_POLICIES,
     JOURNAL_ENTRIES,
     JOURNAL_FLUSH_SECONDS,
     JOURNAL_FLUSH_SIZE,
     REPLAYED_ENTRIES,
+    SIBLING_DISPOSITIONS,
     Distribution,
 )
 from flowfabric.testing import Clock
@@ -68,3 +70,24 @@ def _more(
     now: Mapping[tuple[str, ...], int], before: Mapping[tuple[str, ...], int]
 ) -> dict[tuple[str, ...], int]:
     return {key: now[key] - before.get(key, 0) for key in now if now[key] != before.get(key, 0)}
+
+
+async def test_joins_and_siblings_are_counted_when_they_are_committed(ff_dsn: str) -> None:
+    app = App()
+    before = dict(EDGE_GROUP_POLICIES.values)
+    cancelled = SIBLING_DISPOSITIONS.values["cancelled",]
+
+    @app.task("fast")
+    async def fast(ctx: Ctx) -> None: ...
+
+    flow = Flow("race")
+    winner = flow.add(fast.call(), name="winner")
+    loser = flow.add(fast.call(), name="loser", delay=3600)
+    flow.add(fast.call(), name="last").after(winner, loser, policy=AnyOf())
+    async with await Client.connect(ff_dsn) as client:
+        await client.start(flow, idempotency_key="race-1")
+        await client.start(flow, idempotency_key="race-1")
+        await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert _more(EDGE_GROUP_POLICIES.values, before) == {("any_of",): 1}, "a repeat makes no join"
+    assert SIBLING_DISPOSITIONS.values["cancelled",] - cancelled == 1

@@ -50,5 +50,7 @@ def audit_now(event: str, **fields: object) -> None:
 
 
 def _write(event: str, fields: Mapping[str, object]) -> None:
+    if not log.hasHandlers():
+        return
     shown = " ".join(f"{name}={value}" for name, value in fields.items())
     log.info("%s %s", event, shown, extra={"event": event, **fields})

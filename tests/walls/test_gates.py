@@ -27,13 +27,15 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 # A module is imported by name only where the operator named it, or to run one of their tasks.
 MAY_IMPORT_BY_NAME = {"flowfabric.cli.loading", "flowfabric.worker.child_process"}
 
-# Whoever may read this machine's clock: to mint an id, to show an age, to compare clocks.
+# Whoever may read this machine's clock: to mint an id, to show an age, to compare clocks, and for
+# the times of spans, which never reach the database.
 MAY_READ_THE_CLOCK = {
     "flowfabric.ids.new_uuids",
     "flowfabric.cli.output.ago",
     "flowfabric.cli.schedules.preview",
     "flowfabric.engine.lifecycle.attempt_log._until",
     "flowfabric.db.doctor.examine",
+    "flowfabric.tracing.attempt_span",
 }
 CLOCKS = {
     "time": {"time", "time_ns", "localtime", "gmtime", "ctime", "clock_gettime"},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
+from flowfabric.ids import clean_text
 from flowfabric.tracing import attempt_span
 from flowfabric.worker.run_attempt import HandlerOutcome
 from flowfabric.worker.running_attempt import RunningAttempt
@@ -38,7 +39,7 @@ async def trace_attempt(
         if isinstance(outcome, Failure | Trouble):
             from opentelemetry.trace import StatusCode
 
-            span.set_status(StatusCode.ERROR, outcome.reason)
+            span.set_status(StatusCode.ERROR, clean_text(outcome.reason))
         elif attempt.suspended:
             span.set_attribute("flowfabric.suspended", True)
         elif attempt.lost:

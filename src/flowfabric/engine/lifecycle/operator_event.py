@@ -45,6 +45,7 @@ async def operator_event(
 
     `details` hold the facts, those of before as `old_…`.
     """
+    why = None if reason is None else clean_text(reason)
     await execute(
         conn,
         OPERATOR_EVENTS,
@@ -53,11 +54,11 @@ async def operator_event(
         flow_id=[None if flow is None else flow[1]],
         event_type=event_type.value,
         actor=actor,
-        reason=None if reason is None else clean_text(reason),
+        reason=why,
         details=[_json(details)],
     )
     flow_id = None if flow is None else str(flow[1])
-    audit(_EVENTS.get(event_type, event_type.value), actor=actor, reason=reason, flow_id=flow_id)
+    audit(_EVENTS.get(event_type, event_type.value), actor=actor, reason=why, flow_id=flow_id)
 
 
 async def system_events(
@@ -71,6 +72,7 @@ async def system_events(
     """One event about the whole system for each of the facts, which are its details."""
     if not facts:
         return
+    why = None if reason is None else clean_text(reason)
     await execute(
         conn,
         OPERATOR_EVENTS,
@@ -79,10 +81,10 @@ async def system_events(
         flow_id=[None] * len(facts),
         event_type=event_type.value,
         actor=actor,
-        reason=None if reason is None else clean_text(reason),
+        reason=why,
         details=[_json(details) for details in facts],
     )
-    audit(event_type.value, actor=actor, reason=reason, count=len(facts))
+    audit(event_type.value, actor=actor, reason=why, count=len(facts))
 
 
 async def operator_events(
@@ -96,6 +98,7 @@ async def operator_events(
     """One event for each changed execution, in the order given, with its own facts as details."""
     if not changed:
         return
+    why = None if reason is None else clean_text(reason)
     await execute(
         conn,
         OPERATOR_EVENTS,
@@ -104,11 +107,11 @@ async def operator_events(
         flow_id=[None] * len(changed),
         event_type=event_type.value,
         actor=actor,
-        reason=None if reason is None else clean_text(reason),
+        reason=why,
         details=[_json(details) for details in changed.values()],
     )
     for each in changed:
-        audit(event_type.value, actor=actor, reason=reason, execution_id=str(each))
+        audit(event_type.value, actor=actor, reason=why, execution_id=str(each))
 
 
 def _json(details: Mapping[str, Any]) -> str:
