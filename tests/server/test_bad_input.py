@@ -201,4 +201,5 @@ def test_every_public_route_is_meant_to_be_public() -> None:
         "/openapi.json",
         "/docs",
         "/docs/{file}",
+        "/v1/callbacks/{execution_id}/{waitpoint_id}",
     }

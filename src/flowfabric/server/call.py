@@ -50,10 +50,11 @@ class ApiCall:
         url: str,
         packed: bool,
         request_id: str,
+        address: str,
     ) -> None:
         self.services, self.principal = services, principal
         self.path, self.headers, self.url = path, headers, url
-        self.packed, self.request_id = packed, request_id
+        self.packed, self.request_id, self.address = packed, request_id, address
 
     @property
     def engine(self) -> Engine:
