@@ -28,7 +28,7 @@ def made(kind: type[FlowFabricError]) -> FlowFabricError:
     error.execution_id = ExecutionId.mint()  # pyright: ignore[reportAttributeAccessIssue]
     error.flow_id, error.epoch = uuid4(), 3  # pyright: ignore[reportAttributeAccessIssue]
     error.until = datetime.now(UTC)  # pyright: ignore[reportAttributeAccessIssue]
-    error.token = "secret"  # pyright: ignore[reportAttributeAccessIssue]
+    error.token = "canary"  # pyright: ignore[reportAttributeAccessIssue]
     error.grace = timedelta(seconds=2)  # pyright: ignore[reportAttributeAccessIssue]
     return error
 
@@ -48,7 +48,7 @@ def test_every_class_becomes_a_problem_with_its_facts(kind: type[FlowFabricError
     assert (told["kind"], told["category"]) == (kind.code, kind.kind)
     assert (told["epoch"], told["grace"], told["detail"]) == (3, 2.0, "what happened")
     assert told["execution_id"] == str(error.execution_id)  # pyright: ignore
-    assert "secret" not in str(told)
+    assert "canary" not in str(told)
     assert 400 <= told["status"] < 600
 
 

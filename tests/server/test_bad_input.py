@@ -138,6 +138,7 @@ async def test_ids_names_and_numbers_of_paths_and_queries_are_checked(http: Call
         "/v1/executions?cursor=%F0%9F%92%A9": 422,
         "/v1/executions?since=2026-01-01T00:00:00": 422,
         "/v1/flows?cursor=x": 422,
+        "/v1/workers?namespace=": 422,
         "/v1/events?cursor=zz": 422,
         "/v1/events/live?cursor=zz": 422,
         "/v1/leases/expired?cursor=zz": 422,
@@ -200,4 +201,5 @@ def test_every_public_route_is_meant_to_be_public() -> None:
         "/openapi.json",
         "/docs",
         "/docs/{file}",
+        "/v1/callbacks/{execution_id}/{waitpoint_id}",
     }

@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator
 from typing import Any
 
+import msgspec
 import pytest
 from httpx import Response
 
@@ -16,6 +17,7 @@ from flowfabric.ids import (
     parse_uuid,
     uuid_partition,
 )
+from flowfabric.server.app import Application
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.table import Kind
 from tests.server.conftest import Caller
@@ -87,7 +89,7 @@ def every_route_is_called(request: pytest.FixtureRequest) -> Generator[None]:
     yield
     here = [each for each in request.session.items if each.path == request.path]
     alone = os.environ.get("PYTEST_XDIST_WORKER") is None and not request.session.testsfailed
-    if alone and len(here) == 14:
+    if alone and len(here) == 15:
         streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
         assert {each.name for each in ROUTES} - CALLED - streams == set()
 
@@ -168,6 +170,9 @@ async def test_an_execution_is_controlled(story: Story, http: Caller) -> None:
     await story.post("/v1/work/claim", WORKER)
     await story.post(f"{path}/complete", {"result": 42})
     assert await story.get(f"{path}/result") == 42
+    _, later = await story.submitted(delay=600)
+    assert (await story.post(f"{later}/wake"))["public_state"] == "waiting"
+    await story.post(f"{later}/cancel")
     held = await story.claimed()
     await story.post(f"{held['path']}/fail", {"reason": "x"})
     held = await story.claimed()
@@ -483,3 +488,31 @@ async def test_events_keys_tokens_and_the_server_tell_about_themselves(
     gone = await http.delete(f"/v1/tokens/{made['token_id']}", headers=as_admin)
     note(gone)
     assert gone.json()["label"] == "x"
+
+
+async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
+    story: Story, http: Caller, server: Application
+) -> None:
+    await story.post("/v1/keys/rotate", {"new_kid": "k1"})
+    held = await story.claimed()
+    made = await story.post(
+        "/v1/work/waitpoints",
+        {"handle": held["handle"], "waitpoint_key": "bank", "expires_in": 600},
+    )
+    path = f"/v1/callbacks/{held['id']}/{made['waitpoint_id']}"
+    off = await http.post(path, json=1, params={"token": made["token"]})
+    settings = server.services.settings
+    server.services.settings = msgspec.structs.replace(settings, callbacks=True)
+    token = {"authorization": f"Waitpoint {made['token']}"}
+    taken = await http.post(f"{path}?signal=paid", json={"ok": True}, headers=token)
+    note(taken)
+    forged = await http.post(path, json=1, params={"token": "k1:" + "0" * 64})
+    nowhere = await http.post(
+        f"/v1/callbacks/{held['id'][:-4]}0000/{UUID}", json=1, params={"token": made["token"]}
+    )
+    many = [await http.post(path, json=1, params={"token": "x"}) for _ in range(20)]
+    assert (off.status_code, off.json()["kind"]) == (404, "route_not_found")
+    assert taken.json()["result"] == "signal_accepted", taken.text
+    assert {forged.json()["kind"], nowhere.json()["kind"]} == {"invalid_token"}
+    assert many[-1].status_code == 429
+    assert made["token"] not in forged.text + nowhere.text + off.text

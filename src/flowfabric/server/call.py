@@ -11,7 +11,7 @@ import msgspec
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import NotFound
-from flowfabric.ids import ExecutionId, parse_uuid
+from flowfabric.ids import ExecutionId, check_name, parse_uuid
 from flowfabric.server.access.principal import Principal
 from flowfabric.server.problems import RequestProblem, invalid
 from flowfabric.server.services import Services
@@ -50,10 +50,11 @@ class ApiCall:
         url: str,
         packed: bool,
         request_id: str,
+        address: str,
     ) -> None:
         self.services, self.principal = services, principal
         self.path, self.headers, self.url = path, headers, url
-        self.packed, self.request_id = packed, request_id
+        self.packed, self.request_id, self.address = packed, request_id, address
 
     @property
     def engine(self) -> Engine:
@@ -112,7 +113,9 @@ class ApiCall:
 
     def namespace(self, given: str | None = None) -> str:
         """The namespace of the call; raises a `RequestProblem` for one that is not the caller's."""
-        return self.principal.namespace(given)
+        return self.principal.namespace(
+            None if given is None else check_name(given, field="namespace")
+        )
 
     def only(self, given: str | None = None) -> str | None:
         """The namespace that a list is restricted to; None: every namespace."""

@@ -74,6 +74,7 @@ async def _answer(route: Route, scope: AsgiScope, receive: Receive, send: Send) 
         url=scope["path"],
         packed=packed,
         request_id=state.request_id,
+        address=(scope.get("client") or ("", 0))[0],
     )
     arguments: list[Any] = []
     if route.query is not None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Generator
 from typing import Any, Final, cast
 
@@ -19,6 +20,10 @@ LIMITS: Final = "FF_LIMITS"
 MAX_DEPTH: Final = 64
 MAX_URL: Final = 8 * 1024
 MAX_HEADERS: Final = 32 * 1024
+A_MINUTE: Final = 60.0
+MOST_CALLBACKS: Final = 20
+"""Callbacks of one address in a minute."""
+_MOST_ADDRESSES: Final = 10_000
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -116,6 +121,26 @@ class Meter:
             yield
         finally:
             use.streams -= 1
+
+
+class CallbackMeter:
+    """When each address has called in the last minute."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, deque[float]] = {}
+
+    def count(self, address: str) -> None:
+        """One more call; raises a `RequestProblem` if it is one too many."""
+        now = time.monotonic()
+        if len(self._calls) >= _MOST_ADDRESSES:
+            self._calls.clear()
+        calls = self._calls.setdefault(address, deque())
+        while calls and now - calls[0] > A_MINUTE:
+            calls.popleft()
+        if len(calls) >= MOST_CALLBACKS:
+            seconds = round(A_MINUTE - (now - calls[0])) or 1
+            raise _too_many(f"more than {MOST_CALLBACKS} callbacks a minute", seconds)
+        calls.append(now)
 
 
 def _too_many(detail: str, seconds: int) -> RequestProblem:

@@ -19,7 +19,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.metrics import DatabaseGauges, SharedCounters
 from flowfabric.server.access.authenticate import Authenticator
 from flowfabric.server.asgi import cancel_all
-from flowfabric.server.limits import Meter, configured_limits
+from flowfabric.server.limits import CallbackMeter, Meter, configured_limits
 from flowfabric.server.settings import Settings
 
 T = TypeVar("T")
@@ -34,6 +34,7 @@ class Services:
         self.engine, self.settings = engine, settings
         self.meter = Meter(configured_limits())
         self.authenticator = Authenticator(engine, settings)
+        self.callbacks = CallbackMeter()
         self.draining = asyncio.Event()
         """Set when the server stops: streams end, and waits answer at once."""
         self.stopping = False

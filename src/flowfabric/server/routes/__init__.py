@@ -7,12 +7,13 @@ work                claims and outcomes of workers    durable_work        journa
 workers             the registry of workers           grants              claims by id
 lanes               lanes and retention               events              events, listed and live
 schedules           schedules                         keys                keys and API tokens
-info                probes, metrics, documents
+info                probes, metrics, documents        callbacks           answers by token alone
 """
 
 from typing import Final
 
 from flowfabric.server.routes import (
+    callbacks,
     durable_work,
     events,
     execution_controls,
@@ -37,6 +38,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *execution_controls.ROUTES,
     *flows.ROUTES,
     *signals.ROUTES,
+    *callbacks.ROUTES,
     *streams.ROUTES,
     *work.ROUTES,
     *durable_work.ROUTES,

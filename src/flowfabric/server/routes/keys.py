@@ -99,9 +99,9 @@ async def list_tokens(call: ApiCall) -> Tokens:
 
 async def revoke_token(call: ApiCall) -> TokenRevoked:
     """Revoke a token; servers notice within 10 seconds."""
-    token_id = call.uuid("token_id")
-    audit.warning("token revoked: %s by %s", token_id, call.actor)
-    return await call.engine.revoke_token(token_id, actor=call.actor)
+    revoked = await call.engine.revoke_token(call.uuid("token_id"), actor=call.actor)
+    audit.warning("token revoked: %s by %s", revoked.token_id, call.actor)
+    return revoked
 
 
 async def whoami(call: ApiCall) -> WhoAmI:
