@@ -1,4 +1,4 @@
-"""How `ff.ready` and `ff.lease` belong to `ff.exec_core`: true after every transaction."""
+"""How `ff.ready` and `ff.lease` belong to `ff.exec_core` and to the limits of executions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,37 @@ QUEUE: Final = {
         SELECT execution_id FROM ff.lease l JOIN ff.exec_core e USING (partition_key, execution_id)
          WHERE l.lease_epoch <> e.lease_epoch + 1""",
 }
+"""True after every transaction."""
+
+LIMITED: Final = {
+    "no more of a key are leased than its limit allows": """
+        SELECT quota_key_id FROM ff.lease l JOIN ff.quota_key q USING (quota_key_id)
+          JOIN ff.quota_policy p USING (quota_policy_id)
+         WHERE p.active_concurrency_cap > 0
+         GROUP BY quota_key_id, p.active_concurrency_cap
+        HAVING count(*) > p.active_concurrency_cap""",
+    "no more of a key start in a window than its limit allows": """
+        SELECT quota_key_id FROM ff.quota_window w JOIN ff.quota_key q USING (quota_key_id)
+          JOIN ff.quota_policy p USING (quota_policy_id)
+         WHERE p.max_requests_per_window > 0 AND w.admitted_at_ms > ff.now_ms() - p.window_ms
+         GROUP BY quota_key_id, p.max_requests_per_window
+        HAVING count(*) > p.max_requests_per_window""",
+    "who is held back while its limit has room is noted": """
+        SELECT room.quota_key_id
+          FROM ff.quota_room(ARRAY(SELECT DISTINCT quota_key_id FROM ff.exec_core
+                                    WHERE exceptional_state = 'blocked_by_quota'
+                                      AND quota_key_id IS NOT NULL), ff.now_ms()) AS room
+          JOIN ff.quota_key q USING (quota_key_id)
+         WHERE (SELECT count(*) FROM ff.ready r WHERE r.quota_key_id = room.quota_key_id)
+             < coalesce(room.room, 1)
+           AND q.next_at_ms IS NULL
+           AND NOT EXISTS (SELECT FROM ff.quota_wakeup w
+                            WHERE w.quota_key_id = room.quota_key_id)""",
+}
+"""True whenever whoever gave up a lease has let the next execution of its limit go."""
 
 BROKEN: Final = " UNION ALL ".join(
-    f"SELECT '{claim}' AS claim WHERE EXISTS ({sql})" for claim, sql in QUEUE.items()
+    f"SELECT '{claim}' AS claim WHERE EXISTS ({sql})" for claim, sql in (QUEUE | LIMITED).items()
 )
 """One row for each claim that does not hold."""
 

@@ -34,7 +34,7 @@ class Found(msgspec.Struct):
     raw: int = 0
     resumed_twice: int = 0
     misplaced: int = 0
-    """Orders after which queue and leases do not fit to the executions."""
+    """Orders after which queue and leases do not fit to the executions, or to their limits."""
     faults: list[str] = []
 
     def add(self, other: Found) -> None:

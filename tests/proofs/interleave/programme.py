@@ -10,6 +10,7 @@ import msgspec
 
 from tests.proofs.interleave.families import FAMILY_SITUATIONS, FLOW_SITUATIONS
 from tests.proofs.interleave.flow_operations import FAMILIES, FLOWS
+from tests.proofs.interleave.limited import LIMIT_SITUATIONS, LIMITS
 from tests.proofs.interleave.operations import EXECUTIONS, Operation
 from tests.proofs.interleave.scene import Scene
 from tests.proofs.interleave.scheduled import SCHEDULE_SITUATIONS, SCHEDULES
@@ -39,6 +40,7 @@ WAKES = frozenset(
         *(("look_at_waits x", signal) for signal in SIGNALS),
         *((park, end) for park in PARKS[2:] for end in ("complete kid a", "dispatch")),
         ("look_at_waits x", "dispatch"),
+        *(("claim", lets_go) for lets_go in ("unblock_keys", "complete x and unblock")),
     )
 )
 """Pairs in which a wake-up could be lost or doubled: played in any case, in many orders."""
@@ -62,6 +64,7 @@ PARTS = (
     Part(WAITS, WAIT_SITUATIONS, whole=True),
     Part(SCHEDULES, SCHEDULE_SITUATIONS, whole=True),
     Part(SPENDS, SPEND_SITUATIONS, whole=True),
+    Part(LIMITS, LIMIT_SITUATIONS, whole=True),
 )
 
 

@@ -1,4 +1,4 @@
-"""P2, and what it shows of G2, G8, G9, G10 and G21."""
+"""P2, and what it shows of G2, G8, G9, G10, G14 and G21."""
 
 from __future__ import annotations
 
@@ -204,8 +204,9 @@ def figures(theatre: Theatre) -> list[Figure]:
             held=both.plays > 0 and not both.resumed_twice,
         ),
         Figure(
-            "G2",
-            "orders after which an execution is not where it belongs, queued or leased",
+            "G2, G14",
+            "orders after which an execution is not where it belongs, queued or leased, or a limit"
+            " is passed, or holds somebody back for ever",
             f"{both.misplaced} in {both.plays} orders",
             "0",
             held=both.plays > 0 and not both.misplaced,
@@ -249,5 +250,5 @@ INTERLEAVE = Proof(
     "interleave",
     lambda arena: proven(arena, QUICK),
     lambda arena: proven(arena, FULL),
-    claims=("G2", "G8", "G9", "G10", "G21"),
+    claims=("G2", "G8", "G9", "G10", "G14", "G21"),
 )

@@ -45,6 +45,11 @@ TABLES = (
     "budget_usage",
     "budget_usage_dedup",
     "budget_usage_by_exec",
+    "quota_policy",
+    "quota_key",
+    "quota_window",
+    "quota_admitted",
+    "quota_wakeup",
 )
 CLOCK = "ff_testing.clock"
 
@@ -133,7 +138,8 @@ def comparable(rows: Sequence[tuple[str, dict[str, Any]]], known: Known) -> Stat
         for column in ("min_event_id", "resolved_event_id"):
             if row.get(column):
                 row[column] = places.get(("completion_event", row[column]), "gone")
-        row.pop("grant_id", None)
+        for drawn in ("grant_id", "start_no", "wakeup_id"):
+            row.pop(drawn, None)
         lines.append(known.text(f"{place} {msgspec.json.encode(row).decode()}"))
     return tuple(sorted(lines))
 

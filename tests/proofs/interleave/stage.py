@@ -70,7 +70,7 @@ class Play(msgspec.Struct, frozen=True):
     successes_after: int
     """Successes recorded after such an acknowledgement."""
     broken: tuple[str, ...] = ()
-    """What the queue and the leases do not fit to."""
+    """What is not true of the queue, the leases and the limits."""
 
     @property
     def outcome(self) -> Outcome:
