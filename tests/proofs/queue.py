@@ -40,16 +40,21 @@ LIMITED: Final = {
          GROUP BY quota_key_id, p.max_requests_per_window
         HAVING count(*) > p.max_requests_per_window""",
     "who is held back while its limit has room is noted": """
-        SELECT room.quota_key_id
-          FROM ff.quota_room(ARRAY(SELECT DISTINCT quota_key_id FROM ff.exec_core
-                                    WHERE exceptional_state = 'blocked_by_quota'
-                                      AND quota_key_id IS NOT NULL), ff.now_ms()) AS room
-          JOIN ff.quota_key q USING (quota_key_id)
-         WHERE (SELECT count(*) FROM ff.ready r WHERE r.quota_key_id = room.quota_key_id)
-             < coalesce(room.room, 1)
-           AND q.next_at_ms IS NULL
-           AND NOT EXISTS (SELECT FROM ff.quota_wakeup w
-                            WHERE w.quota_key_id = room.quota_key_id)""",
+        SELECT q.quota_key_id
+          FROM ff.quota_key q JOIN ff.quota_policy p USING (quota_policy_id)
+         WHERE EXISTS (SELECT FROM ff.exec_core e WHERE e.quota_key_id = q.quota_key_id
+                          AND e.exceptional_state = 'blocked_by_quota')
+           AND (SELECT count(*) FROM ff.ready r WHERE r.quota_key_id = q.quota_key_id) < least(
+               p.active_concurrency_cap - (
+                   SELECT count(*) FROM ff.lease l WHERE l.quota_key_id = q.quota_key_id)
+                   + CASE p.active_concurrency_cap WHEN 0 THEN 1000000 ELSE 0 END,
+               p.max_requests_per_window - (
+                   SELECT count(*) FROM ff.quota_window w WHERE w.quota_key_id = q.quota_key_id
+                      AND w.admitted_at_ms > ff.now_ms() - p.window_ms)
+                   + CASE p.max_requests_per_window WHEN 0 THEN 1000000 ELSE 0 END)
+           AND (q.next_at_ms IS NULL OR q.next_at_ms > ff.now_ms())
+           AND NOT EXISTS (SELECT FROM ff.quota_wakeup n
+                            WHERE n.quota_key_id = q.quota_key_id)""",
 }
 """True whenever whoever gave up a lease has let the next execution of its limit go."""
 

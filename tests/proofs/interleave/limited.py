@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.quotas.unblock_due_keys import unblock_due_keys
@@ -16,6 +17,7 @@ from flowfabric.testing import Clock
 from tests import given
 from tests.proofs.interleave.operations import (
     CLAIM,
+    LANE,
     Operation,
     cancel_execution,
     holder,
@@ -84,19 +86,29 @@ async def limited_held(engine: Engine, clock: Clock, scene: Scene) -> None:
 
 
 async def limited_starts(engine: Engine, clock: Clock, scene: Scene) -> None:
-    """Two start in a minute, which has passed since x and w did; y, z and v are held back."""
+    """Two start in a minute, which has passed since x did, and for w is over in a millisecond."""
     await _limit(engine, rate=2)
     await _queued(engine, clock, scene, "x", "w")
     await _claimed(engine, scene, "x")
+    await clock.advance(0.001)
     await _claimed(engine, scene, "w")
-    await _queued(engine, clock, scene, "y", "z", "v")
+    await _queued(engine, clock, scene, "y", "z")
     assert await engine.claim(WORKER, ttl=30) == []
-    await clock.advance(60)
+    await _queued(engine, clock, scene, "v", "u")
+    await clock.advance(59.959)
+
+
+async def limited_crowd(engine: Engine, clock: Clock, scene: Scene) -> None:
+    """Two of a key may run; x is queued before many of another key, its fellows after them."""
+    await _limit(engine, 2)
+    await _queued(engine, clock, scene, "x")
+    await _queued(engine, clock, scene, *(f"other {n}" for n in range(5)), key="d")
+    await _queued(engine, clock, scene, "y", "z", "w")
 
 
 LIMIT_SITUATIONS: Final = tuple(
     Situation(build.__name__, build)
-    for build in (limited_queued, limited_running, limited_held, limited_starts)
+    for build in (limited_queued, limited_running, limited_held, limited_starts, limited_crowd)
 )
 
 
@@ -110,21 +122,22 @@ async def _complete(engine: Engine, scene: Scene, _side: int) -> Any:
     return answer
 
 
-async def _release(engine: Engine, scene: Scene, _side: int) -> Any:
-    answer = await engine.release([scene.leases["x"]])
-    await engine.unblock_keys(KEYS)
-    return answer
-
-
 # A claim that waited for a key may queue one more of it than may start, which the next claim holds
 # back. So it is asked what a limit promises, not which order it equals.
 LIMITS: Final = (
     msgspec.structs.replace(CLAIM, atomic=False),
+    Operation(
+        "claim six",
+        lambda engine, _, side: engine.claim(
+            Claimant(worker_id="w", worker_instance_id=f"w-{side}", lanes=(LANE,)), ttl=30, limit=6
+        ),
+        passes_over=True,
+        atomic=False,
+    ),
     Operation("unblock_keys", _unblock, passes_over=True, counts_as="unblock"),
     swept("unblock_due_keys", unblock_due_keys, counts_rows=False, counts_as="unblock"),
     swept("unblock_held_keys", unblock_held_keys, counts_as="unblock"),
     holder("complete x and unblock", "x", _complete, atomic=False),
-    holder("release x and unblock", "x", _release, atomic=False),
     cancel_execution("x"),
     cancel_execution("y"),
     swept("expire_leases", expire_leases),

@@ -55,6 +55,8 @@ class Part(msgspec.Struct, frozen=True):
     """Are there several executions, whose ids may ascend or descend?"""
     whole: bool = False
     """Is every pair played where otherwise only a share of them is?"""
+    everywhere: bool = False
+    """And in every situation in which both do something, not only in one?"""
 
 
 PARTS = (
@@ -64,7 +66,7 @@ PARTS = (
     Part(WAITS, WAIT_SITUATIONS, whole=True),
     Part(SCHEDULES, SCHEDULE_SITUATIONS, whole=True),
     Part(SPENDS, SPEND_SITUATIONS, whole=True),
-    Part(LIMITS, LIMIT_SITUATIONS, whole=True),
+    Part(LIMITS, LIMIT_SITUATIONS, whole=True, everywhere=True),
 )
 
 
@@ -95,11 +97,12 @@ async def meetings(stage: Stage, scene: Scene, operations: Sequence[Operation]) 
 
 
 def one_each(found: Sequence[Meeting], chance: random.Random, share: float = 1.0) -> list[Meeting]:
-    """That share of the pairs once each, and the pairs of parts that are played whole.
+    """That share of the pairs, once each as a rule, and the pairs of parts that are played whole.
 
     Where both do something, if there is such a situation.
     """
     whole = {one.name for part in PARTS if part.whole for one in part.situations}
+    everywhere = {one.name for part in PARTS if part.everywhere for one in part.situations}
     pairs = list(pairs_of(found).values())
     played = chance.sample(pairs, round(share * len(pairs)))
     played += [
@@ -111,7 +114,8 @@ def one_each(found: Sequence[Meeting], chance: random.Random, share: float = 1.0
     chosen: list[Meeting] = []
     for here in played:
         most = max(meeting.effective for meeting in here)
-        chosen.append(chance.choice([one for one in here if one.effective == most]))
+        best = [one for one in here if one.effective == most]
+        chosen += [one for one in best if one.situation in everywhere] or [chance.choice(best)]
     return chosen
 
 

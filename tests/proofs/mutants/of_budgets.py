@@ -37,4 +37,10 @@ OF_BUDGETS: Final = (
         proofs=("budgets",),
         tests=("engine/budgets/test_usage.py",),
     ),
+    Mutant(
+        "usage is counted without the lock of the policy",
+        ("G13", "G21"),
+        (Edit(_REPORT, find="PERFORM ff.lock_budgets(given_budget_id);", put=""),),
+        proofs=("interleave",),
+    ),
 )

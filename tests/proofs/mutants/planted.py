@@ -11,6 +11,7 @@ from typing import Final
 from tests.proofs.mutants.mutant import Edit, Mutant
 from tests.proofs.mutants.of_budgets import OF_BUDGETS
 from tests.proofs.mutants.of_durable import OF_DURABLE
+from tests.proofs.mutants.of_limits import OF_LIMITS
 from tests.proofs.mutants.of_processes import OF_PROCESSES
 from tests.proofs.mutants.place import Place
 
@@ -461,37 +462,6 @@ OF_STREAMS: Final = (
         ),
         proofs=("streams",),
         tests=("engine/streams/test_append_frame.py",),
-    ),
-)
-
-OF_LIMITS: Final = (
-    Mutant(
-        "the slots of a limit are counted without the leases",
-        ("G14",),
-        (
-            Edit(
-                Place(folder="db/functions/quota_room.sql"),
-                find="SELECT FROM ff.lease $l WHERE $l.quota_key_id = key.k",
-                put="SELECT FROM ff.lease $l WHERE false AND $l.quota_key_id = key.k",
-            ),
-        ),
-        proofs=("limits",),
-        tests=("engine/quotas/test_claims.py",),
-    ),
-    Mutant(
-        "a start leaves its window too early",
-        ("G14",),
-        (
-            Edit(
-                Place(folder="db/functions/quota_room.sql"),
-                find="AND w.admitted_at_ms > p_now_ms - policy.window_ms\n"
-                "                                                 LIMIT",
-                put="AND w.admitted_at_ms > p_now_ms - policy.window_ms / 2\n"
-                "                                                 LIMIT",
-            ),
-        ),
-        proofs=("limits",),
-        tests=("engine/quotas/test_claims.py",),
     ),
 )
 
