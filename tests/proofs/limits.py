@@ -60,6 +60,19 @@ SELECT count(*) FROM (
      WHERE r.execution_kind = 'cap-1') AS place
  WHERE began <> came
 """
+# Each lease of an attempt begins and ends with an event. A begin gets its number under the lock of
+# the key, after the ends that made room for it were committed: what is summed up was leased. The
+# instants of attempts cannot say it, because a claim reads the clock before it waits for the key.
+RAN_TOGETHER: Final = """
+SELECT count(*) FROM (
+    SELECT p.active_concurrency_cap AS cap,
+           sum(CASE WHEN v.event_type IN ('acquired', 'reclaimed') THEN 1 ELSE -1 END)
+               OVER (PARTITION BY e.quota_key_id ORDER BY v.event_id) AS n
+      FROM ff.lease_event v JOIN ff.exec_core e USING (partition_key, execution_id)
+      JOIN ff.quota_key q USING (quota_key_id) JOIN ff.quota_policy p USING (quota_policy_id)
+     WHERE v.event_type <> 'renewed' AND p.active_concurrency_cap > 0) AS ran
+ WHERE n > cap
+"""
 TOO_FAST: Final = """
 SELECT count(*) FROM ff.quota_window a
  WHERE (SELECT count(*) FROM ff.quota_window b
@@ -73,6 +86,9 @@ class Seen(msgspec.Struct, frozen=True):
     """What became of the executions."""
 
     passed: int
+    """Sightings of more leases of a key than its cap."""
+    by_ledger: int
+    """The same, found afterwards in the ledger: every begin and end of a lease in its order."""
     overtaken: int
     too_fast: int
     left: int
@@ -108,17 +124,17 @@ async def _run(dsn: str, each: int, keys: int, kills: int, within: float) -> See
         workers += await asyncio.gather(_start(dsn), _start(dsn))
         total = await _submit(dsn, each, keys)
         marks = [total * (kills - n) // (kills + 1) for n in range(kills)]
-        async with asyncio.timeout(within):
-            while left := await db.fetchval(LEFT):
-                passed += await db.fetchval(LOOK)
-                if marks and left <= marks[0]:
-                    marks.pop(0)
-                    victim = workers.pop(0)
-                    victim.kill()
-                    await victim.wait()
-                    killed += 1
-                    workers.append(await _start(dsn))
-                await asyncio.sleep(0.002)
+        ends = asyncio.get_running_loop().time() + within
+        while (left := await db.fetchval(LEFT)) and asyncio.get_running_loop().time() < ends:
+            passed += await db.fetchval(LOOK)
+            if marks and left <= marks[0]:
+                marks.pop(0)
+                victim = workers.pop(0)
+                victim.kill()
+                await victim.wait()
+                killed += 1
+                workers.append(await _start(dsn))
+            await asyncio.sleep(0.002)
         return await _seen(db, passed, killed)
     finally:
         for worker in workers:
@@ -130,6 +146,7 @@ async def _run(dsn: str, each: int, keys: int, kills: int, within: float) -> See
 async def _seen(db: Connection, passed: int, killed: int) -> Seen:
     return Seen(
         passed=passed + await db.fetchval(PASSED),
+        by_ledger=await db.fetchval(RAN_TOGETHER),
         overtaken=await db.fetchval(OVERTAKEN),
         too_fast=await db.fetchval(TOO_FAST, RATE.count, RATE.window_ms),
         left=await db.fetchval(LEFT),
@@ -142,10 +159,11 @@ def _figures(seen: Seen, each: int, keys: int) -> Sequence[Figure]:
     return [
         Figure(
             "G14",
-            f"{what}, {seen.killed} workers killed: caps passed, windows passed, still held back",
-            f"{seen.passed}, {seen.too_fast}, {seen.left}",
-            "0, 0, 0",
-            held=(seen.passed, seen.too_fast, seen.left) == (0, 0, 0),
+            f"{what}, {seen.killed} workers killed: caps passed as seen, and by the ledger"
+            " of leases, windows passed, still held back",
+            f"{seen.passed}, {seen.by_ledger}, {seen.too_fast}, {seen.left}",
+            "0, 0, 0, 0",
+            held=(seen.passed, seen.by_ledger, seen.too_fast, seen.left) == (0, 0, 0, 0),
         ),
         Figure(
             "G14",
