@@ -82,6 +82,26 @@ async def test_an_application_is_compared_and_synced(client: Client, clock: Cloc
         await client.schedules.sync(App(namespace="other"))
 
 
+async def test_a_schedule_of_a_task_with_a_limit_has_the_limit(client: Client) -> None:
+    limited = App()
+    per_customer = limited.limit("per-customer", concurrency=1)
+
+    @limited.task("bill", limit=per_customer, limit_key=lambda customer: customer)
+    async def bill(ctx: Ctx, customer: str) -> None: ...
+
+    limited.schedule("all", cron="@daily")(lambda: bill.call("c-1"))
+    await client.schedules.create("c-7", bill.call("c-7"), every=60)
+    await client.schedules.sync(limited)
+
+    for name, key in (("c-7", "c-7"), ("all", "c-1")):
+        made = (await client.schedules.trigger(name)).execution_id
+        assert made is not None
+        stored = (await client.schedules.get(name)).definition
+        assert (stored.limit, stored.limit_key) == ("per-customer", key)
+    with pytest.raises(ValidationError, match="overlap 'queue_one' has limit 'per-customer'"):
+        await client.schedules.update("c-7", overlap="queue_one")
+
+
 async def test_a_worker_creates_what_is_missing_and_runs_what_is_due(
     client: Client, clock: Clock, ff_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:

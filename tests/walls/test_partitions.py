@@ -205,7 +205,7 @@ SWEEPS: Mapping[str, set[str]] = {
         "worker_registry",
         "worker_registry_event",
     },
-    "schedules.fire_schedules: what is due": {"schedule"},
+    "schedules.fire_schedules: what is due": {"quota_policy", "schedule"},
     "schedules.prune_schedule_fires": {"schedule+schedule_fire", "schedule_fire"},
     "schedules.release_queued: locks": {"schedule"},
     "schedules.schedules_due": {"schedule"},

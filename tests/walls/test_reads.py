@@ -111,6 +111,7 @@ READS = {
         "ff.exec_core",
         "ff.lane_registry",
         "ff.partition_config",
+        "ff.quota_policy",
         "ff.sweeper",
         "ff.worker_registry",
     },

@@ -28,7 +28,7 @@ from flowfabric.app.check_settings import (
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.depends import Plan
 from flowfabric.app.flow import Flow
-from flowfabric.app.limit import AppLimit, define_limit, task_limit
+from flowfabric.app.limit import AppLimit, define_limit, store_limits, task_limit
 from flowfabric.app.overrides import Override, Overrides
 from flowfabric.app.schedule import AppSchedule, F, ScheduleOptions
 from flowfabric.app.task import Environment, Middleware, Task
@@ -373,8 +373,7 @@ class App:
         )
 
     async def _store_definitions(self, engine: Engine, instance: str) -> None:
-        for limit in self.limits.values():
-            await engine.create_quota_policy(limit.name, limit.limits, namespace=self.namespace)
+        await store_limits(engine, self.limits.values())
         await create_schedules(
             engine,
             self.schedule_definitions(),

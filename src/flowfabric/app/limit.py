@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from flowfabric.engine.engine import Engine
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
 from flowfabric.ids import check_name
 from flowfabric.limits import QuotaLimits, Rate, check_limit_key, quota_limits, quota_policy_id
@@ -36,6 +37,12 @@ def define_limit(
         shown = name if isinstance(name, str) and name else "limit"  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("limit", shown, error.detail) from None
     return AppLimit(name=name, namespace=namespace, limits=limits)
+
+
+async def store_limits(engine: Engine, limits: Iterable[AppLimit]) -> None:
+    """These limits exist; those that existed keep their numbers."""
+    for limit in limits:
+        await engine.create_quota_policy(limit.name, limit.limits, namespace=limit.namespace)
 
 
 class TaskLimit(msgspec.Struct, frozen=True, kw_only=True):

@@ -153,6 +153,8 @@ def _of_call(
         priority=options.get("priority", task.priority),
         policy=task.policy,
         required_capabilities=task.requires,
+        limit=None if task.limit is None else task.limit.limit.name,
+        limit_key=call.limit_key,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from flowfabric.app.limit import store_limits
 from flowfabric.cli.connection import ask
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.options import Reason, parse_instant
@@ -137,15 +138,17 @@ def sync(
 ) -> None:
     """Store the schedules as an application defines them. Pauses stay."""
     loaded = load_app(application)
-    found = ask(
-        database_url,
-        lambda engine: engine.sync_schedules(
+
+    async def store(engine: Any) -> ScheduleDiff:
+        await store_limits(engine, loaded.limits.values())
+        return await engine.sync_schedules(
             loaded.schedule_definitions(),
             namespace=loaded.namespace,
             prune=prune,
             actor=user_at_host(),
-        ),
-    )
+        )
+
+    found = ask(database_url, store)
     if as_json:
         print_json(found)
         return

@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from flowfabric.app.app import App
+from flowfabric.app.check_call import check_call
+from flowfabric.app.limit import store_limits
 from flowfabric.app.schedule import ScheduleOptions, define_schedule, redefine_schedule
 from flowfabric.app.task import Call
 from flowfabric.engine.schedules.backfill_schedule import Backfilled
@@ -44,6 +46,7 @@ class Schedules:
         of the same name, and `ValidationError`.
         """
         wanted = define_schedule(name, call, namespace=self._client.namespace, **options)
+        await self._client.limits.store([call])
         return await self._engine.create_schedule(wanted, actor=self._actor)
 
     async def update(
@@ -53,6 +56,9 @@ class Schedules:
 
         The next instant is the first after now. Raises `NotFound`, and `ValidationError`.
         """
+        if call is not None:
+            check_call(call)
+            await self._client.limits.store([call])
         for left in reversed(range(_TRIES)):
             stored = await self.get(name)
             wanted = redefine_schedule(stored.definition, call, **options)
@@ -166,6 +172,7 @@ class Schedules:
         With `prune` those that it does not define any more are deleted. Pauses stay.
         """
         self._check(app)
+        await store_limits(self._engine, app.limits.values())
         return await self._engine.sync_schedules(
             app.schedule_definitions(), namespace=app.namespace, prune=prune, actor=self._actor
         )

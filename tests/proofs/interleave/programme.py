@@ -40,10 +40,12 @@ WAKES = frozenset(
         *(("look_at_waits x", signal) for signal in SIGNALS),
         *((park, end) for park in PARKS[2:] for end in ("complete kid a", "dispatch")),
         ("look_at_waits x", "dispatch"),
-        *(("claim", lets_go) for lets_go in ("unblock_keys", "complete x and unblock")),
+        *((frees, "unblock_keys") for frees in ("claim", "expire_leases")),
+        ("claim", "complete x and unblock"),
+        ("record_spend x of pages", "reset_budgets"),
     )
 )
-"""Pairs in which a wake-up could be lost or doubled: played in any case, in many orders."""
+"""Pairs in which a wake-up or a count could be lost or doubled: played in any case, in many orders."""
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -80,6 +80,10 @@ SPENDS = (
             BUDGET, scene.id("x"), {"tokens": 1, "pages": 1}
         ),
     ),
+    Operation(
+        "record_spend x of pages",
+        lambda engine, scene, _: engine.record_spend(BUDGET, scene.id("x"), {"pages": 1}),
+    ),
     Operation("release_spend x", release_spend_of_x),
     swept("reset_budgets", reset_budgets),
     swept("unblock_budgets", unblock_budgets),

@@ -1319,6 +1319,8 @@ CREATE TABLE ff.schedule (
     policy                jsonb,
     tags                  jsonb NOT NULL,
     required_capabilities text[] NOT NULL,
+    limit_name            text,
+    limit_key             text,
     overlap               text NOT NULL,
     catch_up              integer NOT NULL,
     catch_up_window_ms    bigint NOT NULL,
@@ -1367,6 +1369,8 @@ COMMENT ON COLUMN ff.schedule.partition_key IS 'ff.key_partition of namespace an
 COMMENT ON COLUMN ff.schedule.tz IS 'The time zone of the cron expression, by its IANA name.';
 COMMENT ON COLUMN ff.schedule.anchor_ms IS 'From which instant the interval counts.';
 COMMENT ON COLUMN ff.schedule.at_ms IS 'The only instant of a schedule that fires once.';
+COMMENT ON COLUMN ff.schedule.limit_name IS 'The limit of its executions, in the same namespace.';
+COMMENT ON COLUMN ff.schedule.limit_key IS 'The key that the limit counts them under; NULL: one for all.';
 COMMENT ON COLUMN ff.schedule.overlap IS 'What a firing does while an earlier execution has not ended.';
 COMMENT ON COLUMN ff.schedule.catch_up IS 'How many instants that nobody fired in time are fired later.';
 COMMENT ON COLUMN ff.schedule.catch_up_window_ms IS 'Older instants are not fired later.';

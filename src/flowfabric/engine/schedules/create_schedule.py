@@ -31,11 +31,13 @@ CREATE_SCHEDULES: Final[LiteralString] = f"""
 INSERT INTO ff.schedule AS s (
        partition_key, namespace, name, spec_kind, cron, tz, every_ms, anchor_ms, at_ms,
        execution_kind, lane_id, payload, payload_encoding, priority, policy, tags,
-       required_capabilities, overlap, catch_up, catch_up_window_ms, jitter_ms, starts_at_ms,
-       until_ms, runs, runs_left, next_fire_at_ms, source, created_at_ms, created_by)
+       required_capabilities, limit_name, limit_key, overlap, catch_up, catch_up_window_ms,
+       jitter_ms, starts_at_ms, until_ms, runs, runs_left, next_fire_at_ms, source,
+       created_at_ms, created_by)
 SELECT g.partition_key, g.namespace, g.name, g.spec_kind, g.cron, g.tz, g.every_ms, g.anchor_ms,
        g.at_ms, g.execution_kind, g.lane_id, decode(g.payload, 'base64'), g.payload_encoding,
-       g.priority, g.policy, g.tags, g.required_capabilities, g.overlap, g.catch_up,
+       g.priority, g.policy, g.tags, g.required_capabilities, g.limit_name, g.limit_key,
+       g.overlap, g.catch_up,
        g.catch_up_window_ms, g.jitter_ms, g.starts_at_ms, g.until_ms, g.runs, g.runs,
        g.next_fire_at_ms, g.source, ff.now_ms(), %(actor)s
   FROM {DEFINED}

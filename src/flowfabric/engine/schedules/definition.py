@@ -15,6 +15,7 @@ from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_name, check_type
 from flowfabric.instants import check_instant, epoch_ms, instant
+from flowfabric.limits import quota_policy_id
 from flowfabric.policy import ExecutionPolicy, milliseconds
 from flowfabric.schedules.next_after import next_after
 from flowfabric.schedules.spec import ScheduleSpec
@@ -43,6 +44,10 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     policy: ExecutionPolicy | None = None
     tags: Mapping[str, str] = {}
     required_capabilities: tuple[str, ...] = ()
+    limit: str | None = None
+    """The limit of the namespace that counts the executions, by its name."""
+    limit_key: str | None = None
+    """The key that the limit counts them under; None: one for all."""
     overlap: ScheduleOverlap = ScheduleOverlap.SKIP
     catch_up: int = 1
     """How many missed instants are fired when the schedule is looked at again, the newest."""
@@ -92,9 +97,20 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
             priority=self.priority,
             tags={**self.tags, NAME_TAG: self.name, INSTANT_TAG: ""},
             required_capabilities=self.required_capabilities,
+            quota_policy_id=self._quota_policy_id(),
+            limit_key=self.limit_key,
             policy=self.policy,
         )
         self._keep("required_capabilities", checked.required_capabilities)
+
+    def _quota_policy_id(self) -> UUID | None:
+        """The id of the limit; raises if the executions cannot have it."""
+        if self.limit is None:
+            return None
+        if self.overlap in (ScheduleOverlap.QUEUE_ONE, ScheduleOverlap.QUEUE_ALL):
+            why = f"has limit {self.limit!r}, and an execution waits for one of the two alone"
+            raise invalid_input("overlap", self.overlap.value, why)
+        return quota_policy_id(self.namespace, self.limit)
 
     def first_after(self, now_ms: int) -> int | None:
         """The first instant after now and not before `starts`; None if it is after `until`."""

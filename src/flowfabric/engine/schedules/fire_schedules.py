@@ -38,6 +38,9 @@ READ_DUE: Final[LiteralString] = f"""
 SELECT {SCHEDULE_COLUMNS}, {OPEN_OF_SCHEDULE},
        (SELECT l.lane_state FROM ff.lane_registry l
          WHERE l.lane_id = s.lane_id AND l.lane_state IN ('draining', 'disabled')) AS closed_lane,
+       s.limit_name IS NOT NULL AND NOT EXISTS (
+           SELECT FROM ff.quota_policy p
+            WHERE (p.namespace, p.name) = (s.namespace, s.limit_name)) AS lost_limit,
        (SELECT num_flow_partitions FROM ff.partition_config WHERE singleton) AS partitions
   FROM ff.schedule s
  WHERE s.state = 'active' AND s.next_fire_at_ms <= ff.now_ms()
@@ -81,11 +84,19 @@ class _Due(StoredSchedule, frozen=True):
 
     open: list[str]
     closed_lane: str | None
+    lost_limit: bool
     partitions: int
 
     @property
     def key(self) -> tuple[int, str, str]:
         return (self.partition_key, self.namespace, self.name)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no execution can be created now."""
+        if self.closed_lane is not None:
+            return f"lane {self.lane_id!r} is {self.closed_lane}"
+        return f"limit {self.limit_name!r} does not exist" if self.lost_limit else None
 
     def plan(self) -> FirePlan:
         due = DueSchedule(
@@ -98,8 +109,7 @@ class _Due(StoredSchedule, frozen=True):
             catch_up_window_ms=self.catch_up_window_ms,
             until_ms=self.until_ms,
             runs_left=self.runs_left,
-            closed_lane=self.closed_lane,
-            lane_id=self.lane_id,
+            refusal=self.refusal,
             latest=self.latest,
             running=open_executions(self.open),
         )

@@ -38,9 +38,8 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
     catch_up_window_ms: int
     until_ms: int | None
     runs_left: int | None
-    closed_lane: str | None
-    """The state of its lane, if that takes no new executions."""
-    lane_id: str
+    refusal: str | None
+    """Why no execution can be created, if that is so."""
     latest: Sequence[ExecutionId]
     running: Sequence[OpenExecution]
 
@@ -167,9 +166,8 @@ def _plan(
 def _fire(
     due: DueSchedule, at_ms: int, running: Sequence[OpenExecution], partitions: int
 ) -> PlannedFire:
-    if due.closed_lane is not None:
-        why = f"lane {due.lane_id!r} is {due.closed_lane}"
-        return PlannedFire(fire_at_ms=at_ms, outcome=ScheduleOutcome.REFUSED, reason=why)
+    if due.refusal is not None:
+        return PlannedFire(fire_at_ms=at_ms, outcome=ScheduleOutcome.REFUSED, reason=due.refusal)
     decision = decide_overlap(due.overlap, running)
     if not decision.fires:
         return PlannedFire(

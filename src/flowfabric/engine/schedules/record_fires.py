@@ -21,6 +21,7 @@ from flowfabric.engine.schedules.plan_fires import NO_TRIGGER, PlannedFire, fire
 from flowfabric.engine.schedules.schedule import StoredSchedule, read_policy
 from flowfabric.errors import IdempotencyConflict
 from flowfabric.ids import ExecutionId
+from flowfabric.limits import quota_policy_id
 from flowfabric.schedules.next_after import jitter_of
 from flowfabric.states import (
     BlockingReason,
@@ -99,6 +100,10 @@ def _execution(
             INSTANT_TAG: instant_text(at_ms),
         },
         required_capabilities=tuple(schedule.required_capabilities),
+        quota_policy_id=None
+        if schedule.limit_name is None
+        else quota_policy_id(schedule.namespace, schedule.limit_name),
+        limit_key=schedule.limit_key,
         policy=read_policy(schedule.policy),
         delay=timedelta(milliseconds=jitter) if jitter else None,
     )

@@ -26,7 +26,8 @@ SCHEDULE_COLUMNS: Final[
 ] = """s.partition_key, s.namespace, s.name, s.spec_kind, s.cron,
        s.tz, s.every_ms, s.anchor_ms, s.at_ms, s.execution_kind, s.lane_id, s.payload,
        s.payload_encoding, s.priority, s.policy::text AS policy, s.tags::text AS tags,
-       s.required_capabilities, s.overlap, s.catch_up, s.catch_up_window_ms, s.jitter_ms,
+       s.required_capabilities, s.limit_name, s.limit_key, s.overlap, s.catch_up,
+       s.catch_up_window_ms, s.jitter_ms,
        s.starts_at_ms, s.until_ms, s.runs, s.source, s.runs_left, s.next_fire_at_ms,
        s.last_fire_at_ms, s.fired, s.skipped, s.missed, s.state, s.state_by, s.state_reason,
        s.state_changed_at_ms, s.created_at_ms, s.created_by, s.revision, s.latest_partitions,
@@ -58,7 +59,8 @@ DEFINED: Final[LiteralString] = """jsonb_to_recordset(%(rows)s::text::jsonb) AS 
            partition_key smallint, namespace text, name text, spec_kind text, cron text, tz text,
            every_ms bigint, anchor_ms bigint, at_ms bigint, execution_kind text, lane_id text,
            payload text, payload_encoding text, priority integer, policy jsonb, tags jsonb,
-           required_capabilities text[], overlap text, catch_up integer,
+           required_capabilities text[], limit_name text, limit_key text, overlap text,
+           catch_up integer,
            catch_up_window_ms bigint, jitter_ms bigint, starts_at_ms bigint, until_ms bigint,
            runs integer, next_fire_at_ms bigint, source text)"""
 
@@ -108,6 +110,8 @@ class StoredSchedule(msgspec.Struct, frozen=True):
     policy: str | None
     tags: str
     required_capabilities: list[str]
+    limit_name: str | None
+    limit_key: str | None
     overlap: str
     catch_up: int
     catch_up_window_ms: int
@@ -160,6 +164,8 @@ class StoredSchedule(msgspec.Struct, frozen=True):
             policy=read_policy(self.policy),
             tags=read_tags(self.tags),
             required_capabilities=tuple(self.required_capabilities),
+            limit=self.limit_name,
+            limit_key=self.limit_key,
             overlap=ScheduleOverlap(self.overlap),
             catch_up=self.catch_up,
             catch_up_window=timedelta(milliseconds=self.catch_up_window_ms),
@@ -258,6 +264,8 @@ def defined_row(
         "policy": None if policy is None else msgspec.Raw(policy.as_json()),
         "tags": dict(definition.tags),
         "required_capabilities": list(definition.required_capabilities),
+        "limit_name": definition.limit,
+        "limit_key": definition.limit_key,
         "overlap": definition.overlap.value,
         "catch_up": definition.catch_up,
         "catch_up_window_ms": milliseconds(definition.catch_up_window),

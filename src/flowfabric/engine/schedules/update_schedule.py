@@ -32,7 +32,8 @@ UPDATE ff.schedule s
        anchor_ms = g.anchor_ms, at_ms = g.at_ms, execution_kind = g.execution_kind,
        lane_id = g.lane_id, payload = decode(g.payload, 'base64'),
        payload_encoding = g.payload_encoding, priority = g.priority, policy = g.policy,
-       tags = g.tags, required_capabilities = g.required_capabilities, overlap = g.overlap,
+       tags = g.tags, required_capabilities = g.required_capabilities,
+       limit_name = g.limit_name, limit_key = g.limit_key, overlap = g.overlap,
        catch_up = g.catch_up, catch_up_window_ms = g.catch_up_window_ms, jitter_ms = g.jitter_ms,
        starts_at_ms = g.starts_at_ms, until_ms = g.until_ms, source = g.source, runs = g.runs,
        runs_left = CASE WHEN g.runs IS NOT DISTINCT FROM s.runs AND s.runs_left > 0

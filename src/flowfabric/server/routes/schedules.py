@@ -63,6 +63,8 @@ class ScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     policy: ExecutionPolicy | None = None
     tags: dict[str, str] | None = None
     required_capabilities: tuple[str, ...] | None = None
+    limit: str | None = None
+    limit_key: str | None = None
     overlap: ScheduleOverlap | None = None
     catch_up: int | None = None
     catch_up_window: float | None = None
