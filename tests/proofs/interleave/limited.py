@@ -99,11 +99,11 @@ async def limited_starts(engine: Engine, clock: Clock, scene: Scene) -> None:
 
 
 async def limited_crowd(engine: Engine, clock: Clock, scene: Scene) -> None:
-    """Two of a key may run; x is queued before many of another key, its fellows after them."""
-    await _limit(engine, 2)
-    await _queued(engine, clock, scene, "x")
+    """Three of a key may run; x and y are queued before many of another key, z and w after them."""
+    await _limit(engine, 3)
+    await _queued(engine, clock, scene, "x", "y")
     await _queued(engine, clock, scene, *(f"other {n}" for n in range(5)), key="d")
-    await _queued(engine, clock, scene, "y", "z", "w")
+    await _queued(engine, clock, scene, "z", "w")
 
 
 LIMIT_SITUATIONS: Final = tuple(
@@ -127,9 +127,9 @@ async def _complete(engine: Engine, scene: Scene, _side: int) -> Any:
 LIMITS: Final = (
     msgspec.structs.replace(CLAIM, atomic=False),
     Operation(
-        "claim six",
+        "claim seven",
         lambda engine, _, side: engine.claim(
-            Claimant(worker_id="w", worker_instance_id=f"w-{side}", lanes=(LANE,)), ttl=30, limit=6
+            Claimant(worker_id="w", worker_instance_id=f"w-{side}", lanes=(LANE,)), ttl=30, limit=7
         ),
         passes_over=True,
         atomic=False,
