@@ -45,7 +45,7 @@ WAKES = frozenset(
         ("record_spend x of pages", "reset_budgets"),
     )
 )
-"""Pairs in which a wake-up or a count could be lost or doubled: played in any case, in many orders."""
+"""Pairs that could lose or double a wake-up or a count: played in any case, in many orders."""
 
 
 class Part(msgspec.Struct, frozen=True):
