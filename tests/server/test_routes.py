@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from httpx import Response
 
+from flowfabric.db.rows import Connection
 from flowfabric.ids import (
     ExecutionId,
     children_group_id,
@@ -20,6 +21,7 @@ from flowfabric.ids import (
 from flowfabric.server.app import Application
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.table import Kind
+from tests.engine.quotas import limited
 from tests.server.conftest import Caller
 
 WORKER = {"worker_id": "w", "worker_instance_id": "w-1"}
@@ -201,6 +203,27 @@ async def test_a_worker_hands_work_back(story: Story) -> None:
 
 
 UUID = "0189d0c3-0000-7000-8000-000000000000"
+
+
+async def test_whoever_gives_up_a_lease_lets_the_next_one_of_its_limit_go(
+    story: Story, db: Connection
+) -> None:
+    await limited.limit(db, cap=1)
+    ids = await limited.created(db, *"aaaa")
+    given_up: list[str] = []
+
+    for path, member, of_each in (
+        ("fail", "failures", {"reason": "boom"}),
+        ("delay", "requests", {"delay": 60}),
+        ("complete", "completions", {}),
+        ("complete", "completions", {}),
+    ):
+        [work] = (await story.post("/v1/work/claim", {**WORKER, "limit": 10}))["executions"]
+        body = {member: [{"handle": work["handle"], **of_each}]}
+        [done] = (await story.post(f"/v1/work/{path}", body))["results"]
+        given_up.append(done["execution_id"])
+
+    assert sorted(given_up) == sorted(map(str, ids))
 
 
 async def test_a_flow_is_submitted_and_goes_on_when_a_member_completes(story: Story) -> None:

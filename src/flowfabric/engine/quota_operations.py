@@ -14,6 +14,7 @@ from flowfabric.engine.quotas import (
     read_quota_policy_limits,
     release_admission,
     unblock_keys,
+    unblock_keys_of,
     update_quota_policy,
 )
 
@@ -31,5 +32,6 @@ class QuotaOperations:
     check_admission = transaction(check_admission.check_admission)
     release_admission = statement(release_admission.release_admission)
     unblock_keys = statement(unblock_keys.unblock_keys)
+    unblock_keys_of = statement(unblock_keys_of.unblock_keys_of)
     create_unique_execution = transaction(create_unique_execution.create_unique_execution)
     debounce_execution = transaction(debounce_execution.debounce_execution)

@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.lifecycle.terminalize import terminalize
@@ -17,12 +18,14 @@ from flowfabric.engine.quotas.release_admission import release_admission
 from flowfabric.engine.quotas.trim_quotas import trim_quotas
 from flowfabric.engine.quotas.unblock_due_keys import keys_due, unblock_due_keys
 from flowfabric.engine.quotas.unblock_held_keys import unblock_held_keys
+from flowfabric.engine.quotas.unblock_keys_of import unblock_keys_of
 from flowfabric.engine.quotas.update_quota_policy import update_quota_policy
 from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.limits import QuotaLimits
 from flowfabric.states import TerminalOutcome
 from flowfabric.testing import Clock
+from tests import given
 from tests.engine.quotas import limited
 
 
@@ -119,3 +122,17 @@ async def test_what_counts_no_more_is_deleted(db: Connection, clock: Clock) -> N
 def test_numbers_that_are_no_limits_are_refused(numbers: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         QuotaLimits(**numbers)  # type: ignore[arg-type]
+
+
+async def test_who_does_not_know_the_key_lets_the_next_one_go(db: Connection) -> None:
+    await limited.limit(db, cap=1)
+    first = await limited.created(db, *"aab")
+    free = await given.created(db)
+    tasks = await limited.claimed(db)
+    await complete(db, [Completion(each.lease) for each in tasks])
+
+    assert await unblock_keys_of(db, [each.lease.execution_id for each in tasks]) == 1
+    assert await unblock_keys_of(db, [free]) == 0
+    assert await unblock_keys_of(db, []) == 0
+
+    assert await limited.claimed_ids(db) == [first[1]]

@@ -10,6 +10,7 @@ list_quota_keys           the keys of a limit: what runs, what has started, what
 check_admission           one execution is admitted, or refused, outside of the claim
 release_admission         an admission is given back
 unblock_keys              executions that were held back are claimable, as many as have room
+unblock_keys_of           the same for the keys of executions that have given up their leases
 unblock_due_keys          sweep: the same for keys whose time has come, or that lost a lease
 unblock_held_keys         sweep: the same for some keys that hold executions back
 trim_quotas               sweep: starts, admissions and keys that count no more are deleted

@@ -267,11 +267,17 @@ async def renew(call: ApiCall, body: RenewRequest) -> Renewals:
     return Renewals(results=await call.engine.renew(body.leases, ttl=body.ttl, record=body.record))
 
 
+async def _let_next_go(call: ApiCall, leases: Sequence[Lease]) -> None:
+    """Executions that waited for slots of limits which these leases held are claimable."""
+    await call.engine.unblock_keys_of([each.execution_id for each in leases])
+
+
 async def complete(call: ApiCall, body: CompletionsRequest) -> Completions:
     """Record results; flows then go on at once."""
     many("completions", body.completions)
     results = await call.engine.complete(body.completions)
     await call.engine.dispatch()
+    await _let_next_go(call, [each.lease for each in body.completions])
     return Completions(results=results)
 
 
@@ -281,19 +287,24 @@ async def fail(call: ApiCall, body: FailuresRequest) -> Failures:
     results = await call.engine.fail(body.failures)
     if any(isinstance(each, TerminalFailed) for each in results):
         await call.engine.dispatch()
+    await _let_next_go(call, [each.lease for each in body.failures])
     return Failures(results=results)
 
 
 async def delay(call: ApiCall, body: DelayRequests) -> Delays:
     """Hand executions back until later."""
     many("requests", body.requests)
-    return Delays(results=await call.engine.delay(body.requests))
+    results = await call.engine.delay(body.requests)
+    await _let_next_go(call, [each.lease for each in body.requests])
+    return Delays(results=results)
 
 
 async def release(call: ApiCall, body: LeasesRequest) -> Releases:
     """Hand executions back at once."""
     many("leases", body.leases)
-    return Releases(results=await call.engine.release(body.leases))
+    results = await call.engine.release(body.leases)
+    await _let_next_go(call, body.leases)
+    return Releases(results=results)
 
 
 async def release_after_trouble(call: ApiCall, body: TroubleRequest) -> TroubleReleases:
@@ -302,13 +313,16 @@ async def release_after_trouble(call: ApiCall, body: TroubleRequest) -> TroubleR
     results = await call.engine.release_after_trouble(body.troubles)
     if any(isinstance(each, TerminalFailed) for each in results):
         await call.engine.dispatch()
+    await _let_next_go(call, [each.lease for each in body.troubles])
     return TroubleReleases(results=results)
 
 
 async def wait_children(call: ApiCall, body: WaitChildrenRequest) -> ChildWaits:
     """Suspend executions until their joins are decided."""
     many("waits", body.waits)
-    return ChildWaits(results=await call.engine.wait_children(body.waits))
+    results = await call.engine.wait_children(body.waits)
+    await _let_next_go(call, [each.lease for each in body.waits])
+    return ChildWaits(results=results)
 
 
 async def progress(call: ApiCall, body: ProgressRequest) -> None:
