@@ -1,4 +1,4 @@
-"""P2, and what it shows of G2, G8, G9, G10, G14 and G21."""
+"""P2, and what it shows of G2, G8, G9, G10, G13, G14 and G21."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def figures(theatre: Theatre) -> list[Figure]:
     faults = "".join(f"; {fault.splitlines()[0]}" for fault in both.faults[:SHOWN])
     told = [
         Figure(
-            "G2, G8, G10",
+            "G2, G8, G10, G13",
             "orders of two operations' steps that equal a serial order",
             f"{pairs.equal} of {pairs.plays - pairs.only_promises}"
             f" ({theatre.pairs} pairs, {pairs.cases} cases, {pairs.exhausted} of them in every"
@@ -250,5 +250,5 @@ INTERLEAVE = Proof(
     "interleave",
     lambda arena: proven(arena, QUICK),
     lambda arena: proven(arena, FULL),
-    claims=("G2", "G8", "G9", "G10", "G14", "G21"),
+    claims=("G2", "G8", "G9", "G10", "G13", "G14", "G21"),
 )

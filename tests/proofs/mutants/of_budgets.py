@@ -39,7 +39,7 @@ OF_BUDGETS: Final = (
     ),
     Mutant(
         "usage is counted without the lock of the policy",
-        ("G13", "G21"),
+        ("G13",),
         (Edit(_REPORT, find="PERFORM ff.lock_budgets(given_budget_id);", put=""),),
         proofs=("interleave",),
     ),
