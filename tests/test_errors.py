@@ -40,6 +40,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.InvalidClaimGrant(ID, "w"), "contention", "invalid_claim_grant", 409, True),
     (errors.ClaimGrantExpired(ID), "contention", "claim_grant_expired", 409, True),
     (errors.ActiveAttemptExists(ID), "conflict", "active_attempt_exists", 409, False),
+    (errors.UniqueKeyTaken("k", execution_id=ID), "conflict", "unique_key_taken", 409, False),
     (
         errors.IdempotencyConflict("k", execution_id=ID, differs=["payload"]),
         "conflict",
@@ -88,6 +89,13 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
         for code in sorted(errors.InvalidGrant.CODES)
     ),
     (errors.RetryExhausted("cancel", 3), "contention", "retry_exhausted", 503, True),
+    (
+        errors.BudgetExceeded("agent", dimension="tokens", current_usage=9, hard_limit=10),
+        "state",
+        "budget_exceeded",
+        409,
+        False,
+    ),
     (errors.StaleLease(ID, held=1, current=2), "state", "stale_lease", 409, False),
     (errors.LeaseExpired(ID, lease_epoch=1), "state", "lease_expired", 409, False),
     (errors.StreamClosed(ID, 0, phase="terminal"), "state", "stream_closed", 409, False),
@@ -255,7 +263,7 @@ def test_what_is_merely_done_already_is_informational_and_only_the_unforeseen_a_
 
     assert by_class[RetryClass.INFORMATIONAL] == {errors.GrantAlreadyExists, errors.TaskConsumed}
     assert by_class[RetryClass.BUG] == {errors.InternalError}
-    assert by_class[RetryClass.COOPERATIVE] == set()
+    assert by_class[RetryClass.COOPERATIVE] == {errors.BudgetExceeded}
 
 
 def test_a_refusal_carries_the_facts_and_says_them() -> None:

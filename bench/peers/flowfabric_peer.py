@@ -42,6 +42,8 @@ OWN: Final = {
     "signal-alone": "own_durable",
     "long-wake": "own_durable",
     "schedules": "own_schedules",
+    "fill-limited": "own_limits",
+    "fill-beside-held": "own_limits",
     "frames": "own_streams",
     "frames-alone": "own_streams",
 }
@@ -60,6 +62,8 @@ UNFINISHED: Final = {
     True: """
 SELECT EXISTS (SELECT FROM ff.ready) OR EXISTS (SELECT FROM ff.lease)
     OR EXISTS (SELECT FROM ff.exec_core WHERE delay_until_ms IS NOT NULL)
+    OR EXISTS (SELECT FROM ff.exec_core WHERE exceptional_state = 'blocked_by_quota'
+                  AND NOT EXISTS (SELECT FROM ff.quota_policy WHERE name = 'slow'))
 """,
     False: """
 SELECT EXISTS (SELECT FROM ff.exec_core WHERE eligibility_state = 'eligible_now')

@@ -1,4 +1,4 @@
-"""D1 to D3, D5 to D7, D9 to D11: durable handlers, schedules, frames. D4 is S2 with a base."""
+"""D1 to D3, D5 to D11: durable handlers, limits, schedules, frames. D4 is S2 with a base."""
 
 from typing import Final
 
@@ -84,6 +84,28 @@ DURABLE: Final = (
         options=("--repeats", "20"),
         quick_options=("--repeats", "8"),
         systems=OURS_ALONE,
+    ),
+    Scenario(
+        key="D8 keys",
+        title="drain, 1,000 keys of which one may run at once, one worker process",
+        command="drain",
+        full=Size(20_000),
+        quick=Size(10_000),
+        queued=True,
+        fill="fill-limited",
+        systems=OURS_ALONE,
+        timeout=60,
+    ),
+    Scenario(
+        key="D8 others",
+        title="drain beside 100,000 that are held back on one key, one worker process",
+        command="drain",
+        full=Size(20_000),
+        quick=Size(10_000),
+        queued=True,
+        fill="fill-beside-held",
+        systems=OURS_ALONE,
+        timeout=60,
     ),
     Scenario(
         key="D9",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from flowfabric.conditions import Signal
 from flowfabric.errors import (
+    BudgetExceeded,
     ChildFailed,
     ConfigError,
     Conflict,
@@ -39,11 +40,13 @@ from flowfabric.errors import (
     TransactionOpen,
     TransportError,
     Unavailable,
+    UniqueKeyTaken,
     ValidationError,
     WrongThread,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, AnyOf, Quorum
+from flowfabric.limits import Debounce, QuotaLimits, Rate, Unique
 from flowfabric.policy import Retry
 from flowfabric.states import PublicState
 from flowfabric.tokens import WaitpointToken, verify_token
@@ -52,6 +55,8 @@ from flowfabric.version import __version__ as __version__
 if TYPE_CHECKING:
     from flowfabric.on_first_use import (
         App,
+        Batch,
+        BatchCtx,
         Call,
         Client,
         Codec,
@@ -75,6 +80,9 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "App",
+    "Batch",
+    "BatchCtx",
+    "BudgetExceeded",
     "Call",
     "ChildFailed",
     "Client",
@@ -83,6 +91,7 @@ __all__ = [
     "Conflict",
     "Contention",
     "Ctx",
+    "Debounce",
     "DeclaredStep",
     "Depends",
     "Engine",
@@ -114,6 +123,8 @@ __all__ = [
     "OutcomeError",
     "PublicState",
     "Quorum",
+    "QuotaLimits",
+    "Rate",
     "ResourceExhausted",
     "ResultDecodeError",
     "ResultTimeout",
@@ -131,6 +142,8 @@ __all__ = [
     "TransactionOpen",
     "TransportError",
     "Unavailable",
+    "Unique",
+    "UniqueKeyTaken",
     "ValidationError",
     "WaitpointToken",
     "Worker",

@@ -207,10 +207,13 @@ WORKER_AT_CAPACITY: Final = EventCount(
 # Limits.
 
 BUDGET_HITS: Final = EventCount(
-    "ff_budget_hit_total", "Refusals because a budget is used up.", ("dimension",)
+    "ff_budget_hit_total", "Executions that a spent budget held back.", ("dimension",)
+)
+BUDGET_BREACHES: Final = EventCount(
+    "ff_budget_breach_total", "Reports of usage that passed a limit.", ("dimension", "limit")
 )
 QUOTA_HITS: Final = EventCount(
-    "ff_quota_hit_total", "Refusals by a limit: rate or concurrency.", ("reason",)
+    "ff_quota_hit_total", "Executions that a limit held back or refused.", ("reason",)
 )
 
 # Joins.
@@ -258,6 +261,7 @@ QUEUE_AGE: Final = Level(
 CANCEL_BACKLOG: Final = Level(
     "ff_cancel_backlog_depth", "Members of cancelled flows that are still to be ended."
 )
+SCHEDULES: Final = Level("ff_schedules", "Schedules, by their state.", ("state",))
 OUTBOX_PENDING: Final = Level(
     "ff_outbox_pending", "Completions that are not dispatched to the joins that wait for them."
 )
@@ -265,9 +269,6 @@ OUTBOX_PENDING: Final = Level(
 # Streams, schedules, processes.
 
 STREAM_OPS: Final = Level("ff_stream_ops_in_flight", "Reads and tails of streams that run.")
-SCHEDULES_FIRED: Final = EventCount(
-    "ff_schedule_fired_total", "Executions that schedules have created."
-)
 SHUTDOWN_TIMEOUTS: Final = EventCount(
     "ff_shutdown_timeout_total", "Shutdowns in which work did not end in time."
 )
@@ -292,8 +293,23 @@ REPLAYED_ENTRIES: Final = EventCount(
 DIVERGENCES: Final = EventCount(
     "ff_divergences_total", "Handlers that made other durable calls than before.", ("kind",)
 )
+SCHEDULE_FIRES: Final = EventCount(
+    "ff_schedule_fires_total", "Instants of schedules, by what became of them.", ("outcome",)
+)
+SCHEDULE_LATENESS: Final = Distribution(
+    "ff_schedule_lateness_seconds",
+    "How long after their instants schedules were fired.",
+    (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+)
 
-READ_FROM_DATABASE: Final = (EXECUTIONS, QUEUE_AGE, CANCEL_BACKLOG, OUTBOX_PENDING, NOTIFY_LAG)
+READ_FROM_DATABASE: Final = (
+    EXECUTIONS,
+    QUEUE_AGE,
+    CANCEL_BACKLOG,
+    OUTBOX_PENDING,
+    SCHEDULES,
+    NOTIFY_LAG,
+)
 """Levels that are the same in every process: one of them is exported, not their sum."""
 
 COUNTERS: Final = (
@@ -307,6 +323,7 @@ COUNTERS: Final = (
     ATTEMPT_OUTCOMES,
     WORKER_AT_CAPACITY,
     BUDGET_HITS,
+    BUDGET_BREACHES,
     QUOTA_HITS,
     EDGE_GROUP_POLICIES,
     SIBLING_CANCELS,
@@ -316,7 +333,6 @@ COUNTERS: Final = (
     POOL_WAIT_SECONDS,
     TRANSACTION_RETRIES,
     STREAM_OPS,
-    SCHEDULES_FIRED,
     SHUTDOWN_TIMEOUTS,
     BUILD_INFO,
     JOURNAL_ENTRIES,
@@ -324,6 +340,8 @@ COUNTERS: Final = (
     JOURNAL_FLUSH_SIZE,
     REPLAYED_ENTRIES,
     DIVERGENCES,
+    SCHEDULE_FIRES,
+    SCHEDULE_LATENESS,
     *READ_FROM_DATABASE,
 )
 """All counters of a process."""

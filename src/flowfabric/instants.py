@@ -37,6 +37,8 @@ def check_instant(moment: datetime, *, field: str) -> datetime:
     """
     if not _is_datetime(moment):
         raise invalid_input(field, moment, "must be a datetime")
+    if moment.tzinfo is UTC and 1970 <= moment.year < 9999:  # nearly every one
+        return moment
     if moment.utcoffset() is None:
         raise invalid_input(field, moment.isoformat(), "must have a time zone")
     if not 0 <= epoch_ms(moment) <= LAST_MS:

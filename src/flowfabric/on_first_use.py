@@ -1,6 +1,7 @@
 """The public names that need the engine and the driver; `flowfabric` imports them when needed."""
 
 from flowfabric.app.app import App
+from flowfabric.app.batch import Batch, BatchCtx
 from flowfabric.app.codec import Codec, JsonCodec, MsgpackCodec
 from flowfabric.app.depends import Depends
 from flowfabric.app.flow import Flow
@@ -18,6 +19,8 @@ from flowfabric.worker.loop import Worker
 
 __all__ = [
     "App",
+    "Batch",
+    "BatchCtx",
     "Call",
     "Client",
     "Codec",

@@ -31,6 +31,7 @@ from flowfabric.stored_policy import (
 MAX_CAPABILITIES: Final = 256
 MAX_CAPABILITY_BYTES: Final = 4096
 MAX_PRIORITY: Final = 9000
+MAX_BUDGETS: Final = 32
 MAX_GRACE_MS: Final = 2**53 - 1
 DEFAULT_RETENTION: Final = timedelta(hours=24)
 """How long a finished execution is kept on a lane that has no retention of its own."""
@@ -222,6 +223,13 @@ class ExecutionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if self.delay_until is not None:
             _check_type("delay_until", self.delay_until, datetime)
             check_instant(self.delay_until, field="delay_until")
+        if self.budget_ids:
+            names = _texts("budget_ids", self.budget_ids)
+            sizes = {len(str(name).encode("utf-8", "surrogatepass")) for name in names}
+            if len(names) > MAX_BUDGETS or not 1 <= min(sizes) <= max(sizes) <= 256:
+                raise _fault(
+                    "budget_ids", names, f"must be {MAX_BUDGETS} of 1 to 256 bytes at most"
+                )
         if self.retry_policy is not None:
             _check_type("retry_policy", self.retry_policy, RetryPolicy)
         if self.timeout_policy is not None:

@@ -19,16 +19,21 @@ from flowfabric.app.check_call import check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.member import Member
 from flowfabric.app.task import Call
+from flowfabric.budgets import GivenBudgets
 from flowfabric.client.admin import Admin as AsyncAdmin
+from flowfabric.client.budgets import Budgets as AsyncBudgets
 from flowfabric.client.client import Client as AsyncClient
 from flowfabric.client.enqueue import enqueue_blocking, enqueue_flow_blocking
 from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
+from flowfabric.client.limits import Limits as AsyncLimits
+from flowfabric.client.limits import Quotas as AsyncQuotas
 from flowfabric.client.options import Options, each_option, options_of
 from flowfabric.client.schedules import Schedules as AsyncSchedules
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.engine.streams.frame import Frame
 from flowfabric.ids import ExecutionId
+from flowfabric.limits import Debounce, Unique
 from flowfabric.loop_thread import LoopThread
 from flowfabric.states import FrameVisibility, PublicState
 
@@ -213,6 +218,38 @@ class Schedules(_Blocking[AsyncSchedules]):
     sync = _blocking(AsyncSchedules.sync)
 
 
+class Budgets(_Blocking[AsyncBudgets]):
+    """Budgets, each named by its id or by a name that stands for one."""
+
+    create = _blocking(AsyncBudgets.create)
+    limits = _blocking(AsyncBudgets.limits)
+    report = _blocking(AsyncBudgets.report)
+    spend = _blocking(AsyncBudgets.spend)
+    release = _blocking(AsyncBudgets.release)
+    reset = _blocking(AsyncBudgets.reset)
+    status = _blocking(AsyncBudgets.status)
+    list = _blocking(AsyncBudgets.list)
+
+
+class Limits(_Blocking[AsyncLimits]):
+    """The limits of one client's namespace, by name."""
+
+    set = _blocking(AsyncLimits.set)
+    get = _blocking(AsyncLimits.get)
+    list = _blocking(AsyncLimits.list)
+    keys = _blocking(AsyncLimits.keys)
+    delete = _blocking(AsyncLimits.delete)
+
+
+class Quotas(_Blocking[AsyncQuotas]):
+    """Limits by id, and admission by hand."""
+
+    create = _blocking(AsyncQuotas.create)
+    limits = _blocking(AsyncQuotas.limits)
+    admit = _blocking(AsyncQuotas.admit)
+    release = _blocking(AsyncQuotas.release)
+
+
 class Client(_Blocking[AsyncClient]):
     """The blocking form of `flowfabric.Client`. Threads may share a client."""
 
@@ -220,6 +257,9 @@ class Client(_Blocking[AsyncClient]):
         super().__init__(loop, client)
         self.admin = Admin(loop, client.admin)
         self.schedules = Schedules(loop, client.schedules)
+        self.budgets = Budgets(loop, client.budgets)
+        self.limits = Limits(loop, client.limits)
+        self.quotas = Quotas(loop, client.quotas)
 
     @classmethod
     def connect(cls, dsn: str | None = None, **options: Any) -> Self:
@@ -256,6 +296,10 @@ class Client(_Blocking[AsyncClient]):
         deadline_at: datetime | None = None,
         tags: Mapping[str, str] | None = None,
         lane: str | None = None,
+        budget: GivenBudgets | None = None,
+        limit_key: str | None = None,
+        unique: Unique | None = None,
+        debounce: Debounce | None = None,
         conn: Any = None,
     ) -> Handle[R]:
         """Submit one call; with `conn`, a blocking connection, in its transaction."""
@@ -270,6 +314,10 @@ class Client(_Blocking[AsyncClient]):
             deadline_at=deadline_at,
             tags=tags or {},
             lane=lane,
+            budget=budget,
+            limit_key=limit_key,
+            unique=unique,
+            debounce=debounce,
         )
         [handle] = self._submit([call], [options], conn)
         return handle
@@ -302,6 +350,7 @@ class Client(_Blocking[AsyncClient]):
             )
         else:
             built = client.flow_of(flow, idempotency_key, on_conflict)
+            self._wait(client.limits.store([each.call for each in flow.members.values()]))
             answer = enqueue_flow_blocking(conn, built, partitions=client.engine.partitions)
             self._loop.call(client.unserved.note, built.members)
             started = client.flow_handle(flow, answer, idempotency_key, in_transaction=True)
@@ -328,9 +377,10 @@ class Client(_Blocking[AsyncClient]):
         self, calls: Sequence[Call[R]], options: Sequence[Options], conn: Any
     ) -> list[Handle[R]]:
         client = self._wrapped
-        if conn is None:
-            handles = self._wait(client.submit_with_options(calls, options))
+        if conn is None or any(each.is_alone for each in options):
+            handles = self._wait(client.submit_with_options(calls, options, conn=conn))
         else:
+            self._wait(client.limits.store(calls))
             executions = client.executions_of(calls, options)
             answers = enqueue_blocking(conn, executions, partitions=client.engine.partitions)
             self._loop.call(client.unserved.note, executions)

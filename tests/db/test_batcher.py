@@ -24,25 +24,65 @@ async def test_a_request_that_is_made_as_another_is_answered_is_sent() -> None:
     assert sent == [[each] for each in range(50)]
 
 
-async def test_callers_that_ask_again_at_once_are_answered_in_two_halves() -> None:
+async def test_many_callers_that_ask_again_at_once_are_answered_in_two_halves() -> None:
+    sent = await sent_for_callers(200)
+
+    assert sent == [1, 100, 100, 100, 100, 100, 99], "one half works while the other is written"
+
+
+async def test_few_callers_that_ask_again_at_once_travel_together() -> None:
+    sent = await sent_for_callers(10)
+
+    assert sent == [1, 10, 10, 9]
+
+
+async def sent_for_callers(count: int) -> list[int]:
+    """The sizes of the batches for callers with three requests each, one of whom is early."""
     sent: list[int] = []
+    began = asyncio.Event()
 
     async def send(requests: Sequence[int]) -> Sequence[int]:
         sent.append(len(requests))
-        await asyncio.sleep(0.01)
+        began.set()
+        await asyncio.sleep(0.05)
         return list(requests)
 
     batcher: Batcher[int, int] = Batcher(send, max_weight=500, in_flight=1, halves=True)
 
     async def caller(number: int) -> None:
         for _ in range(3):
-            await batcher.request(number)
+            assert await batcher.request(number) == number
 
-    await asyncio.gather(*map(caller, range(100)))
-    few = asyncio.gather(*map(caller, range(10)))
-    await few
+    early = asyncio.create_task(caller(0))
+    await began.wait()
+    await asyncio.gather(early, *map(caller, range(1, count)))
+    return sent
 
-    assert sent == [50] * 6 + [10] * 3, "one half is computed while the other is written"
+
+async def test_answers_for_many_callers_leave_turns_of_the_loop_to_others() -> None:
+    turns = 0
+
+    async def send(requests: Sequence[int]) -> Sequence[int]:
+        await asyncio.sleep(0)
+        return list(requests)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    batcher: Batcher[int, int] = Batcher(send, max_weight=500, in_flight=1)
+
+    async def answered_in(number: int) -> int:
+        await batcher.request(number)
+        return turns
+
+    counting = asyncio.create_task(count_turns())
+    seen = await asyncio.gather(*map(answered_in, range(100)))
+    counting.cancel()
+
+    assert [seen.count(turn) for turn in sorted(set(seen))] == [32, 32, 32, 4]
 
 
 async def test_requests_that_come_meanwhile_go_into_the_next_batch() -> None:

@@ -12,8 +12,6 @@ from flowfabric.cli.main import app as ff
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DEPLOY: Final = ROOT / "deploy"
-SERVER: Final = "server"
-"""The command and the extra of the server, whose package may be missing in a build."""
 
 
 def option(words: Sequence[str], name: str) -> str:
@@ -26,8 +24,6 @@ def check_command(words: Sequence[str]) -> None:
     program, noun, *rest = words
     assert program.rsplit("/", 1)[-1] == "ff", words
     commands: dict[str, Any] = getattr(typer.main.get_command(ff), "commands", {})
-    if noun == SERVER and noun not in commands:
-        return
     assert noun in commands, f"ff has no command {noun}"
     known = {name for each in commands[noun].params for name in each.opts}
     given = {word for word in rest if word.startswith("--")}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.commands import DEPLOY, ROOT, SERVER, check_command, option
+from tests.deploy.commands import DEPLOY, ROOT, check_command, option
 
 STEPS = [
     (word, rest)
@@ -50,7 +50,7 @@ def test_the_image_installs_extras_that_there_are() -> None:
         extras = set(tomllib.load(file)["project"]["optional-dependencies"])
     [installed] = re.findall(r"flowfabric\[([^\]]+)\]", " ".join(rest for _, rest in STEPS))
 
-    assert set(installed.split(",")) <= extras | {SERVER}
+    assert set(installed.split(",")) <= extras
 
 
 def test_the_image_runs_a_worker_without_a_shell_and_not_as_root() -> None:

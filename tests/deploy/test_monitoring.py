@@ -82,7 +82,7 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
 def test_alerts_ask_for_words_that_are_counted() -> None:
     text = " ".join(EXPRESSIONS.values())
 
-    assert set(re.findall(r'outcome=~?"([^"]+)"', text)) == {"error|timeout", "err"}
+    assert set(re.findall(r'outcome=~?"([^"]+)"', text)) == {"error|timeout", "err", "fired"}
     assert set(re.findall(r'state="([^"]+)"', text)) == {"waiting"}
 
 

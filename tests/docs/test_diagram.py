@@ -14,6 +14,8 @@ from uuid import UUID
 from flowfabric.conditions import AnyCondition, Single
 from flowfabric.db.rows import Connection
 from flowfabric.engine import grants, journal, lifecycle, operators, suspensions
+from flowfabric.engine.budgets.create_budget import create_budget
+from flowfabric.engine.budgets.report_usage_admin import report_usage_admin
 from flowfabric.engine.grants.claim_execution import claim_execution
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
@@ -45,6 +47,7 @@ from flowfabric.engine.lifecycle.renew import renew
 from flowfabric.engine.lifecycle.restart import restart
 from flowfabric.engine.lifecycle.resume_waiting import resume_waiting
 from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.lifecycle.unblock_budgets import unblock_budgets
 from flowfabric.engine.lifecycle.unblock_routes import unblock_routes
 from flowfabric.engine.lifecycle.wait_children import ChildWait, wait_children
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
@@ -184,6 +187,10 @@ FLOW = UUID(int=7)
 
 FIELDS: dict[tuple[str, str, str], dict[str, Any]] = {
     ("active", "waiting", "fail"): {"policy": AT_ONCE},
+    ("waiting", "rate_limited", "claim"): {"policy": ExecutionPolicy(budget_ids=("spent",))},
+    ("rate_limited", "waiting", "unblock_budgets"): {
+        "policy": ExecutionPolicy(budget_ids=("roomy",))
+    },
     ("active", "delayed", "fail"): {"policy": LATER},
     ("active", "failed", "expire_leases"): {"policy": NO_RECLAIM},
     ("active", "failed", "mark_lease_expired_if_due"): {"policy": NO_RECLAIM},
@@ -295,6 +302,7 @@ SWEEPS = {
     "expire_executions": (expire_executions, 3600),
     "expire_suspensions": (expire_suspensions, 60),
     "unblock_routes": (unblock_routes, 0),
+    "unblock_budgets": (unblock_budgets, 0),
     "end_parked_members": (end_parked_members, 0),
 }
 HELD_BACK = {
@@ -329,7 +337,8 @@ async def begin(
             return await given.created(db, delay=60, **fields), None
         case "rate_limited":
             limited_ = await given.created(db, **fields)
-            await block_execution_for_admission(db, limited_, "waiting_for_quota")
+            why = "waiting_for_budget" if "policy" in fields else "waiting_for_quota"
+            await block_execution_for_admission(db, limited_, why)
             return limited_, None
         case _:
             return await given.created(db, **fields), None
@@ -427,6 +436,9 @@ async def test_every_arrow_is_what_the_engine_does(db: Connection, clock: Clock)
     await register_worker(
         db, worker_id="w", worker_instance_id="w-1", lanes=["default"], liveness_ttl=10**6
     )
+
+    await create_budget(db, "spent", dimensions=["tokens"], hard_limits=[1], soft_limits=[0])
+    await report_usage_admin(db, "spent", ["tokens"], [1])
 
     taken = [(arrow[0], await take(db, clock, arrow), arrow[2]) for arrow in drawn]
 

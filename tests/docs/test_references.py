@@ -121,7 +121,10 @@ def listed_errors() -> dict[str, list[str]]:
     return {quoted(cells[0])[0]: cells for cells in listed if len(cells) == 5}
 
 
-ENTITIES = ("execution", "attempt", "lane", "worker", "flow", "member", "edge", "join", "schedule")
+ENTITIES = (
+    *("execution", "attempt", "lane", "worker", "flow", "member", "edge", "join", "schedule"),
+    "budget",
+)
 CODES_OF_INSTANCES = {
     "NotFound",
     "ValidationError",

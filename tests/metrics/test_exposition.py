@@ -22,7 +22,7 @@ ff_quota_hit_total ff_edge_group_policy_total ff_sibling_cancel_dispatched_total
 ff_sibling_cancel_disposition_total ff_sibling_cancel_reconcile_total ff_shutdown_timeout_total
 ff_executions ff_queue_age_seconds ff_claim_batch_size ff_db_pool_in_use ff_db_pool_wait_seconds
 ff_tx_retry_total ff_notify_lag_seconds ff_stream_ops_in_flight ff_outbox_pending
-ff_schedule_fired_total ff_build_info
+ff_schedule_fires_total ff_schedule_lateness_seconds ff_build_info
 """
 
 
@@ -107,5 +107,6 @@ def test_levels_of_the_database_are_named_apart() -> None:
         "ff_queue_age_seconds",
         "ff_cancel_backlog_depth",
         "ff_outbox_pending",
+        "ff_schedules",
         "ff_notify_lag_seconds",
     }

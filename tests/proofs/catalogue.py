@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.proofs.blocked_loop import BLOCKED_LOOP
+from tests.proofs.budgets import BUDGETS_EXACT
 from tests.proofs.cascade_crash import CASCADE_CRASH
 from tests.proofs.chaos.proofs import CHAOS_CRASH
 from tests.proofs.drain import DRAIN
@@ -15,6 +16,7 @@ from tests.proofs.grant_keys.proof import GRANT_KEYS
 from tests.proofs.history.proofs import HISTORY
 from tests.proofs.interleave.proof import INTERLEAVE
 from tests.proofs.isolation import ISOLATION
+from tests.proofs.limits import LIMITS
 from tests.proofs.liveness import LIVENESS
 from tests.proofs.lost_ack.cuts import LOST_ACK
 from tests.proofs.lost_claim import LOST_CLAIM
@@ -52,6 +54,8 @@ PROOFS: Final[tuple[Proof, ...]] = (
     CHAOS_STEPS,
     SUSPEND_WAKE,
     SCHEDULES,
+    BUDGETS_EXACT,
+    LIMITS,
     RESTART,
     LOST_CLAIM,
     HISTORY,

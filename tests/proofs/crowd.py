@@ -110,9 +110,9 @@ WITH ended AS (
       FROM ended
 ), completed AS (
     INSERT INTO ff.completion_event (
-           execution_id, route_id, occurred_at_ms, partition_key, outcome, flow_id,
+           execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome, flow_id,
            dispatched_at_ms)
-    SELECT execution_id, route_id, terminal_at_ms, partition_key, 'success', flow_id,
+    SELECT execution_id, route_id, created_at_ms, terminal_at_ms, partition_key, 'success', flow_id,
            CASE WHEN flow_id IS NOT NULL THEN terminal_at_ms END FROM ended
 ), operated AS (
     INSERT INTO ff.operator_event (occurred_at_ms, partition_key, event_type, actor, details)
@@ -292,8 +292,10 @@ WITH first AS (
  RETURNING e.*
 )
 INSERT INTO ff.completion_event (
-       execution_id, route_id, occurred_at_ms, partition_key, outcome, flow_id, dispatched_at_ms)
-SELECT execution_id, route_id, ff.now_ms(), partition_key, 'success', flow_id, 1 FROM ended;
+       execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome, flow_id,
+       dispatched_at_ms)
+SELECT execution_id, route_id, created_at_ms, ff.now_ms(), partition_key, 'success', flow_id, 1
+  FROM ended;
 INSERT INTO ff.flow_core (
        partition_key, flow_id, flow_kind, namespace, created_at_ms, last_mutation_at_ms)
 VALUES (0, '00000000-0000-7000-b000-000000000000', 'empty', 'default', 1, 1);

@@ -154,16 +154,3 @@ async def test_a_dead_worker_is_looked_for_by_the_standby_too(
 
     assert due == [wanted, ["recover_dead_workers"], []]
     assert again_in == [APART_MS, APART_MS, None]
-
-
-async def test_a_process_without_a_role_hears_how_many_there_are(
-    db: Connection, clock: Clock
-) -> None:
-    for instance in ("a", "b", "c"):
-        await register_worker(
-            db, worker_id="w", worker_instance_id=instance, lanes=["default"], liveness_ttl=30
-        )
-
-    looks = [await find_due(db, instance, []) for instance in ("a", "b", "c")]
-
-    assert [look.processes for look in looks] == [0, 0, 3]

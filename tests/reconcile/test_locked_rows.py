@@ -11,11 +11,13 @@ import pytest
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.engine.streams.frame import NewFrame
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 from flowfabric.joins import AnyOf
+from flowfabric.limits import QuotaLimits, quota_policy_id
 from flowfabric.policy import ExecutionPolicy, TimeoutPolicy
 from flowfabric.reconcile.find_due import find_due
 from flowfabric.reconcile.loop import sweep_all
@@ -319,7 +321,54 @@ grant = of_table(
     " 0",
 )
 
+
+async def held_back(engine: Engine, db: Connection, *, noted: bool = True) -> Unit:
+    """The second execution of a key, whose first has ended."""
+    name = str(uuid4())
+    await engine.create_quota_policy(name, QuotaLimits(max_concurrent=1))
+    policy = quota_policy_id("default", name)
+    new = [given.new(quota_policy_id=policy, lane_id=name) for _ in range(2)]
+    await engine.create_execution(new)
+    worker = msgspec.structs.replace(given.WORKER, lanes=(name,))
+    [task] = await engine.claim(worker, ttl=30, limit=2)
+    await engine.complete([Completion(task.lease)])
+    if noted:
+        await db.execute(
+            "INSERT INTO ff.quota_wakeup (partition_key, quota_key_id) VALUES (0, $1)",
+            task.quota_key_id,
+        )
+    [waits] = [each.execution_id for each in new if each.execution_id != task.lease.execution_id]
+    return Unit(
+        moved="SELECT public_state = 'waiting' FROM ff.execution WHERE execution_id = $1",
+        key=waits.uuid,
+        executions=[waits],
+        own="SELECT FROM ff.quota_key q JOIN ff.exec_core e USING (quota_key_id)"
+        " WHERE e.execution_id = $1 FOR UPDATE OF q",
+    )
+
+
+async def forgotten(engine: Engine, db: Connection) -> Unit:
+    """The same, and nobody noted it."""
+    return await held_back(engine, db, noted=False)
+
+
+async def idle_key(engine: Engine, db: Connection) -> Unit:
+    """A key of which nothing is left."""
+    name = str(uuid4())
+    await db.execute(
+        "INSERT INTO ff.quota_key VALUES (255, hashtext($1), gen_random_uuid(), $1)", name
+    )
+    return Unit(
+        moved="SELECT NOT EXISTS (SELECT FROM ff.quota_key WHERE dimension = $1)",
+        key=name,
+        own="SELECT FROM ff.quota_key WHERE dimension = $1 FOR UPDATE",
+    )
+
+
 DUE: dict[str, tuple[Build, float]] = {
+    "unblock_due_keys": (held_back, 0),
+    "unblock_held_keys": (forgotten, 0),
+    "trim_quotas": (idle_key, 0),
     "promote_due": (delayed, 2),
     "expire_leases": (leased, 2),
     "recover_dead_workers": (leased_by_the_dead, 0),

@@ -25,10 +25,10 @@ async def test_a_timeout_is_applied_within_a_tenth_of_a_second(
     db: Connection, ff_engine: Engine
 ) -> None:
     chance = random.Random(1)
-    sweeping = asyncio.create_task(reconcile(ff_engine.pool, "w-1"))
+    leases = [await given.claimed(db) for _ in range(60)]  # before any of them is resumed
+    sweeping = asyncio.create_task(reconcile(ff_engine.pool, "w-1", ff_engine.listener))
     due: dict[object, int] = {}
-    for _ in range(60):
-        lease = await given.claimed(db)
+    for lease in leases:
         now = await db.fetchval("SELECT ff.now_ms()")
         due[lease.execution_id.uuid] = now + chance.randint(1500, 4000)
         until = instant(due[lease.execution_id.uuid])

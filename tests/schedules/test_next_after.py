@@ -74,12 +74,25 @@ def half_hours(first: int, last: int) -> list[str]:
         ("0,30 2,3 * * *", NEW_YORK, "2027-03-14", ["07:00", "07:30"]),
         ("*/30 * * * *", NEW_YORK, "2027-03-14", half_hours(5, 28)),
         ("0 * * * *", NEW_YORK, "2027-03-14", half_hours(5, 28)[::2]),
+        (
+            "0 */2 * * *",
+            NEW_YORK,
+            "2027-03-14",
+            ["05:00", *(f"{hour % 24:02}:00" for hour in range(8, 27, 2))],
+        ),
         # America/New_York, 02:00 becomes 01:00 at 06:00Z.
         ("30 1 * * *", NEW_YORK, "2027-11-07", ["05:30"]),
         ("0 30 1 * * *", NEW_YORK, "2027-11-07", ["05:30"]),
         ("0,30 1,2 * * *", NEW_YORK, "2027-11-07", ["05:00", "05:30", "07:00", "07:30"]),
         ("*/30 * * * *", NEW_YORK, "2027-11-07", half_hours(4, 29)),
         ("0 * * * *", NEW_YORK, "2027-11-07", half_hours(4, 29)[::2]),
+        (
+            "0 */2 * * *",
+            NEW_YORK,
+            "2027-11-07",
+            ["04:00", *(f"{hour % 24:02}:00" for hour in range(7, 28, 2))],
+        ),
+        ("0 1-23/2 * * *", NEW_YORK, "2027-11-07", ["05:00", *half_hours(8, 29)[::4]]),
     ],
 )
 def test_when_the_clock_changes(cron: str, tz: str, day: str, expected: list[str]) -> None:
@@ -129,6 +142,18 @@ def test_an_interval_counts_from_its_anchor_without_drift() -> None:
     assert next_after(spec, ms("2026-01-01T00:00Z")) == ms("2027-01-01T00:07Z")
     assert next_after(spec, ms("2027-01-01T00:07Z")) == ms("2027-01-01T00:22Z")
     assert next_after(spec, ms("2027-06-01T11:59:59Z")) == ms("2027-06-01T12:07Z")
+
+
+@pytest.mark.parametrize("change", ["2027-03-28T01:00Z", "2027-10-31T01:00Z", "2027-11-07T06:00Z"])
+def test_an_interval_does_not_depend_on_zones(change: str) -> None:
+    starts = instant(ms(change) - 90 * 60_000)
+    spec = spec_of(every=timedelta(hours=1), starts=starts)
+
+    found = next_instants(spec, epoch_ms(starts), 4)
+
+    assert [each - ms(change) for each in found] == [
+        minutes * 60_000 for minutes in (-30, 30, 90, 150)
+    ]
 
 
 def test_one_instant_comes_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from flowfabric import Engine
 from flowfabric.server.app import Application
-from flowfabric.server.limits import Limits, Meter
+from flowfabric.server.limits import Meter, RequestLimits
 from flowfabric.server.routes import ROUTES
 from flowfabric.states import Scope
 from tests.server.conftest import Caller
@@ -164,7 +164,7 @@ async def test_ids_names_and_numbers_of_paths_and_queries_are_checked(http: Call
 async def test_too_many_requests_are_refused_and_told_when_to_come_again(
     http: Caller, server: Application
 ) -> None:
-    server.services.meter = Meter(Limits(rate=0.001, burst=2))
+    server.services.meter = Meter(RequestLimits(rate=0.001, burst=2))
     answers = [await http.get("/v1/info") for _ in range(3)]
     assert [each.status_code for each in answers] == [200, 200, 429]
     assert int(answers[-1].headers["retry-after"]) >= 1

@@ -55,6 +55,11 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def freeze() -> None:
+    """Stand still until somebody goes on with this process."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 @app.task("paid", max_reclaims=LOSSES)
 async def paid(ctx: Ctx) -> str:
     """One step, whose key is the same whenever it runs."""
@@ -65,6 +70,7 @@ async def paid(ctx: Ctx) -> str:
         await asyncio.sleep(0.2 if life.place == "frozen" else 0)
         return "paid"
 
+    life.dies_in("before a body")
     receipt = await ctx.step("pay", pay)
     life.note(ctx, "went", "on")
     return receipt
@@ -99,6 +105,13 @@ async def saved(ctx: Ctx) -> str:
 @app.task("slept", max_reclaims=LOSSES)
 async def slept(ctx: Ctx) -> str:
     await ctx.sleep("nap", timedelta(seconds=SLEEP))
+    life.note(ctx, "woke", "up")
+    return "rested"
+
+
+@app.task("hibernated", max_reclaims=LOSSES)
+async def hibernated(ctx: Ctx) -> str:
+    await ctx.sleep("winter", timedelta(days=30))
     life.note(ctx, "woke", "up")
     return "rested"
 
@@ -156,12 +169,12 @@ def before_commit_of(statement: str) -> None:
     current_step.set(step)
 
 
-def before(statement: str) -> None:
-    """Die when that statement is about to be sent."""
+def before(statement: str, does: Callable[[], None] = die) -> None:
+    """Die, or do something else, when that statement is about to be sent."""
 
     async def step(_conn: Connection, name: str) -> None:
         if name == statement:
-            die()
+            does()
 
     current_step.set(step)
 
@@ -177,13 +190,13 @@ def after(owner: Any, name: str) -> None:
     setattr(owner, name, called)
 
 
-def before_consuming() -> None:
-    """Die when a signal that resumed the handler is about to be recorded as consumed."""
+def before_consuming(does: Callable[[], None] = die) -> None:
+    """Die, or do something else, when the signal of the handler is about to be recorded."""
     call: Call = DurableServices.record
 
     async def called(self: Any, attempt: Any, writes: Any) -> None:
         if any((w.kind, w.state) == (JournalKind.SIGNAL, JournalState.DONE) for w in writes):
-            die()
+            does()
         await call(self, attempt, writes)
 
     DurableServices.record = called
@@ -194,6 +207,7 @@ def nowhere() -> None:
 
 
 PLACES: dict[str, Callable[[], None]] = {
+    "before a body": nowhere,
     "in a body": nowhere,
     "after a body, before its commit": lambda: before_commit_of("journal.record_entries"),
     "after the commit of a step": lambda: after(Engine, "record_entries"),
@@ -210,6 +224,10 @@ PLACES: dict[str, Callable[[], None]] = {
     "while arming before its commit": lambda: before_commit_of("lifecycle.arm_compensations"),
     "after the commit of arming": lambda: after(Engine, "arm_compensation"),
     "frozen": nowhere,
+    "frozen before a flush": lambda: before("journal.record_entries", freeze),
+    "frozen before a park": lambda: before("lifecycle.delay", freeze),
+    "frozen before an end": lambda: before("lifecycle.complete", freeze),
+    "frozen before it consumes a signal": lambda: before_consuming(freeze),
 }
 
 

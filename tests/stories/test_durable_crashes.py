@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from flowfabric import Call, Client, Handle
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspensions.send_signal import NewSignal
+from flowfabric.testing import Clock
 from tests.stories import mortal
 from tests.stories.mortal import PLACES, SLEEP, lane
 from tests.stories.processes import workers
@@ -28,6 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 SETTINGS: Mapping[str, Any] = {"lease_ttl": 2.0, "concurrency": 2}
 
 CALLS: dict[str, Call[Any]] = {
+    "before a body": mortal.paid.call(),
     "in a body": mortal.paid.call(),
     "after a body, before its commit": mortal.paid.call(),
     "after the commit of a step": mortal.paid.call(),
@@ -44,12 +47,19 @@ CALLS: dict[str, Call[Any]] = {
     "while arming before its commit": mortal.doubtful.call("while arming"),
     "after the commit of arming": mortal.doubtful.call("after arming"),
     "frozen": mortal.paid.call(),
+    "frozen before a flush": mortal.paid.call(),
+    "frozen before a park": mortal.slept.call(),
+    "frozen before an end": mortal.paid.call(),
+    "frozen before it consumes a signal": mortal.asked.call(),
 }
+FROZEN = tuple(place for place in CALLS if place.startswith("frozen"))
+SIGNALLED = ("after a resume, before the entry of its signal", "frozen before it consumes a signal")
 
 GOING = "SELECT EXISTS (SELECT FROM ff.exec_core WHERE lifecycle_phase <> 'terminal')"
 RAN = "ran in the doomed worker"
 AGAIN = "ran in the survivor"
 EXPECTED: dict[str, dict[str, Any]] = {
+    "before a body": {"result": "paid", RAN: 0, AGAIN: 1},
     "in a body": {"result": "paid", RAN: 1, AGAIN: 1, "effect keys": 1},
     "after a body, before its commit": {"result": "paid", RAN: 1, AGAIN: 1, "effect keys": 1},
     "after the commit of a step": {"result": "paid", RAN: 1, AGAIN: 0, "effect keys": 1},
@@ -66,6 +76,10 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "while arming before its commit": {"undid while arming": 1},
     "after the commit of arming": {"undid after arming": 1},
     "frozen": {"result": "paid", RAN: 1, AGAIN: 1, "effect keys": 1, "went on": ["survivor"]},
+    "frozen before a flush": {"result": "paid", RAN: 1, AGAIN: 1, "went on": ["survivor"]},
+    "frozen before a park": {"result": "rested", "slept": "as asked", "ends": 1},
+    "frozen before an end": {"result": "paid", RAN: 1, AGAIN: 0, "ends": 1},
+    "frozen before it consumes a signal": {"result": "yes", "resumes": 1, "signals": 1},
 }
 
 
@@ -92,12 +106,17 @@ class Story:
         )
         assert forker.stdout is not None
         pids: dict[str, int] = json.loads(await forker.stdout.readline())
-        frozen = pids.pop("frozen")
+        frozen = {place: pids.pop(place) for place in FROZEN}
         try:
-            await asyncio.gather(self._freeze(frozen), self._answer(), *map(is_gone, pids.values()))
-            await self._survive(frozen)
+            await asyncio.gather(
+                self._freeze(frozen["frozen"]),
+                *map(self._answer, SIGNALLED),
+                *map(is_gone, pids.values()),
+                *map(is_still, frozen.values()),
+            )
+            await self._survive(list(frozen.values()))
         finally:
-            for pid in (frozen, *pids.values()):
+            for pid in (*frozen.values(), *pids.values()):
                 kill(pid)
             await forker.wait()
 
@@ -107,9 +126,8 @@ class Story:
         await eventually(lambda: place in self._lines(), within=30)
         os.kill(pid, signal.SIGSTOP)
 
-    async def _answer(self) -> None:
+    async def _answer(self, place: str) -> None:
         """Signal the handler once it is suspended."""
-        place = "after a resume, before the entry of its signal"
         execution_id = self._handles[place].execution_id
 
         async def suspended() -> bool:
@@ -129,16 +147,18 @@ class Story:
         finally:
             await engine.close()
 
-    async def _survive(self, frozen: int) -> None:
+    async def _survive(self, frozen: list[int]) -> None:
         settings = {**self._settings, "module": "tests.stories.mortal", "forks": False}
         settings["concurrency"] = 32
         async with workers(self._dsn, "survivor", **settings):
 
-            async def paid() -> bool:
-                return await self._handles["frozen"].state() == "completed"
+            async def completed() -> bool:
+                states = [await self._handles[place].state() for place in FROZEN]
+                return set(states) == {"completed"}
 
-            await eventually(paid, within=30)
-            os.kill(frozen, signal.SIGCONT)
+            await eventually(completed, within=30)
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
 
             async def ended() -> bool:
                 undone = self._lines().count(" undid ") >= 2
@@ -197,6 +217,8 @@ class Story:
 
 
 FACTS = {
+    "ends": """
+SELECT count(*) FROM ff.completion_event WHERE execution_id = $1 AND outcome <> 'resumable'""",
     "rows": "SELECT count(*) FROM public.side WHERE execution_id = $1",
     "slept": f"""
 SELECT CASE WHEN count(*) <> 1 THEN 'in several entries'
@@ -218,14 +240,19 @@ SELECT (convert_from(value, 'utf8')::jsonb ->> 'generation')::integer FROM ff.jo
 
 async def is_gone(pid: int) -> None:
     """Wait until the process has been killed; its parent has not looked yet."""
+    await eventually(lambda: process_state(pid) == "Z", within=30)
 
-    def gone() -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except FileNotFoundError:
-            return True
 
-    await eventually(gone, within=30)
+async def is_still(pid: int) -> None:
+    """Wait until the process is frozen."""
+    await eventually(lambda: process_state(pid) == "T", within=30)
+
+
+def process_state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "Z"
 
 
 def kill(pid: int) -> None:
@@ -243,3 +270,37 @@ async def test_a_worker_that_dies_at_any_place_leaves_each_effect_where_it_belon
 
     found = {place: await story.facts(place) for place in EXPECTED}
     assert found == EXPECTED
+
+
+async def test_a_sleeper_outlives_its_whole_fleet(
+    ff_dsn: str, client: Client, db: Connection, clock: Clock, tmp_path: Path
+) -> None:
+    handle = await client.submit(mortal.hibernated.call())
+    settings = {**SETTINGS, "module": "tests.stories.mortal", "forks": False}
+    settings["diary"] = str(tmp_path / "diary")
+
+    async def sleeps() -> bool:
+        return await handle.state() == "delayed"
+
+    async with workers(ff_dsn, "first", **settings) as [first]:
+        await eventually(sleeps, within=30)
+        first.kill()
+        await first.exit_code()
+    due = await db.fetchval("SELECT due_at_ms FROM ff.journal")
+    await clock.advance(timedelta(days=29))
+    async with workers(ff_dsn, "second", **settings) as [second]:
+        await asyncio.sleep(1)  # nothing to wait for: it must not be woken
+        assert await sleeps()
+        second.kill()
+        await second.exit_code()
+    await clock.advance(timedelta(days=31))
+
+    async with workers(ff_dsn, "third", **settings):
+        assert await handle.result(timeout=30) == "rested"
+
+    entry = await db.fetchrow(
+        "SELECT due_at_ms, due_at_ms - started_at_ms AS slept FROM ff.journal"
+    )
+    assert entry is not None
+    assert entry["due_at_ms"] == due
+    assert abs(entry["slept"] - timedelta(days=30) / timedelta(milliseconds=1)) < 1000

@@ -11,14 +11,11 @@ import msgspec
 from flowfabric import App, Client, Flow, FlowHandle, Handle, Task, Worker
 from flowfabric.client.admin import Admin
 from flowfabric.engine import Engine
-from flowfabric.engine.access_operations import AccessOperations
-from flowfabric.engine.schedule_operations import ScheduleOperations
 from flowfabric.worker.context import Ctx, SyncCtx
 
 CALLED = (
     Engine,
-    ScheduleOperations,
-    AccessOperations,
+    *Engine.__bases__,
     Client,
     Handle,
     FlowHandle,

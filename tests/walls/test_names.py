@@ -66,7 +66,7 @@ def test_a_method_of_engine_says_what_its_operation_says(name: str) -> None:
 
     assert method.__doc__ == function.__doc__
     assert method.__doc__
-    assert first in ("conn", "pool", "hub")
+    assert first in ("conn", "pool", "hub", "reader")
     assert list(inspect.signature(method).parameters)[1:] == rest
 
 

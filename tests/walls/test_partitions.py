@@ -32,6 +32,9 @@ GLOBAL = {
 
 # Calls with many objects. Each is one statement, which a sharded deployment runs per partition.
 BATCHES = {
+    "budgets.count_usage",
+    "budgets.release_lost_races: what ended otherwise keeps what it has spent",
+    "budgets.release_spend",
     "executions.locate_executions",
     "executions.look_at_waits",
     "executions.read_namespaces",
@@ -66,6 +69,7 @@ BATCHES = {
     "journal.rewind_journal",
     "journal.rewind_journal: calls that a compensation was started for are not armed any more",
     "journal.rewind_journal: the next generation begins",
+    "journal.rewind_journal: the waitpoints that the journals still have",
     "journal.rewind_journal: those that have a journal",
     "journal.skip_sleeps",
     "journal.wait_for_entries",
@@ -113,6 +117,7 @@ BATCHES = {
     "lifecycle.escalate",
     "lifecycle.move_to_suspended",
     "lifecycle.number_signals",
+    "lifecycle.reopen_waitpoints",
     "lifecycle.resume",
     "lifecycle.resume_waiting: the parents whose open suspension waits for one of these joins",
     "schedules.add_latest",
@@ -133,9 +138,14 @@ BATCHES = {
 }
 CLAIMS: Mapping[str, set[str]] = {
     "lifecycle.claim": {"claim_grant", "ready"},
-    "grants.claim_for_worker": {"claim_grant", "claim_grant+exec_core+ready", "ready"},
+    "grants.claim_for_worker": {"claim_grant+exec_core+ready", "ready"},
 }
 SWEEPS: Mapping[str, set[str]] = {
+    "budgets.prune_usage_keys": {"budget_usage_dedup"},
+    "budgets.release_lost_races": {"budget_usage_by_exec"},
+    "budgets.reset_budgets": {"budget_policy"},
+    "budgets.unsettled_spends": {"budget_usage_by_exec"},
+    "lifecycle.unblock_budgets": {"exec_core"},
     "events.prune_actions": {"operator_event"},
     "flows.cancel_backlog_due": {"cancel_backlog"},
     "joins.cancel_siblings: the joins that were listed first": {"edge_group+pending_cancel_groups"},
@@ -173,6 +183,9 @@ SWEEPS: Mapping[str, set[str]] = {
     "lifecycle.unblock_routes": {"exec_core", "worker_registry"},
     "workers.dead_workers_due": {"worker_registry"},
     "reconcile.find_due": {
+        "budget_policy",
+        "budget_usage_by_exec",
+        "budget_usage_dedup",
         "cancel_backlog",
         "claim_grant",
         "completion_event",
@@ -182,6 +195,8 @@ SWEEPS: Mapping[str, set[str]] = {
         "lease",
         "operator_event",
         "pending_cancel_groups",
+        "quota_key",
+        "quota_wakeup",
         "schedule",
         "schedule_fire",
         "stream_meta",
@@ -201,6 +216,8 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.recover_dead_workers": {"exec_core+lease", "worker_registry"},
 }
 READS: Mapping[str, set[str]] = {
+    "reconcile.find_free_role": {"worker_registry"},
+    "budgets.list_budgets": {"budget_policy+budget_usage"},
     "lifecycle.delays_due": {"exec_core"},
     "db.doctor: rows that the sweeps should have moved": {"exec_core", "lease", "worker_registry"},
     "db.doctor: executions that are claimable, queued and leased in a combination that cannot be": {
@@ -239,7 +256,7 @@ READS: Mapping[str, set[str]] = {
     "executions.search_executions: those that may take the branch of before a patch": {
         "exec_core+journal"
     },
-    "executions.search_executions: those that succeeded": {"exec_core"},
+    "executions.search_executions: those that succeeded": {"completion_event+exec_core"},
     "executions.search_executions: those whose handlers made other calls than before": {
         "exec_core"
     },
@@ -251,21 +268,87 @@ READS: Mapping[str, set[str]] = {
     "flows.list_flows: of one namespace": {"exec_core+flow_core+flow_summary"},
     "schedules.diff_schedules": {"schedule"},
     "schedules.explain_schedule": {"worker_registry"},
+    "schedules.count_schedules": {"schedule"},
     "schedules.list_schedules": {"schedule"},
     "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
     "workers.list_workers": {"worker_registry"},
 }
-ACROSS = {**CLAIMS, **SWEEPS, **READS}
+# The executions of a key may be in any partition: a member is where its flow is. A sharded
+# deployment that puts them with their key runs these per partition.
+LIMITS: Mapping[str, set[str]] = {
+    "executions.read_limit": {
+        "exec_core",
+        "lease",
+        "quota_key+quota_window",
+        "quota_policy",
+        "ready",
+    },
+    "lifecycle.lock_for_claim": {"quota_policy"},
+    "quotas.check_admission": {"lease", "quota_admitted"},
+    "quotas.keys_due": {"quota_key", "quota_wakeup"},
+    "quotas.list_quota_keys": {
+        "exec_core",
+        "lease",
+        "quota_key+quota_window",
+        "quota_policy",
+        "ready",
+    },
+    "quotas.list_quota_policies": {"quota_policy"},
+    "quotas.release_admission": {"quota_admitted"},
+    "quotas.trim_quotas": {
+        "exec_core",
+        "lease",
+        "quota_admitted",
+        "quota_key",
+        "quota_key+quota_window",
+        "quota_policy",
+        "quota_window",
+        "ready",
+    },
+    "quotas.unblock_due_keys": {"quota_wakeup"},
+    "quotas.unblock_due_keys: keys without a row": {"quota_wakeup"},
+    "quotas.unblock_due_keys: locks": {"quota_key", "quota_wakeup"},
+    "quotas.unblock_held_keys": {"exec_core"},
+    "quotas.update_quota_policy: its keys": {"quota_key"},
+}
+LIMITS_WRITING = {
+    "quotas.release_admission",
+    "quotas.trim_quotas",
+    "quotas.unblock_due_keys",
+    "quotas.update_quota_policy: its keys",
+}
+ACROSS = {**CLAIMS, **SWEEPS, **READS, **LIMITS}
 """What starts without a key, and where."""
 
-ACROSS_IN_FUNCTIONS = {"claimable": {"claim_grant", "ready"}}
+ACROSS_IN_FUNCTIONS = {
+    "claimable": {"claim_grant", "ready"},
+    "budgets_queued": {"ready"},
+    "claimable_in_budget": {"ready"},
+    "hold_out_of_budget": {"ready"},
+}
+LIMITS_IN_FUNCTIONS = {
+    "admit_by_key": {"quota_policy"},
+    "claimable_limited": {"exec_core", "ready"},
+    "create_execution": {"quota_policy"},
+    "delete_executions": {"budget_usage_by_exec", "quota_admitted"},
+    "note_quota_keys": {"exec_core", "lease", "ready"},
+    "quota_room": {"lease", "quota_policy"},
+    "submit": {"quota_policy"},
+    "unblock_quota_keys": {"exec_core", "ready"},
+}
 
 # Keys that do not begin with the partition, and who looks across partitions through them.
 OTHER_KEYS = {
+    "budget_policy_reset": "budgets.reset_budgets",
+    "budget_usage_by_exec_unsettled": "budgets.release_lost_races",
+    "budget_usage_dedup_expiry": "budgets.prune_usage_keys",
+    "exec_core_out_of_budget": "lifecycle.unblock_budgets",
+    "ready_budgets": "lifecycle.claim",
     "cancel_backlog_due": "flows.reconcile_cancels",
     "claim_grant_expiry": "grants.expire_grants",
+    "completion_event_created": "executions.search_executions",
     "completion_event_pkey": "readers of the outbox: one contiguous order of ids",
     "completion_event_undispatched": "joins.dispatch_completions",
     "exec_core_created": "executions.search_executions, retention.delete_finished",
@@ -284,7 +367,17 @@ OTHER_KEYS = {
     "operator_event_age": "events.prune_actions",
     "operator_event_pkey": "readers of the outbox",
     "pending_cancel_groups_age": "joins.cancel_siblings",
+    "exec_core_held_back": "ff.unblock_quota_keys: the best of a key, wherever it is",
+    "lease_quota": "ff.quota_room: the slots of a key in use",
+    "quota_admitted_expiry": "quotas.trim_quotas",
+    "quota_admitted_key": "quotas.check_admission",
+    "quota_key_next": "quotas.unblock_due_keys",
+    "quota_key_policy": "quotas.list_quota_keys",
+    "quota_policy_id": "ff.quota_room: few rows",
+    "quota_policy_name": "quotas.list_quota_policies",
+    "quota_window_age": "quotas.trim_quotas",
     "ready_claim": "lifecycle.claim",
+    "ready_quota": "lifecycle.claim, ff.unblock_quota_keys",
     "schedule_busy": "schedules.prune_schedule_fires",
     "schedule_due": "schedules.fire_schedules",
     "schedule_fire_age": "schedules.prune_schedule_fires",
@@ -299,12 +392,13 @@ OTHER_KEYS = {
 }
 # Nobody looks across partitions through these; an execution id says enough, and they stay narrow.
 NARROW_KEYS = {
-    "completion_event_execution",
+    "budget_usage_by_exec_execution",
     "edge_group_edges",
     "edge_group_waiter",
     "edge_pair",
     "lease_event_execution",
     "operator_event_execution",
+    "quota_admitted_execution",
     "signal_dedup_execution",
     "signal_event_execution",
     "waitpoint_pending_execution",
@@ -378,13 +472,17 @@ async def test_only_the_claim_looks_across_partitions_in_a_function(
     rows = await db.fetch(FUNCTIONS)
     found = {row["proname"]: unkeyed_in_text(row["body"], hot) for row in rows}
 
-    assert {name: tables for name, tables in found.items() if tables} == ACROSS_IN_FUNCTIONS
+    assert {name: tables for name, tables in found.items() if tables} == {
+        **ACROSS_IN_FUNCTIONS,
+        **LIMITS_IN_FUNCTIONS,
+    }
     assert len(found) > 10
 
 
 def test_what_writes_across_partitions_is_the_claim_or_a_sweep() -> None:
     locking = re.compile(
-        r"\bFOR (NO KEY )?UPDATE\b|\b(INSERT INTO|UPDATE|DELETE FROM) ff\.|\bff\.claimable\("
+        r"\bFOR (NO KEY )?UPDATE\b|\b(INSERT INTO|UPDATE|DELETE FROM) ff\."
+        r"|\bff\.(claimable|reset_budgets)\w*\("
     )
     writing = {
         name_of(constant)
@@ -392,7 +490,9 @@ def test_what_writes_across_partitions_is_the_claim_or_a_sweep() -> None:
         if name_of(constant) in ACROSS and locking.search(constant.text)
     }
 
-    assert writing == (set(CLAIMS) | set(SWEEPS)) - {
+    assert writing - LIMITS_WRITING == (set(CLAIMS) | set(SWEEPS)) - {
+        "budgets.release_lost_races",
+        "budgets.unsettled_spends",
         "flows.cancel_backlog_due",
         "joins.pending_siblings",
         "joins.undispatched",
@@ -451,7 +551,9 @@ async def test_only_outboxes_count_across_partitions_and_nothing_refers_to_anoth
     )
 
     assert {(row["relname"], row["relkind"]) for row in things} == {
-        (f"{outbox}_event_id_seq", "S") for outbox in OUTBOXES
+        *((f"{outbox}_event_id_seq", "S") for outbox in OUTBOXES),
+        ("quota_wakeup_wakeup_id_seq", "S"),  # they tell rows apart, nothing more
+        ("quota_window_start_no_seq", "S"),
     }
     assert references == []
 

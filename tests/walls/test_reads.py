@@ -11,16 +11,19 @@ from tests.walls.test_statements import OWNER
 _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
 READS = {
+    "budgets": {"ff.exec_core", "ff.execution"},
     "events": {
         "ff.attempt",
         "ff.completion_event",
         "ff.exec_body",
+        "ff.exec_core",
         "ff.lease_event",
         "ff.route",
         "ff.signal_event",
     },
     "executions": {
         "ff.attempt",
+        "ff.completion_event",
         "ff.edge",
         "ff.edge_group",
         "ff.exec_body",
@@ -32,6 +35,9 @@ READS = {
         "ff.lane_registry",
         "ff.lease",
         "ff.operator_event",
+        "ff.quota_key",
+        "ff.quota_policy",
+        "ff.quota_window",
         "ff.ready",
         "ff.route",
         "ff.signal_inbox",
@@ -82,6 +88,8 @@ READS = {
         "ff.flow_core",
         "ff.lane_registry",
         "ff.operator_event",
+        "ff.signal_dedup",
+        "ff.quota_policy",
         "ff.suspension_current",
         "ff.waitpoint_pending",
         "ff.worker_liveness",
@@ -97,6 +105,7 @@ READS = {
         "ff.operator_event",
         "ff.route",
     },
+    "quotas": {"ff.exec_core", "ff.lease", "ff.ready"},
     "retention": {"ff.exec_core", "ff.lane_registry", "ff.route", "ff.settled_flow"},
     "schedules": {
         "ff.exec_core",

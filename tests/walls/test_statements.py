@@ -55,6 +55,15 @@ OWNER = {
     "ff.signal_event": "suspensions",
     "ff.schedule": "schedules",
     "ff.schedule_fire": "schedules",
+    "ff.budget_policy": "budgets",
+    "ff.budget_usage": "budgets",
+    "ff.budget_usage_dedup": "budgets",
+    "ff.budget_usage_by_exec": "budgets",
+    "ff.quota_policy": "quotas",
+    "ff.quota_key": "quotas",
+    "ff.quota_window": "quotas",
+    "ff.quota_admitted": "quotas",
+    "ff.quota_wakeup": "quotas",
     "ff.lane_registry": "lanes",
     "ff.waitpoint_hmac": "keys",
     "ff.api_token": "access",
@@ -82,6 +91,10 @@ ALSO = {
     # A suspended execution that ends loses its suspension and waitpoints by that same statement.
     ("lifecycle", "ff.suspension_current"),
     ("lifecycle", "ff.waitpoint_pending"),
+    # Leaving the queue, and losing a lease, make room for others of the limit by that statement.
+    ("lifecycle", "ff.quota_wakeup"),
+    # A replay from before a waitpoint deletes it, with the keys of its signals.
+    ("lifecycle", "ff.signal_dedup"),
 }
 # Creating registers the lane in the same transaction (executions.md section 2). Retention removes
 # what every room keeps of an execution, in one call.
@@ -94,12 +107,29 @@ WRITES_OF_FUNCTIONS = {
         "ff.ready",
         "ff.route",
         "ff.lane_registry",
+        "ff.quota_wakeup",
     },
+    # What a limit allows is decided under the lock of its key, by the claim itself.
+    "claimable_limited": {"ff.exec_core", "ff.ready", "ff.quota_key", "ff.quota_window"},
+    "unblock_quota_keys": {"ff.exec_core", "ff.ready", "ff.quota_key"},
+    "note_quota_keys": {"ff.quota_key"},
+    "admit_by_key": {"ff.quota_window"},
     "emit_operator_event": {"ff.operator_event"},
+    "report_usage": {
+        "ff.budget_policy",
+        "ff.budget_usage",
+        "ff.budget_usage_dedup",
+        "ff.budget_usage_by_exec",
+    },
+    "release_spend": {"ff.budget_usage", "ff.budget_usage_by_exec"},
+    "reset_budgets": {"ff.budget_policy", "ff.budget_usage"},
+    # What a claim finds to be out of budget leaves the queue in its transaction.
+    "hold_out_of_budget": {"ff.exec_core", "ff.ready", "ff.quota_wakeup"},
     "record_entry": {"ff.journal"},
     "append_frames": {"ff.stream_frame", "ff.stream_meta", "ff.stream_summary"},
     "delete_executions": {
         "ff.attempt",
+        "ff.budget_usage_by_exec",
         "ff.cancel_backlog",
         "ff.cancel_backlog_member",
         "ff.claim_grant",
@@ -117,6 +147,7 @@ WRITES_OF_FUNCTIONS = {
         "ff.lease_event",
         "ff.operator_event",
         "ff.pending_cancel_groups",
+        "ff.quota_admitted",
         "ff.ready",
         "ff.signal_dedup",
         "ff.signal_event",

@@ -51,6 +51,8 @@ ENUM_OF = {
     "edge_group.group_state": states.GroupState,
     "edge_group.waits_as": states.WaitsAs,
     "edge_group.cancel_siblings_reason": states.SiblingCancelReason,
+    "budget_policy.enforcement_mode": states.EnforcementMode,
+    "exec_idempotency.scope": states.KeyScope,
     "schedule.spec_kind": states.ScheduleSpecKind,
     "schedule.overlap": states.ScheduleOverlap,
     "schedule.state": states.ScheduleState,

@@ -35,3 +35,15 @@ def test_what_the_process_has_frozen_itself_stays_frozen() -> None:
         assert gc.get_freeze_count() == before
 
     assert gc.get_freeze_count() == before
+
+
+def test_the_collector_runs_seldom_until_the_block_ends_unless_it_is_off() -> None:
+    before = gc.get_threshold()
+    try:
+        for first, meanwhile in ((700, 20_000), (50_000, 50_000), (0, 0)):
+            gc.set_threshold(first, 10, 10)
+            with frozen_heap():
+                assert gc.get_threshold() == (meanwhile, 10, 10)
+            assert gc.get_threshold() == (first, 10, 10)
+    finally:
+        gc.set_threshold(*before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import (
@@ -17,6 +17,7 @@ from typing import (
     overload,
 )
 
+from flowfabric.app.batch import Batch, BatchCtx, batch_function
 from flowfabric.app.check_settings import (
     check_codec,
     check_executor,
@@ -27,9 +28,12 @@ from flowfabric.app.check_settings import (
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.depends import Plan
 from flowfabric.app.flow import Flow
+from flowfabric.app.limit import AppLimit, define_limit, task_limit
 from flowfabric.app.overrides import Override, Overrides
 from flowfabric.app.schedule import AppSchedule, F, ScheduleOptions
-from flowfabric.app.task import Environment, Middleware, Task, task_policy
+from flowfabric.app.task import Environment, Middleware, Task
+from flowfabric.app.task_policy import task_policy
+from flowfabric.budgets import GivenBudgets
 from flowfabric.config import (
     DatabaseConfig,
     behind_pooler,
@@ -39,8 +43,9 @@ from flowfabric.config import (
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
-from flowfabric.errors import ConfigError, ValidationError
+from flowfabric.errors import ConfigError, ValidationError, invalid_input
 from flowfabric.ids import check_lane, check_name
+from flowfabric.limits import Rate
 from flowfabric.policy import Retry, capabilities_of, clamp_priority, milliseconds
 from flowfabric.worker.context import Ctx
 from flowfabric.worker.create_schedules import create_schedules
@@ -61,6 +66,7 @@ from flowfabric.worker.threads import HandlerThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741  the type of an item
 Ts = TypeVarTuple("Ts")
 M = TypeVar("M", bound=Middleware)
 
@@ -68,6 +74,10 @@ M = TypeVar("M", bound=Middleware)
 class _Registrar(Protocol):
     """What `@app.task(...)` returns: registers an async or a plain function as a task."""
 
+    @overload
+    def __call__(
+        self, function: Callable[[BatchCtx, list[I]], Awaitable[Sequence[Any] | None]]
+    ) -> Task[[I], Any]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[Ctx, P], Awaitable[R]]) -> Task[P, R]: ...
     @overload
@@ -84,6 +94,7 @@ class App:
         """Values that handlers share; they read them as `ctx.state`."""
         self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: dict[str, AppSchedule] = {}
+        self.limits: dict[str, AppLimit] = {}
         self._codec = codec
         self._middleware: list[Middleware] = []
         self._overrides = Overrides()
@@ -99,6 +110,7 @@ class App:
         requires: Collection[str] = (),
         priority: int = 0,
         max_reclaims: int | None = None,
+        budget: GivenBudgets | None = None,
         retry_on: Iterable[type[BaseException]] = (),
         no_retry_on: Iterable[type[BaseException]] = (),
         codec: Codec | None = None,
@@ -108,13 +120,20 @@ class App:
         version: int = 0,
         raises: Iterable[type[BaseException]] = (),
         max_step_bytes: int = MAX_STEP_BYTES,
+        limit: AppLimit | None = None,
+        limit_key: Callable[..., str] | str | None = None,
+        batch: Batch | None = None,
     ) -> _Registrar:
         """Register a function as the task `kind`.
 
         A plain function runs in a thread, or with `executor="process"` in a child process, which
         is killed when the lease is lost or the attempt times out. `retry` allows further attempts
         (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
-        names capabilities that a worker must offer.
+        names capabilities that a worker must offer. `limit` bounds how many executions run at once
+        or how fast they start, for each key: `limit_key` is a text, or is called with the arguments
+        of the call. With `batch` the function is `async def f(ctx: BatchCtx, items: list[T])`: it
+        is called for many executions at once, and returns a result or a `Fail` for each, or None.
+        Executions are attached to the `budget`, one or several: while one is spent, they wait.
 
         The others are for handlers with durable calls. `replay` says what a handler that makes
         other calls than it has recorded is: with `strict` it diverges, with `by_name` calls are
@@ -131,7 +150,7 @@ class App:
             check_name(kind, field="kind")
             check_lane(lane, field="lane")
             needed = capabilities_of(requires, field="requires", side="required")
-            policy = task_policy(retry, timeout, deadline, max_reclaims)
+            policy = task_policy(retry, timeout, deadline, max_reclaims, budget)
             clamp_priority(priority)
             retryable = exception_types(retry_on, field="retry_on")
             permanent = exception_types(no_retry_on, field="no_retry_on")
@@ -146,12 +165,17 @@ class App:
                 max_step_bytes=max_step_bytes,
                 in_process=executor == "process",
             )
+            limited = task_limit(limit, limit_key)
+            if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise invalid_input("batch", batch, "must be a Batch: Batch(size=100, wait=0.5)")
         except ValidationError as error:
             raise ConfigError("task", _shown(kind), error.detail) from None
         if kind in self.tasks:
             raise ConfigError("task", kind, "is registered already")
 
         def register(function: Callable[..., Any]) -> Any:
+            if batch is not None:
+                function = batch_function(kind, function, batch)
             task: Task[..., Any] = Task(
                 function,
                 kind=kind,
@@ -167,11 +191,28 @@ class App:
                 no_retry_on=permanent,
                 in_process=executor == "process",
                 durable=durable,
+                limit=limited,
             )
             self.tasks[kind] = task
             return task
 
         return register
+
+    def limit(
+        self, name: str, *, concurrency: int | None = None, rate: Rate | None = None
+    ) -> AppLimit:
+        """A limit for the executions of each key: how many run at once, how many start in a window.
+
+        `app.limit("per-customer", concurrency=1)`, `app.limit("api", rate=Rate(10, per=60))`, or
+        both. Workers and clients store it before its first use; `client.limits.set` and
+        `ff limits set` change it later. Raises `ConfigError` for a name that is taken, and for
+        numbers that are not valid.
+        """
+        made = define_limit(name, namespace=self.namespace, concurrency=concurrency, rate=rate)
+        if name in self.limits:
+            raise ConfigError("limit", name, "is defined already")
+        self.limits[name] = made
+        return made
 
     def step(
         self,
@@ -228,9 +269,18 @@ class App:
         """The schedules as they are stored; calls their functions. Raises `ConfigError`."""
         return [each.definition() for each in self.schedules.values()]
 
-    def flow(self, kind: str, *, tags: Mapping[str, str] | None = None) -> Flow:
-        """An empty graph to add calls to; `client.start(flow)` runs it."""
-        return Flow(kind, tags=tags)
+    def flow(
+        self,
+        kind: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        budget: GivenBudgets | None = None,
+    ) -> Flow:
+        """An empty graph to add calls to; `client.start(flow)` runs it.
+
+        Its members are attached to the `budget`, one or several, besides those of their tasks.
+        """
+        return Flow(kind, tags=tags, budget=budget)
 
     def middleware(self, function: M) -> M:
         """Wrap every task of the app: `async def m(ctx, call_next): return await call_next()`.
@@ -318,11 +368,13 @@ class App:
             state=self.state,
             threads=threads,
             on_close=environment.close,
-            on_start=self._create_schedules,
+            on_start=self._store_definitions,
             built_in=[compensator()],
         )
 
-    async def _create_schedules(self, engine: Engine, instance: str) -> None:
+    async def _store_definitions(self, engine: Engine, instance: str) -> None:
+        for limit in self.limits.values():
+            await engine.create_quota_policy(limit.name, limit.limits, namespace=self.namespace)
         await create_schedules(
             engine,
             self.schedule_definitions(),

@@ -14,6 +14,7 @@ from flowfabric.app.feed import check_fed
 from flowfabric.app.member import Member, MemberSettings
 from flowfabric.app.start_once import StartOnce
 from flowfabric.app.task import Call, PartialCall
+from flowfabric.budgets import GivenBudgets, budget_names
 from flowfabric.engine.flows.flow_tags import check_flow_tags
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import OnConflict
@@ -31,7 +32,14 @@ _NO_ID: Final = ExecutionId(0, UUID(int=0))
 class Flow:
     """A graph of calls. `client.start(flow)` starts it, once."""
 
-    def __init__(self, kind: str, *, tags: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        budget: GivenBudgets | None = None,
+    ) -> None:
+        self.budgets = budget_names(budget)
         self.kind = check_name(kind, field="kind")
         check_flow_tags({} if tags is None else tags)
         self.tags = dict(tags or {})

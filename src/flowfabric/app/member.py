@@ -10,11 +10,14 @@ import msgspec
 
 from flowfabric.app.check_call import check_upstreams
 from flowfabric.app.feed import check_inputs, passing_ref
-from flowfabric.app.task import Call, task_policy
+from flowfabric.app.task import Call
+from flowfabric.app.task_policy import task_policy
+from flowfabric.budgets import attach
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf, JoinPolicy
+from flowfabric.limits import quota_policy_id
 from flowfabric.policy import ExecutionPolicy, Retry, TimeoutPolicy
 from flowfabric.tracing import with_traceparent
 
@@ -132,10 +135,14 @@ class Member(Generic[R]):
             creator_identity=creator,
             tags=with_traceparent(settings.tags or {}),
             required_capabilities=task.requires,
-            policy=settings.policy(task.policy),
+            policy=attach(settings.policy(task.policy), self._flow.budgets),
             delay=settings.delay,
             delay_until=settings.delay_until,
             deadline=settings.deadline,
             execution_deadline_at=settings.deadline_at,
             member_name=self.name,
+            quota_policy_id=None
+            if task.limit is None
+            else quota_policy_id(namespace, task.limit.limit.name),
+            limit_key=self.call.limit_key,
         )

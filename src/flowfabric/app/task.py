@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
 from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import (
@@ -24,6 +23,7 @@ from flowfabric.app.check_function import annotations_of, check_function
 from flowfabric.app.check_types import check_types
 from flowfabric.app.codec import RAW, UNENCODABLE, Codec
 from flowfabric.app.depends import Dependency, Plan
+from flowfabric.app.limit import TaskLimit
 from flowfabric.app.mismatch import SCALARS, decode_mismatch, scalar_mismatch
 from flowfabric.app.overrides import Overrides
 from flowfabric.app.passable import Field, is_model
@@ -34,12 +34,9 @@ from flowfabric.errors import (
     ConfigError,
     Fail,
     ValidationError,
-    invalid_input,
 )
-from flowfabric.policy import ExecutionPolicy, TimeoutPolicy, milliseconds
-from flowfabric.stored_policy import DEFAULT_RECLAIMS
+from flowfabric.policy import ExecutionPolicy
 from flowfabric.worker.durable.settings import DurableSettings
-from flowfabric.worker.durable.step import check_retry
 from flowfabric.worker.environment import Environment
 from flowfabric.worker.handler import EncodedResult, Handler
 from flowfabric.worker.run_task import Middleware, run_task
@@ -51,10 +48,10 @@ R = TypeVar("R")
 class Call(Generic[R]):
     """A task with its arguments, ready to submit."""
 
-    __slots__ = ("payload", "task")
+    __slots__ = ("limit_key", "payload", "task")
 
-    def __init__(self, task: Task[..., R], payload: bytes) -> None:
-        self.task, self.payload = task, payload
+    def __init__(self, task: Task[..., R], payload: bytes, limit_key: str | None = None) -> None:
+        self.task, self.payload, self.limit_key = task, payload, limit_key
 
     def __repr__(self) -> str:
         return f"<call of {self.task.kind!r}, {len(self.payload)} bytes>"
@@ -92,6 +89,7 @@ class Task(Generic[P, R]):
         no_retry_on: tuple[type[BaseException], ...] = (),
         in_process: bool = False,
         durable: DurableSettings | None = None,
+        limit: TaskLimit | None = None,
     ) -> None:
         check_function(function, kind)
         hints = annotations_of(function, kind)
@@ -101,8 +99,8 @@ class Task(Generic[P, R]):
         self.in_process = in_process
         self.function, self.kind, self.lane = function, kind, lane
         self.requires = tuple(sorted(requires))
-        self.priority = priority
-        self.policy = policy
+        self.priority, self.policy = priority, policy
+        self.limit = limit
         self._codec, self.middleware = codec, middleware
         self.state = state
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
@@ -150,18 +148,27 @@ class Task(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """This task with these arguments; raises `ValidationError` when they do not match."""
         given = self._bound(args, kwargs)
+        return Call(self, self._payload_of(given), self._limit_key_of(given))
+
+    def _limit_key_of(self, given: dict[str, Any]) -> str | None:
+        if self.limit is None:
+            return None
+        values = [given.get(name, each.default) for name, each in self._parameters.items()]
+        return self.limit.key_of(self.kind, values)
+
+    def _payload_of(self, given: dict[str, Any]) -> bytes:
         if self._single is None:
-            return Call(self, self._encode_arguments(given))
+            return self._encode_arguments(given)
         [(name, parameter)] = self._parameters.items()
         value = given.get(name, parameter.default)
         if not is_typeddict(self._single) and not isinstance(value, self._single):
             wanted = self._single.__name__
             raise self._invalid(f"argument {name!r} must be {wanted}, not {type(value).__name__}")
         if self._single is bytes:
-            return Call(self, value)
+            return value
         payload = self._encode(value)
         self._check_readable(payload, f"{name}")
-        return Call(self, payload)
+        return payload
 
     def partial(self, *args: Any, **kwargs: Any) -> PartialCall[R]:
         """This task with these arguments, for `flow.add(...).after(..., feed=...)`.
@@ -173,6 +180,8 @@ class Task(Generic[P, R]):
         missing = frozenset(
             name for name, each in self._parameters.items() if each.required and name not in given
         )
+        if missing and self.limit is not None and callable(self.limit.key):
+            raise self._invalid("has a limit_key that needs all arguments")
         if not missing:
             call = cast("Callable[..., Call[R]]", self.call)
             return PartialCall(call(**given), missing)
@@ -309,41 +318,6 @@ class _Parameter(msgspec.Struct, frozen=True):
     annotation: Any
     required: bool
     default: Any
-
-
-def task_policy(
-    retry: object,
-    timeout: float | timedelta | None,
-    deadline: float | timedelta | None,
-    max_reclaims: int | None,
-) -> ExecutionPolicy | None:
-    """The policy of a task with these settings; raises `ValidationError` if one is not valid."""
-    if retry is None and timeout is None and deadline is None and max_reclaims is None:
-        return None
-    limits = None
-    if timeout is not None or deadline is not None:
-        limits = TimeoutPolicy(
-            attempt_timeout=_limit("timeout", timeout),
-            execution_deadline=_limit("deadline", deadline),
-        )
-    allowed = check_retry(retry)
-    return ExecutionPolicy(
-        retry_policy=None if allowed is None else allowed.policy,
-        timeout_policy=limits,
-        max_reclaim_count=DEFAULT_RECLAIMS if max_reclaims is None else max_reclaims,
-    )
-
-
-def _limit(setting: str, given: float | timedelta | None) -> float | None:
-    """A time limit in seconds; raises `ValidationError` that names the task's setting."""
-    if given is None:
-        return None
-    limit = milliseconds(given, field=setting)
-    if limit < 0:
-        raise invalid_input(setting, given, "must not be negative")
-    if limit == 0:
-        raise invalid_input(setting, given, "must be at least a millisecond; None means no limit")
-    return limit / 1000
 
 
 def _payload_parameters(

@@ -10,6 +10,7 @@ import typer
 from typer.main import get_command
 
 from flowfabric.cli import (
+    budgets,
     dev,
     doctor,
     events,
@@ -19,6 +20,7 @@ from flowfabric.cli import (
     keys,
     lanes,
     leases,
+    limits,
     migrate,
     retention,
     schedule_controls,
@@ -70,6 +72,8 @@ app.add_typer(schedule_controls.app, name="schedules")
 app.add_typer(signals.app, name="signals")
 app.add_typer(waitpoints.app, name="waitpoints")
 app.add_typer(lanes.app, name="lanes")
+app.add_typer(budgets.app, name="budgets")
+app.add_typer(limits.app, name="limits")
 app.add_typer(workers.app, name="workers")
 app.add_typer(leases.app, name="leases")
 app.add_typer(events.app, name="events")

@@ -11,7 +11,7 @@ from flowfabric.cli.connection import ask
 from flowfabric.cli.loading import load_app
 from flowfabric.cli.options import Reason, parse_instant
 from flowfabric.cli.output import AsJson, DatabaseUrl, console, counted, escape, print_json, say
-from flowfabric.cli.schedules import Name, Namespace, app
+from flowfabric.cli.schedules import Name, Namespace, app, change
 from flowfabric.client.identity import user_at_host
 from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
 from flowfabric.engine.schedules.schedule import Schedule
@@ -20,9 +20,12 @@ from flowfabric.states import ScheduleOutcome
 Application = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="The application, as shop.tasks:app.")
 ]
-Instant = Annotated[
+Start = Annotated[
     datetime,
-    typer.Argument(metavar="INSTANT", help="2027-01-05T09:00:00Z.", parser=parse_instant),
+    typer.Argument(metavar="START", help="2027-01-05T09:00:00Z.", parser=parse_instant),
+]
+End = Annotated[
+    datetime, typer.Argument(metavar="END", help="Until before this.", parser=parse_instant)
 ]
 
 
@@ -36,10 +39,7 @@ def pause(
 ) -> None:
     """Fire nothing until the schedule is resumed."""
     paused = ask(
-        database_url,
-        lambda engine: engine.pause_schedule(
-            name, namespace=namespace, reason=reason, actor=user_at_host()
-        ),
+        database_url, lambda engine: engine.pause_schedule(name, **change(namespace, reason))
     )
     say(paused, f"schedule {escape(name)} is paused", as_json)
 
@@ -58,9 +58,7 @@ def resume(
     """Fire again, from the first instant after now."""
     resumed = ask(
         database_url,
-        lambda engine: engine.resume_schedule(
-            name, namespace=namespace, catch_up=catch_up, reason=reason, actor=user_at_host()
-        ),
+        lambda engine: engine.resume_schedule(name, catch_up=catch_up, **change(namespace, reason)),
     )
     say(resumed, f"schedule {escape(name)} is {_next(resumed)}", as_json)
 
@@ -79,9 +77,7 @@ def trigger(
     """Fire the schedule once, now, whatever its state."""
     done = ask(
         database_url,
-        lambda engine: engine.trigger_schedule(
-            name, namespace=namespace, force=force, reason=reason, actor=user_at_host()
-        ),
+        lambda engine: engine.trigger_schedule(name, force=force, **change(namespace, reason)),
     )
     said = f"triggered {done.execution_id}"
     if done.outcome is ScheduleOutcome.SKIPPED:
@@ -92,8 +88,8 @@ def trigger(
 @app.command()
 def backfill(
     name: Name,
-    start: Instant,
-    end: Instant,
+    start: Start,
+    end: End,
     reason: Reason = None,
     namespace: Namespace = "default",
     database_url: DatabaseUrl = None,
@@ -102,12 +98,14 @@ def backfill(
     """Fire every instant from START until before END that was not fired, the oldest first."""
     done = ask(
         database_url,
-        lambda engine: engine.backfill_schedule(
-            name, start, end, namespace=namespace, reason=reason, actor=user_at_host()
-        ),
+        lambda engine: engine.backfill_schedule(name, start, end, **change(namespace, reason)),
     )
-    before = f"; {done.already_fired} had been fired before" if done.already_fired else ""
-    say(done, f"created {counted(len(done.executions), 'execution')}{before}", as_json)
+    said = f"created {counted(len(done.executions), 'execution')}"
+    if done.already_fired:
+        said += f"; {done.already_fired} had been fired before"
+    elif not done.executions:
+        said += ": the schedule has no instant in that time"
+    say(done, said, as_json)
 
 
 @app.command()
@@ -152,6 +150,8 @@ def sync(
         print_json(found)
         return
     _print_diff(found)
+    if found.is_empty:
+        return
     pruned = counted(len(found.orphans), "schedule") + (" deleted" if prune else " left alone")
     console.print(
         f"{len(found.missing)} created, {len(found.changed)} changed"
@@ -163,9 +163,9 @@ def _print_diff(found: ScheduleDiff) -> None:
     for name in found.missing:
         console.print(f"[green]missing[/] {escape(name)}", soft_wrap=True)
     for each in found.changed:
-        for change in each.changes:
+        for difference in each.changes:
             console.print(
-                f"[yellow]changed[/] {escape(each.name)} {escape(str(change))}", soft_wrap=True
+                f"[yellow]changed[/] {escape(each.name)} {escape(str(difference))}", soft_wrap=True
             )
     for name in found.orphans:
         console.print(f"[red]orphan[/] {escape(name)}", soft_wrap=True)

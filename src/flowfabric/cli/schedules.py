@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -38,7 +38,7 @@ from flowfabric.errors import invalid_input
 from flowfabric.instants import epoch_ms, instant
 from flowfabric.pages import check_limit
 from flowfabric.schedules.next_after import next_instants
-from flowfabric.schedules.spec import spec_of
+from flowfabric.schedules.spec import ScheduleSpec, spec_of
 from flowfabric.states import ScheduleOverlap, ScheduleState
 
 app = typer.Typer(
@@ -63,6 +63,19 @@ At = Annotated[
     typer.Option(help="Once, at 2027-01-05T09:00:00Z.", metavar="INSTANT", parser=parse_instant),
 ]
 _SHOWN = 10
+
+
+class Change(TypedDict):
+    """What every change of a schedule is told: where it is, who changes it, and why."""
+
+    namespace: str
+    reason: str | None
+    actor: str
+
+
+def change(namespace: str, reason: str | None) -> Change:
+    """A change by the user of this command."""
+    return {"namespace": namespace, "reason": reason, "actor": user_at_host()}
 
 
 @app.callback(invoke_without_command=True)
@@ -125,6 +138,8 @@ def _list(
         missed=lambda each: str(each.missed or ""),
     )
     none = "No schedules: define one with @app.schedule, or create one with ff schedules create."
+    if state is not None:
+        none = f"No schedules are {state}."
     console.print(shown if page.schedules else none, soft_wrap=not page.schedules)
     more(page.next_cursor)
 
@@ -188,19 +203,23 @@ def preview(
 
     For the latter no database is needed: ff schedules preview --cron "0 2 * * *" --tz Europe/Berlin
     """
-    zone = ZoneInfo("UTC")
     if name is not None:
         if any(each is not None for each in (cron, tz, every, at)):
             raise invalid_input("NAME", name, "cannot be given with --cron, --tz, --every or --at")
-        found = ask(
-            database_url, lambda engine: engine.preview_schedule(name, count, namespace=namespace)
-        )
+
+        async def read(engine: Any) -> tuple[ScheduleSpec, list[datetime]]:
+            stored: Schedule = await engine.get_schedule(name, namespace=namespace)
+            return stored.definition.spec, await engine.preview_schedule(
+                name, count, namespace=namespace
+            )
+
+        spec, found = ask(database_url, read)
     else:
         check_limit(count, field="count")
         now = datetime.now(UTC)
         spec = spec_of(cron=cron, tz=tz, every=every, at=at, starts=now if every else None)
-        zone = ZoneInfo(spec.tz)
         found = [instant(each) for each in next_instants(spec, epoch_ms(now), count)]
+    zone = ZoneInfo(spec.tz)
     upcoming = [UpcomingInstant(at=each, local=each.astimezone(zone)) for each in found]
     if as_json:
         print_json({"instants": upcoming})
@@ -304,12 +323,7 @@ def delete(
 ) -> None:
     """Delete a schedule and its history; its executions stay."""
     confirmed(f"Delete schedule {name!r}?", yes=yes)
-    ask(
-        database_url,
-        lambda engine: engine.delete_schedule(
-            name, namespace=namespace, reason=reason, actor=user_at_host()
-        ),
-    )
+    ask(database_url, lambda engine: engine.delete_schedule(name, **change(namespace, reason)))
     say({"name": name, "deleted": True}, f"schedule {escape(name)} is deleted", as_json)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import msgspec
 import typer
 
-from flowfabric.app.task import task_policy
+from flowfabric.app.task_policy import task_policy
 from flowfabric.cli.completion import complete_kind, complete_lane
 from flowfabric.cli.connection import resolve, run
 from flowfabric.cli.options import parse_duration, parse_tags

@@ -11,26 +11,29 @@ from uuid import UUID
 from flowfabric.app.check_call import check_calls
 from flowfabric.app.flow import Flow
 from flowfabric.app.task import Call
+from flowfabric.budgets import GivenBudgets
 from flowfabric.client.admin import Admin
+from flowfabric.client.budgets import Budgets
 from flowfabric.client.create_in_chunks import CHUNK, create_in_chunks
 from flowfabric.client.enqueue import enqueue, enqueue_flow
 from flowfabric.client.flow_handle import FlowHandle
 from flowfabric.client.flow_waiter import flow_waiter
 from flowfabric.client.handle import Handle, new_handles
 from flowfabric.client.identity import user_at_host
+from flowfabric.client.limits import Limits, Quotas
 from flowfabric.client.new_executions import new_executions
-from flowfabric.client.options import Options, each_option, options_of, public_state
+from flowfabric.client.options import Options, each_option, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.schedules import Schedules
+from flowfabric.client.searches import Searches
 from flowfabric.client.signals import SignalSender
-from flowfabric.client.subscriptions import Subscriptions
+from flowfabric.client.submit_alone import refuse_alone, submit_alone
 from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.db.batcher import Batcher
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
-from flowfabric.engine.executions.search_executions import Search, SearchPage
 from flowfabric.engine.flows.new_flow import NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.journal.rewind_journal import ReplayFrom
@@ -39,20 +42,18 @@ from flowfabric.engine.operators.replay_flow import ReplayedFlow
 from flowfabric.engine.suspensions.send_signal import SignalAnswer
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, as_uuid, check_name, check_type
-from flowfabric.states import PublicState
+from flowfabric.limits import Debounce, Unique
 from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import read_untyped
 
 R = TypeVar("R")
 
 _SUBMITS_PER_STATEMENT: Final = 500
-_MEMBERS_PER_STATEMENT: Final = 2000
-"""How many members of flows one statement creates, unless a single flow has more."""
-_MIN_FLOW_WEIGHT: Final = 20
-"""Small flows count as this many members, so that one statement starts a hundred at most."""
+_MEMBERS_PER_STATEMENT: Final = 2000  # unless a single flow has more
+_MIN_FLOW_WEIGHT: Final = 20  # so that one statement starts a hundred small flows at most
 
 
-class Client(Subscriptions):
+class Client(Searches):
     """Connected to one database, for one namespace. Coroutines may share a client."""
 
     def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
@@ -75,6 +76,9 @@ class Client(Subscriptions):
         self.settled_flows = flow_waiter(engine)
         self.admin = Admin(self, self.identity)
         self.schedules = Schedules(self)
+        self.budgets = Budgets(self)
+        self.limits = Limits(self)
+        self.quotas = Quotas(self)
 
     @classmethod
     async def connect(
@@ -88,9 +92,8 @@ class Client(Subscriptions):
     ) -> Self:
         """Connect to `dsn`, else to `FF_DATABASE_URL`.
 
-        `pooler=True` is for a pooler in transaction mode; None means what `FF_DATABASE_POOLER`
-        says. Raises `ConfigError` without a DSN, `TransportError` when the server does not answer,
-        `Unavailable` when the schema is missing or of another version.
+        `pooler=True` is for a pooler in transaction mode; None: as `FF_DATABASE_POOLER`. Raises
+        `ConfigError`, `TransportError`, and `Unavailable` if the schema is of another version.
         """
         check_name(namespace, field="namespace")
         config = DatabaseConfig(
@@ -127,6 +130,10 @@ class Client(Subscriptions):
         deadline_at: datetime | None = None,
         tags: Mapping[str, str] | None = None,
         lane: str | None = None,
+        budget: GivenBudgets | None = None,
+        limit_key: str | None = None,
+        unique: Unique | None = None,
+        debounce: Debounce | None = None,
         conn: Any = None,
     ) -> Handle[R]:
         """Submit one call; when this returns, the execution is stored.
@@ -134,7 +141,9 @@ class Client(Subscriptions):
         With `conn` (psycopg 3, asyncpg or SQLAlchemy) the execution is created in the transaction
         of that connection, and exists when the caller commits. The same `idempotency_key` within
         its window (24 hours) gives the execution of the first submit. If that has another kind or
-        payload, `IdempotencyConflict` is raised, unless `on_conflict` is `"return"`.
+        payload, `IdempotencyConflict` is raised, unless `on_conflict` is `"return"`. `limit_key` is
+        the key that the limit of the task counts the execution under. With `unique` one execution
+        of its key exists at a time; with `debounce` calls that follow soon become one execution.
         """
         options = Options(
             idempotency_key=idempotency_key,
@@ -147,9 +156,17 @@ class Client(Subscriptions):
             deadline_at=deadline_at,
             tags=tags or {},
             lane=lane,
+            budget=budget,
+            limit_key=limit_key,
+            unique=unique,
+            debounce=debounce,
         )
         [new] = self.executions_of([call], [options])
-        if conn is None:
+        if new.quota_policy_id is not None:
+            await self.limits.store([call])
+        if options.is_alone:
+            answer = await submit_alone(self.engine, new, options, conn)
+        elif conn is None:
             answer = await self._submits.request(new)
         else:
             [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
@@ -172,6 +189,7 @@ class Client(Subscriptions):
         nothing is submitted, unless `on_conflict` is `"return"`.
         """
         calls = check_calls(calls)
+        refuse_alone(options)
         return await self.submit_with_options(
             calls, each_option(calls, options_of(options), idempotency_keys), conn=conn
         )
@@ -182,7 +200,13 @@ class Client(Subscriptions):
         """`submit_many` with the options of each call as one value."""
         if not calls:
             return []
+        await self.limits.store(calls)
         executions: list[NewExecution] = []
+        if any(each.is_alone for each in options):
+            executions += self.executions_of(calls, options)
+            [each], [new] = options, executions
+            answers = [await submit_alone(self.engine, new, each, conn)]
+            return self.handles(calls, executions, answers, committed=True)
 
         def chunks() -> Iterator[Sequence[NewExecution]]:
             for chunk in (slice(n, n + CHUNK) for n in range(0, len(calls), CHUNK)):
@@ -217,6 +241,7 @@ class Client(Subscriptions):
         and never makes a second flow.
         """
         built = self.flow_of(flow, idempotency_key, on_conflict)
+        await self.limits.store([member.call for member in flow.members.values()])
         if conn is not None:
             answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
         elif idempotency_key is not None:
@@ -233,8 +258,7 @@ class Client(Subscriptions):
         """A handle on the flow that was created, or found by its key."""
         if key is None:
             flow.once.check_answer(answer, in_transaction=in_transaction)
-        # Without a key the id was made here: a flow that is found by it is this start, repeated.
-        created = key is None or not answer.repeated
+        created = key is None or not answer.repeated  # without a key the id was made here
         return FlowHandle(self, answer.flow_id, created=created, drawn=flow.members)
 
     def flow_of(
@@ -275,8 +299,7 @@ class Client(Subscriptions):
     ) -> ExecutionSnapshot:
         """An execution with its state, attempt, lease and times; raises `NotFound`.
 
-        With `with_body` also its payload, its result and the traceback of its last attempt, as
-        stored.
+        With `with_body` also its stored payload, result, and traceback of the last attempt.
         """
         return await self.handle(execution_id).describe(with_body=with_body)
 
@@ -347,30 +370,6 @@ class Client(Subscriptions):
     ) -> ReplayedFlow:
         """Run again what keeps a flow from being completed; as `FlowHandle.replay`."""
         return await self.flow(flow_id).replay(reason, preview=preview)
-
-    async def search(
-        self,
-        *,
-        lane: str | None = None,
-        kind: str | None = None,
-        state: PublicState | str | None = None,
-        tag: tuple[str, str] | None = None,
-        since: datetime | None = None,
-        before: datetime | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> SearchPage:
-        """One page of the matching executions of this client's namespace, newest first."""
-        search = Search(
-            namespace=self.namespace,
-            lane_id=lane,
-            execution_kind=kind,
-            public_state=None if state is None else public_state(state),
-            tag=tag,
-            created_since=since,
-            created_before=before,
-        )
-        return await self.engine.search_executions(search, cursor=cursor, limit=limit)
 
     def executions_of(
         self, calls: Sequence[Call[Any]], options: Sequence[Options]

@@ -7,9 +7,11 @@ from typing import Any
 
 from flowfabric.app.check_call import check_call
 from flowfabric.app.task import Call
+from flowfabric.budgets import attach, budget_names
 from flowfabric.client.options import Options
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.ids import ExecutionId, key_partition, new_uuids, uuid_partition
+from flowfabric.limits import check_limit_key, quota_key_id, quota_policy_id
 from flowfabric.tracing import submit_span, with_traceparent
 
 
@@ -23,7 +25,8 @@ def new_executions(
 ) -> list[NewExecution]:
     """The execution to create for each call: its options first, then the settings of its task.
 
-    Executions without an idempotency key share one partition, so that their rows are neighbours in
+    An execution that has a limit is in the partition of its key, unless it has an idempotency key.
+    Executions without either share one partition, so that their rows are neighbours in
     the indexes. Neighbours of one task with the same options differ in id and payload only: the
     other fields are checked once.
 
@@ -33,16 +36,23 @@ def new_executions(
     uuids = new_uuids(len(calls))
     shared = uuid_partition(uuids[0], partitions)
     first: NewExecution | None = None
-    task = given = home = None
+    task = given = home = limit_key = None
     for call, each, uuid in zip(calls, options, uuids, strict=True):
         check_call(call)
-        if first is not None and home is not None and call.task is task and each is given:
+        same = call.task is task and each is given and call.limit_key == limit_key
+        if first is not None and home is not None and same:
             made.append(first.like(ExecutionId(home, uuid), call.payload))
             continue
-        task, given = call.task, each
+        task, given, limit_key = call.task, each, call.limit_key
         home = shared
-        if each.idempotency_key is not None:
-            home = key_partition(namespace, each.idempotency_key, partitions)
+        if each.key is not None:
+            home = key_partition(namespace, each.key, partitions)
+        elif task.limit is not None:
+            key = each.limit_key if each.limit_key is not None else limit_key
+            policy = quota_policy_id(namespace, task.limit.limit.name)
+            home = (
+                quota_key_id(policy, check_limit_key(key) if key is not None else "") % partitions
+            )
         with submit_span(task.kind):
             first = _new_execution(ExecutionId(home, uuid), call, each, namespace, creator)
         made.append(first)
@@ -62,14 +72,19 @@ def _new_execution(
         payload_encoding=task.encoding,
         priority=task.priority if options.priority is None else options.priority,
         creator_identity=creator,
-        idempotency_key=options.idempotency_key,
+        idempotency_key=options.key,
         idempotency_window=options.idempotency_window,
-        on_conflict=options.on_conflict,
+        unique_until=None if options.unique is None else options.unique.until,
+        on_conflict=options.on_conflict if options.unique is None else "return",
         tags=with_traceparent(options.tags),
         required_capabilities=task.requires,
-        policy=task.policy,
+        policy=attach(task.policy, budget_names(options.budget)),
         delay=options.delay,
         delay_until=options.delay_until,
         deadline=options.deadline,
         execution_deadline_at=options.deadline_at,
+        quota_policy_id=None
+        if task.limit is None
+        else quota_policy_id(namespace, task.limit.limit.name),
+        limit_key=call.limit_key if options.limit_key is None else options.limit_key,
     )

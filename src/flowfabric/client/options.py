@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from flowfabric.app.task import Call
+from flowfabric.budgets import GivenBudgets
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.errors import invalid_input
+from flowfabric.limits import Debounce, Unique
 from flowfabric.states import PublicState
 
 
@@ -27,6 +29,35 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: datetime | None = None
     tags: Mapping[str, str] = {}
     lane: str | None = None
+    budget: GivenBudgets | None = None
+    limit_key: str | None = None
+    unique: Unique | None = None
+    debounce: Debounce | None = None
+
+    def __post_init__(self) -> None:
+        if self.unique is None and self.debounce is None:
+            return
+        for name, wanted in (("unique", Unique), ("debounce", Debounce)):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, wanted):
+                raise invalid_input(name, given, f"must be a {wanted.__name__}")
+        if self.idempotency_key is not None or self.idempotency_window is not None:
+            raise invalid_input("idempotency_key", None, "cannot be given with unique or debounce")
+        if self.unique is not None and self.debounce is not None:
+            raise invalid_input("debounce", None, "cannot be given with unique")
+        if self.debounce is not None and (self.delay, self.delay_until) != (None, None):
+            raise invalid_input("delay", None, "cannot be given with debounce")
+
+    @property
+    def is_alone(self) -> bool:
+        """Is the submit a transaction of its own?"""
+        return self.unique is not None or self.debounce is not None
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key, or that of `unique` or `debounce`."""
+        owner = self.unique or self.debounce
+        return self.idempotency_key if owner is None else owner.idempotency_key
 
 
 def options_of(given: Mapping[str, Any]) -> Options:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain, repeat
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from typing import Final, Generic, TypeVar
 
 from flowfabric.db.transaction import repeated
@@ -14,8 +14,13 @@ N = TypeVar("N")
 A = TypeVar("A")
 
 _IN_FLIGHT: Final = 2
-_MANY: Final = 64
-"""So many requests are sent in two batches, if that is asked for."""
+_MANY: Final = 128
+"""So many callers are answered in two halves, if that is asked for."""
+_IN_A_TURN: Final = 32
+"""How many of them get their answers in one turn of the event loop."""
+_TURNS: Final = 6
+_FOR: Final = 0.002
+"""How many turns, and seconds, fewer callers have to make their next requests."""
 
 
 class Batcher(Generic[N, A]):
@@ -25,9 +30,9 @@ class Batcher(Generic[N, A]):
     total weight of `max_weight`. `first_send` is for requests that were never sent before; without
     it, `send` is for all.
 
-    With `halves`, a batch that begins while nothing is in flight has half of the requests if they
-    are many. Callers that make their next request when they have the answer would all wait for one
-    batch otherwise, and the server for all callers.
+    `halves` is for callers that make their next request when they have the answer. Many of them are
+    answered in two halves, so that one half works while the server does; otherwise all callers
+    would wait for one batch, and then the server for all callers. Few of them travel together.
     """
 
     def __init__(
@@ -46,35 +51,48 @@ class Batcher(Generic[N, A]):
         self._queue: list[tuple[N, asyncio.Future[A]]] = []
         self._senders: set[asyncio.Task[None]] = set()
 
-    async def request(self, new: N) -> A:
-        """The answer to one request; raises the error with which the request was refused."""
+    def request(self, new: N) -> asyncio.Future[A]:
+        """The answer to one request, or the error with which the request was refused."""
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._queue.append((new, answer))
         if len(self._senders) < self._in_flight:
             self._senders.add(asyncio.create_task(self._send_queued()))
-        return await answer
+        return answer
 
     async def _send_queued(self) -> None:
         sender = asyncio.current_task()
         assert sender is not None
-        most = self._max_weight
-        if self._halves and len(self._queue) >= _MANY:
-            most = min(most, sum(self._weight(new) for new, _ in self._queue) // 2)
+        answered = 0
         try:
             while self._queue:
-                await self._send_batch(self._next_batch(most))
-                most = self._max_weight
+                batch = self._next_batch(answered)
+                await self._send_batch(batch)
+                answered = len(batch)
+                if self._halves:
+                    await self._until_few_are_back(answered + len(self._queue))
         finally:
             # At once, and not when the loop has noticed the end of the task: a request that is made
             # in between must not count on this sender.
             self._senders.discard(sender)
 
-    def _next_batch(self, most: int) -> list[tuple[N, asyncio.Future[A]]]:
-        """Remove from the queue requests of this weight at most, but at least one."""
+    async def _until_few_are_back(self, callers: int) -> None:
+        """Give few callers some turns of the event loop, if short, to make their next requests."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + _FOR
+        for _ in range(_TURNS if callers < _MANY else 0):
+            if len(self._queue) >= callers or clock() > until:
+                return
+            await asyncio.sleep(0)
+
+    def _next_batch(self, answered: int) -> list[tuple[N, asyncio.Future[A]]]:
+        """Remove the next requests from the queue; so many callers were just answered."""
+        most = len(self._queue)
+        if self._halves and most + answered >= _MANY:
+            most = min(most, (most + answered + 1) // 2)
         size, weight = 0, 0
-        for new, _ in self._queue:
+        for new, _ in self._queue[:most]:
             weight += self._weight(new)
-            if size and weight > most:
+            if size and weight > self._max_weight:
                 break
             size += 1
         batch, self._queue = self._queue[:size], self._queue[size:]
@@ -102,10 +120,20 @@ class Batcher(Generic[N, A]):
                 if not future.done():
                     future.set_exception(error)
             return
-        for (_, future), answer in zip(batch, answers, strict=True):
+        self._hand_out(zip([future for _, future in batch], answers, strict=True))
+
+    def _hand_out(self, answered: Iterator[tuple[asyncio.Future[A], A | EngineError]]) -> None:
+        """Give callers their answers, some in each turn of the event loop.
+
+        What many callers do next would keep the loop from the answer to the next batch.
+        """
+        some = list(islice(answered, _IN_A_TURN))
+        for future, answer in some:
             if future.done():
                 continue
             if isinstance(answer, EngineError):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
+        if len(some) == _IN_A_TURN:
+            asyncio.get_running_loop().call_soon(self._hand_out, answered)

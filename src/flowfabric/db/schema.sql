@@ -50,6 +50,82 @@ COMMENT ON COLUMN ff.attempt.lease_id IS 'The lease that the attempt ended under
 COMMENT ON COLUMN ff.attempt.ended_at_ms IS 'When the attempt ended or was last interrupted.';
 COMMENT ON COLUMN ff.attempt.result_encoding IS 'How the result is encoded: json, msgpack, bytes, or the name of a codec; NULL: as the payload.';
 
+CREATE TABLE ff.budget_policy (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    scope_type text NOT NULL,
+    scope_id text NOT NULL,
+    enforcement_mode text NOT NULL,
+    policy_json jsonb NOT NULL,
+    breach_count bigint DEFAULT 0 NOT NULL,
+    soft_breach_count bigint DEFAULT 0 NOT NULL,
+    last_breach_at_ms bigint,
+    last_breach_dim text,
+    next_reset_at_ms bigint,
+    last_reset_at_ms bigint,
+    reset_count bigint DEFAULT 0 NOT NULL,
+    period_no bigint DEFAULT 0 NOT NULL,
+    created_at_ms bigint NOT NULL,
+    updated_at_ms bigint NOT NULL,
+    CONSTRAINT budget_policy_pkey PRIMARY KEY (partition_key, budget_id),
+    CONSTRAINT budget_policy_enforcement_mode CHECK ((enforcement_mode = ANY (ARRAY['strict'::text, 'warn'::text])))
+) WITH (fillfactor=50);
+CREATE INDEX budget_policy_reset ON ff.budget_policy USING btree (next_reset_at_ms) WHERE (next_reset_at_ms IS NOT NULL);
+COMMENT ON TABLE ff.budget_policy IS 'One row per budget. Its lock is taken by everything that changes the usage, the ledger or the period.';
+COMMENT ON COLUMN ff.budget_policy.scope_type IS 'A label of what is limited, such as tenant; not read by the engine.';
+COMMENT ON COLUMN ff.budget_policy.policy_json IS 'hard_limits and soft_limits by dimension (0: no limit), reset_interval_ms (0: never), and the labels on_hard_limit and on_soft_limit.';
+COMMENT ON COLUMN ff.budget_policy.breach_count IS 'How often a report would have passed a hard limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.soft_breach_count IS 'Reports after which a dimension was over its soft limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.last_breach_dim IS 'The dimension of the last hard breach of this period.';
+COMMENT ON COLUMN ff.budget_policy.next_reset_at_ms IS 'NULL: the budget is not periodic.';
+COMMENT ON COLUMN ff.budget_policy.period_no IS 'Grows with every reset; the ledger has it too.';
+
+CREATE TABLE ff.budget_usage (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    dimensions_key text NOT NULL,
+    current_value bigint NOT NULL,
+    last_reset_at_ms bigint,
+    updated_at_ms bigint NOT NULL,
+    CONSTRAINT budget_usage_pkey PRIMARY KEY (partition_key, budget_id, dimensions_key),
+    CONSTRAINT budget_usage_not_negative CHECK ((current_value >= 0))
+) WITH (fillfactor=50);
+COMMENT ON TABLE ff.budget_usage IS 'One row per budget and dimension: how much was used in this period. Also of budgets that nobody has created.';
+COMMENT ON COLUMN ff.budget_usage.dimensions_key IS 'The name of the dimension, such as tokens.';
+
+CREATE TABLE ff.budget_usage_by_exec (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    execution_partition smallint NOT NULL,
+    execution_id uuid NOT NULL,
+    dimensions_key text NOT NULL,
+    delta_total bigint NOT NULL,
+    period_no bigint NOT NULL,
+    updated_at_ms bigint NOT NULL,
+    unsettled boolean DEFAULT true NOT NULL,
+    CONSTRAINT budget_usage_by_exec_pkey PRIMARY KEY (partition_key, budget_id, execution_id, execution_partition, dimensions_key)
+);
+CREATE INDEX budget_usage_by_exec_execution ON ff.budget_usage_by_exec USING btree (execution_id);
+CREATE INDEX budget_usage_by_exec_unsettled ON ff.budget_usage_by_exec USING btree (uuid_hash(execution_id)) WHERE unsettled;
+COMMENT ON TABLE ff.budget_usage_by_exec IS 'The ledger: what each execution has spent of a budget by record_spend, so that it can be given back.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.execution_partition IS 'The partition of the execution.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.period_no IS 'The period of the budget that the amount belongs to. After a reset the amount is not in the usage any more.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.unsettled IS 'The execution has not been seen to have ended: if it loses a race, the amount is given back.';
+
+CREATE TABLE ff.budget_usage_dedup (
+    partition_key smallint NOT NULL,
+    budget_id uuid NOT NULL,
+    dedup_key text NOT NULL,
+    outcome_json jsonb,
+    applied_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    CONSTRAINT budget_usage_dedup_pkey PRIMARY KEY (partition_key, budget_id, dedup_key)
+);
+CREATE INDEX budget_usage_dedup_expiry ON ff.budget_usage_dedup USING btree (expires_at_ms);
+COMMENT ON TABLE ff.budget_usage_dedup IS 'One row per report that was counted under a key: within 24 hours the key does not count again.';
+COMMENT ON COLUMN ff.budget_usage_dedup.dedup_key IS 'Of the caller; keys of the ledger begin with spend:.';
+COMMENT ON COLUMN ff.budget_usage_dedup.outcome_json IS 'The answer of the first call.';
+
 CREATE TABLE ff.cancel_backlog (
     partition_key smallint NOT NULL,
     flow_id uuid NOT NULL,
@@ -107,6 +183,7 @@ CREATE TABLE ff.completion_event (
     event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     execution_id uuid NOT NULL,
     route_id bigint NOT NULL,
+    created_at_ms bigint NOT NULL,
     occurred_at_ms bigint NOT NULL,
     partition_key smallint NOT NULL,
     outcome text NOT NULL,
@@ -116,10 +193,11 @@ CREATE TABLE ff.completion_event (
     CONSTRAINT completion_event_pkey PRIMARY KEY (event_id, partition_key),
     CONSTRAINT completion_event_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text, 'resumable'::text])))
 );
-CREATE INDEX completion_event_execution ON ff.completion_event USING btree (execution_id);
+CREATE INDEX completion_event_created ON ff.completion_event USING btree (route_id, created_at_ms, execution_id);
 CREATE INDEX completion_event_undispatched ON ff.completion_event USING btree (event_id) WHERE ((dispatched_at_ms IS NULL) AND (flow_id IS NOT NULL));
 COMMENT ON TABLE ff.completion_event IS 'Outbox of completions: one row each time an execution ends; a replayed execution has several. A row with outcome resumable says that a suspended execution can go on; no edge is resolved by such a row.';
 COMMENT ON COLUMN ff.completion_event.event_id IS 'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
+COMMENT ON COLUMN ff.completion_event.created_at_ms IS 'When the execution was created: searches sort by it.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS 'When the edges of the flow were resolved with this completion; NULL until then, and for executions outside flows.';
 
 CREATE TABLE ff.edge (
@@ -212,12 +290,16 @@ CREATE TABLE ff.exec_body (
     idempotency_key text,
     policy jsonb,
     member_name text,
+    quota_policy_id uuid,
+    quota_dimension text,
     CONSTRAINT exec_body_pkey PRIMARY KEY (partition_key, execution_id)
 );
 COMMENT ON TABLE ff.exec_body IS 'One row per execution: what was submitted. Transitions do not rewrite this row; the payload changes only when the result of an upstream is passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.payload IS 'The arguments, or the result of an upstream that was passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
 COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
+COMMENT ON COLUMN ff.exec_body.quota_policy_id IS 'The limit of the execution; quota_key_id is computed from both.';
+COMMENT ON COLUMN ff.exec_body.quota_dimension IS 'The key that the limit counts the execution under.';
 
 CREATE TABLE ff.exec_core (
     partition_key smallint NOT NULL,
@@ -286,6 +368,7 @@ END) STORED,
     started_at_ms bigint,
     terminal_at_ms bigint,
     last_capability_mismatch_at_ms bigint,
+    quota_key_id bigint,
     lease_id uuid,
     attempt_started_at_ms bigint,
     attempt_type text,
@@ -295,6 +378,7 @@ END) STORED,
     failure_category text,
     cancellation_reason text,
     cancelled_by text,
+    budget_ids uuid[],
     CONSTRAINT exec_core_pkey PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT exec_core_attempt_state CHECK ((attempt_state = ANY (ARRAY['none'::text, 'pending_first_attempt'::text, 'attempt_interrupted'::text, 'pending_retry_attempt'::text, 'pending_replay_attempt'::text, 'attempt_terminal'::text]))),
     CONSTRAINT exec_core_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text]))),
@@ -314,6 +398,8 @@ CREATE INDEX exec_core_deadline ON ff.exec_core USING btree (open_deadline_at_ms
 CREATE INDEX exec_core_delayed ON ff.exec_core USING btree (delay_until_ms) WHERE (delay_until_ms IS NOT NULL);
 CREATE INDEX exec_core_exceptional ON ff.exec_core USING btree (exceptional_state, route_id, created_at_ms, execution_id) WHERE (exceptional_state IS NOT NULL);
 CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id) WHERE (flow_id IS NOT NULL);
+CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE ((quota_key_id IS NOT NULL) AND (exceptional_state = 'blocked_by_quota'::text));
+CREATE INDEX exec_core_out_of_budget ON ff.exec_core USING btree (budget_ids, priority DESC, created_at_ms, execution_id) WHERE (exceptional_state = 'blocked_by_budget'::text);
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (exceptional_state = 'paused_by_flow_cancel'::text);
 CREATE INDEX exec_core_uncompensated ON ff.exec_core USING btree (created_at_ms) WHERE (compensates AND (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (exceptional_state = 'blocked_by_dependencies'::text);
@@ -332,11 +418,13 @@ COMMENT ON COLUMN ff.exec_core.delay_until_ms IS 'Not claimable before this inst
 COMMENT ON COLUMN ff.exec_core.not_before_ms IS 'The delay of an execution that waits for dependencies; it applies once they are satisfied. On an execution blocked by an operator, a value means that it waits for dependencies as well.';
 COMMENT ON COLUMN ff.exec_core.open_deadline_at_ms IS 'The deadline until the execution has ended.';
 COMMENT ON COLUMN ff.exec_core.last_capability_mismatch_at_ms IS 'When a claim grant was last refused because the worker lacks a capability.';
+COMMENT ON COLUMN ff.exec_core.quota_key_id IS 'The key whose limit decides how many run at once and how fast they start: see ff.quota_key. Never changes.';
 COMMENT ON COLUMN ff.exec_core.lease_id IS 'Of the last lease that has ended, so that a repeated call of its holder is recognised.';
 COMMENT ON COLUMN ff.exec_core.attempt_started_at_ms IS 'Of the last attempt that stopped running.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
 COMMENT ON COLUMN ff.exec_core.failure_reason IS 'Why the last attempt failed, or why the execution ended.';
 COMMENT ON COLUMN ff.exec_core.cancelled_by IS 'The source of the call; the name of the operator is in operator_event.';
+COMMENT ON COLUMN ff.exec_core.budget_ids IS 'The budgets that the execution is attached to, in ascending order: while one of them is spent, the execution is held back. NULL: none. Never changes.';
 
 CREATE TABLE ff.exec_idempotency (
     partition_key smallint NOT NULL,
@@ -344,11 +432,14 @@ CREATE TABLE ff.exec_idempotency (
     idempotency_key text NOT NULL,
     execution_id uuid NOT NULL,
     expires_at_ms bigint NOT NULL,
-    CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key)
+    scope text DEFAULT 'window'::text NOT NULL,
+    CONSTRAINT exec_idempotency_pkey PRIMARY KEY (partition_key, namespace, idempotency_key),
+    CONSTRAINT exec_idempotency_scope CHECK ((scope = ANY (ARRAY['window'::text, 'started'::text, 'ended'::text])))
 );
 COMMENT ON TABLE ff.exec_idempotency IS 'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
 COMMENT ON COLUMN ff.exec_idempotency.partition_key IS 'ff.key_partition of namespace and key; the execution is in the same partition.';
 COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
+COMMENT ON COLUMN ff.exec_idempotency.scope IS 'How long the key belongs to the execution: until expires_at_ms, until it has started, or until it has ended.';
 
 CREATE TABLE ff.exec_tag (
     partition_key smallint NOT NULL,
@@ -491,6 +582,7 @@ CREATE TABLE ff.lease (
     last_mutation_at_ms bigint NOT NULL,
     attempt_started_at_ms bigint NOT NULL,
     attempt_timeout_at_ms bigint,
+    quota_key_id bigint,
     lease_reclaim_count integer NOT NULL,
     attempt_recorded boolean NOT NULL,
     attempt_type text NOT NULL,
@@ -499,12 +591,14 @@ CREATE TABLE ff.lease (
     CONSTRAINT lease_pkey PRIMARY KEY (partition_key, execution_id),
     CONSTRAINT lease_attempt_type CHECK ((attempt_type = ANY (ARRAY['initial'::text, 'retry'::text, 'reclaim'::text, 'replay'::text, 'restart'::text])))
 ) WITH (autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, fillfactor=90);
+CREATE INDEX lease_quota ON ff.lease USING btree (quota_key_id) WHERE (quota_key_id IS NOT NULL);
 COMMENT ON TABLE ff.lease IS 'One row per execution that a worker holds, deleted when the lease ends. There are as many as handlers run and workers have claimed ahead, so sweeps read all of them. Renewals change no indexed column.';
 COMMENT ON COLUMN ff.lease.attempt_index IS 'Number of the attempt that runs.';
 COMMENT ON COLUMN ff.lease.lease_id IS 'Random, made by the caller of the claim.';
 COMMENT ON COLUMN ff.lease.lease_epoch IS 'One more than lease_epoch of the execution in exec_core.';
 COMMENT ON COLUMN ff.lease.attempt_started_at_ms IS 'When the attempt began; an attempt that was interrupted keeps the instant of its first claim.';
 COMMENT ON COLUMN ff.lease.attempt_timeout_at_ms IS 'When the running attempt times out.';
+COMMENT ON COLUMN ff.lease.quota_key_id IS 'Of the execution: the lease holds a slot of that key.';
 COMMENT ON COLUMN ff.lease.lease_reclaim_count IS 'Of the execution, with this claim if it followed a lost lease.';
 COMMENT ON COLUMN ff.lease.attempt_recorded IS 'The ledger has a row of this attempt already: the attempt was interrupted, or is made again.';
 COMMENT ON COLUMN ff.lease.worker_id IS 'The pool of the worker that holds the lease.';
@@ -558,7 +652,7 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_limits_changed'::text, 'budget_reset'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id, event_id) WHERE (execution_id IS NOT NULL);
@@ -591,17 +685,99 @@ CREATE TABLE ff.pending_cancel_groups (
 CREATE INDEX pending_cancel_groups_age ON ff.pending_cancel_groups USING btree (enqueued_at_ms);
 COMMENT ON TABLE ff.pending_cancel_groups IS 'Queue of joins whose remaining upstreams are to be cancelled.';
 
+CREATE TABLE ff.quota_admitted (
+    partition_key smallint NOT NULL,
+    quota_key_id bigint NOT NULL,
+    quota_policy_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    execution_partition smallint NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    start_no bigint,
+    expires_at_ms bigint NOT NULL,
+    CONSTRAINT quota_admitted_pkey PRIMARY KEY (partition_key, quota_policy_id, execution_id)
+);
+CREATE INDEX quota_admitted_execution ON ff.quota_admitted USING btree (execution_id);
+CREATE INDEX quota_admitted_expiry ON ff.quota_admitted USING btree (expires_at_ms);
+CREATE INDEX quota_admitted_key ON ff.quota_admitted USING btree (quota_key_id);
+COMMENT ON TABLE ff.quota_admitted IS 'One row per execution that check_admission has admitted, until it is released or has expired.';
+COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
+COMMENT ON COLUMN ff.quota_admitted.expires_at_ms IS 'Until then the execution is admitted without being counted again.';
+
+CREATE TABLE ff.quota_key (
+    partition_key smallint NOT NULL,
+    quota_key_id bigint NOT NULL,
+    quota_policy_id uuid NOT NULL,
+    dimension text NOT NULL,
+    next_at_ms bigint,
+    CONSTRAINT quota_key_pkey PRIMARY KEY (partition_key, quota_key_id)
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, fillfactor=50);
+CREATE INDEX quota_key_next ON ff.quota_key USING btree (next_at_ms) WHERE (next_at_ms IS NOT NULL);
+CREATE INDEX quota_key_policy ON ff.quota_key USING btree (quota_policy_id, quota_key_id);
+COMMENT ON TABLE ff.quota_key IS 'One row per key of a limit that a claim has seen. Whoever gives out a slot or a start of the key locks it first. The slots in use are the leases of the key: there is no counter.';
+COMMENT ON COLUMN ff.quota_key.partition_key IS 'quota_key_id modulo num_flow_partitions.';
+COMMENT ON COLUMN ff.quota_key.quota_key_id IS 'ff.quota_key_id of quota_policy_id and dimension.';
+COMMENT ON COLUMN ff.quota_key.dimension IS 'The key in words.';
+COMMENT ON COLUMN ff.quota_key.next_at_ms IS 'When executions that are held back can be let go; NULL if no instant is known.';
+
+CREATE TABLE ff.quota_policy (
+    partition_key smallint NOT NULL,
+    quota_policy_id uuid NOT NULL,
+    namespace text NOT NULL,
+    name text,
+    window_ms bigint NOT NULL,
+    max_requests_per_window integer NOT NULL,
+    active_concurrency_cap integer NOT NULL,
+    jitter_ms bigint DEFAULT 0 NOT NULL,
+    created_at_ms bigint NOT NULL,
+    updated_at_ms bigint NOT NULL,
+    CONSTRAINT quota_policy_pkey PRIMARY KEY (partition_key, quota_policy_id),
+    CONSTRAINT quota_policy_limits CHECK (((window_ms >= 0) AND (max_requests_per_window >= 0) AND (active_concurrency_cap >= 0) AND (jitter_ms >= 0) AND ((window_ms > 0) OR (max_requests_per_window = 0))))
+);
+CREATE INDEX quota_policy_id ON ff.quota_policy USING btree (quota_policy_id);
+CREATE INDEX quota_policy_name ON ff.quota_policy USING btree (namespace, name);
+COMMENT ON TABLE ff.quota_policy IS 'One row per limit. Its numbers hold for each key apart, and 0 means that there is no such limit.';
+COMMENT ON COLUMN ff.quota_policy.partition_key IS 'Hash of quota_policy_id modulo num_quota_partitions.';
+COMMENT ON COLUMN ff.quota_policy.quota_policy_id IS 'Computed from namespace and name; of a limit without a name, as its creator gave it.';
+COMMENT ON COLUMN ff.quota_policy.max_requests_per_window IS 'How many executions of a key may start in any window_ms.';
+COMMENT ON COLUMN ff.quota_policy.active_concurrency_cap IS 'How many executions of a key may run at once.';
+COMMENT ON COLUMN ff.quota_policy.jitter_ms IS 'Up to so much is added to the time after which check_admission says to ask again.';
+
+CREATE TABLE ff.quota_wakeup (
+    partition_key smallint NOT NULL,
+    wakeup_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    quota_key_id bigint NOT NULL,
+    CONSTRAINT quota_wakeup_pkey PRIMARY KEY (partition_key, wakeup_id)
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000);
+COMMENT ON TABLE ff.quota_wakeup IS 'Keys of executions that left the queue or lost their lease without a worker that lets others of the key go. A sweep does, and deletes the rows.';
+COMMENT ON COLUMN ff.quota_wakeup.partition_key IS 'Of the execution.';
+
+CREATE TABLE ff.quota_window (
+    partition_key smallint NOT NULL,
+    quota_key_id bigint NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    start_no bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    CONSTRAINT quota_window_pkey PRIMARY KEY (partition_key, quota_key_id, admitted_at_ms, start_no)
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE INDEX quota_window_age ON ff.quota_window USING btree (admitted_at_ms);
+COMMENT ON TABLE ff.quota_window IS 'One row per start that a limit with a rate counts; deleted some time after its window has passed.';
+
 CREATE TABLE ff.ready (
     route_id bigint NOT NULL,
     created_at_ms bigint NOT NULL,
     priority integer NOT NULL,
     partition_key smallint NOT NULL,
     execution_id uuid NOT NULL,
-    deadline_at_ms bigint
+    deadline_at_ms bigint,
+    quota_key_id bigint,
+    budget_ids uuid[]
 ) WITH (autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_limit=2000, autovacuum_vacuum_insert_scale_factor=0.2, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000);
+CREATE INDEX ready_budgets ON ff.ready USING btree (execution_id) WHERE (budget_ids IS NOT NULL);
 CREATE UNIQUE INDEX ready_claim ON ff.ready USING btree (route_id, priority DESC, created_at_ms, execution_id, partition_key);
+CREATE INDEX ready_quota ON ff.ready USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE (quota_key_id IS NOT NULL);
 COMMENT ON TABLE ff.ready IS 'The queue: one row per execution that a worker can claim now. A row is inserted when an execution becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a statement reads of the execution together with this row is up to date as long as the row is there.';
 COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.quota_key_id IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.budget_ids IS 'Of the execution.';
 
 CREATE TABLE ff.role_annotation (
     role_name text NOT NULL,
@@ -1065,6 +1241,8 @@ CREATE VIEW ff.execution AS
     e.flow_cancelled,
     e.signal_seq,
     e.compensates,
+    e.quota_key_id,
+    e.budget_ids,
     e.delay_until_ms,
     e.not_before_ms,
     e.deadline_at_ms,
@@ -1121,6 +1299,37 @@ CREATE VIEW ff.worker_liveness AS
    FROM ff.worker_registry w
   WHERE (liveness_lock IS NOT NULL);
 COMMENT ON VIEW ff.worker_liveness IS 'The worker processes that hold an advisory lock while they live, and whether it is held now.';
+
+CREATE OR REPLACE FUNCTION ff.admit_by_key(p_key bigint)
+ RETURNS text
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+DECLARE
+    now_ms constant bigint := ff.now_ms();
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+    found record;
+    refusal text;
+BEGIN
+    PERFORM ff.lock_quota_keys(ARRAY[p_key], true);
+    SELECT r.* INTO found FROM ff.quota_room(ARRAY[p_key], now_ms) AS r;
+    IF found.room = 0 THEN
+        SELECT format('limit %s, key %L: %s', coalesce(quote_literal(p.name), p.quota_policy_id::text), q.dimension,
+                      CASE WHEN found.slots = 0 THEN format('%s of %s run', p.active_concurrency_cap, p.active_concurrency_cap)
+                           ELSE format('%s starts per %s s are used', p.max_requests_per_window,
+                                       trim_scale(p.window_ms / 1000.0)) END) INTO refusal
+          FROM ff.quota_key q JOIN ff.quota_policy p USING (quota_policy_id)
+         WHERE q.partition_key = ff.quota_partition(p_key, partitions) AND q.quota_key_id = p_key;
+        RETURN refusal;
+    END IF;
+    IF found.starts IS NOT NULL THEN
+        INSERT INTO ff.quota_window (partition_key, quota_key_id, admitted_at_ms)
+        VALUES (ff.quota_partition(p_key, partitions), p_key, now_ms);
+    END IF;
+    RETURN NULL;
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.append_frames(partition_keys smallint[], execution_ids uuid[], attempt_indexes integer[], lease_epochs bigint[], lease_ids uuid[], append_ids uuid[], callers integer[], modes text[], frame_types text[], payloads bytea[], correlation_ids text[], replaces boolean[], ttls bigint[], maxlen_floors integer[], maxlen_ceilings integer[], ema_alphas double precision[])
  RETURNS TABLE(caller integer, last_ts_ms bigint, last_seq integer, frame_count bigint, summary_version integer)
@@ -1307,8 +1516,45 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text)
- RETURNS TABLE(place tid)
+CREATE OR REPLACE FUNCTION ff.budget_id(given text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE STRICT
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    digest bytea;
+BEGIN
+    IF given ~* '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN
+        RETURN given::uuid;
+    END IF;
+    digest := substr(sha256(convert_to('flowfabric.budget' || E'\x1f' || given, 'UTF8')), 1, 16);
+    digest := set_byte(digest, 6, (get_byte(digest, 6) & 15) | 80);
+    digest := set_byte(digest, 8, (get_byte(digest, 8) & 63) | 128);
+    RETURN encode(digest, 'hex')::uuid;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.budget_partition(budget_id uuid)
+ RETURNS smallint
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+RETURN ((ff.crc16(uuid_send(budget_id)) % COALESCE((SELECT partition_config.num_budget_partitions FROM ff.partition_config), 32)))::smallint;
+
+CREATE OR REPLACE FUNCTION ff.budgets_queued()
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT FROM ff.ready r WHERE r.budget_ids IS NOT NULL);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.claimable(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text DEFAULT ''::text, p_takes boolean DEFAULT true, p_limits boolean DEFAULT true)
+ RETURNS TABLE(place tid, held_back integer[])
  LANGUAGE plpgsql
  ROWS 1
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1338,9 +1584,14 @@ BEGIN
        AND (p_kinds IS NULL OR r.execution_kind IN (SELECT unnest(p_kinds)))
        AND r.required_capabilities <@ p_capabilities;
 
+    IF p_limits AND routes IS NOT NULL AND EXISTS (SELECT FROM ff.ready e WHERE e.quota_key_id IS NOT NULL) THEN
+        RETURN QUERY SELECT * FROM ff.claimable_limited(routes, p_limit, p_worker_id, any_grant, p_takes);
+        RETURN;
+    END IF;
+
     IF cardinality(routes) = 1 THEN
         RETURN QUERY
-        SELECT e.ctid FROM ff.ready e
+        SELECT e.ctid, NULL::integer[] FROM ff.ready e
          WHERE e.route_id = routes[1]
            AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
            AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
@@ -1382,7 +1633,7 @@ BEGIN
                  ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
 
         RETURN QUERY
-        SELECT e.ctid
+        SELECT e.ctid, NULL::integer[]
           FROM unnest(places, ids) AS best (place, execution_id)
           JOIN ff.ready e ON e.ctid = best.place AND e.execution_id = best.execution_id
          WHERE best.execution_id NOT IN (SELECT unnest(tried))
@@ -1397,7 +1648,310 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION ff.claimable_in_budget(p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer, p_worker_id text, p_takes boolean)
+ RETURNS TABLE(place tid, held_back integer[], out_of_budget text[])
+ LANGUAGE plpgsql
+ ROWS 1
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    rounds constant integer := 5;
+    looked_at integer := p_limit;
+    places tid[];
+    counted integer[];
+    look_again boolean := false;
+    outcome record;
+    dimensions text[] := '{}';
+BEGIN
+    FOR round IN 1 .. rounds LOOP
+        places := ARRAY(SELECT c.place FROM ff.claimable(p_lanes, p_namespace, p_kinds, p_capabilities, looked_at,
+                                                         p_worker_id, p_limits => false) AS c);
+        outcome := ff.hold_out_of_budget(places);
+        EXIT WHEN outcome.spent IS NULL;
+        dimensions := dimensions || coalesce(outcome.held, '{}');
+        look_again := round = rounds;
+        looked_at := least(500, 4 * looked_at);
+    END LOOP;
+
+    IF EXISTS (SELECT FROM ff.ready e WHERE e.quota_key_id IS NOT NULL) THEN
+        SELECT array_agg(c.place) FILTER (WHERE c.place IS NOT NULL), max(c.held_back) INTO places, counted
+          FROM ff.claimable(p_lanes, p_namespace, p_kinds, p_capabilities, p_limit, p_worker_id,
+                            p_takes => p_takes) AS c;
+        -- What the limits passed over is replaced by others, at which no round has looked.
+        outcome := ff.hold_out_of_budget(places);
+        dimensions := dimensions || coalesce(outcome.held, '{}');
+        look_again := look_again OR outcome.spent IS NOT NULL;
+    END IF;
+    RETURN QUERY
+    SELECT r.ctid, NULL::integer[], NULL::text[]
+      FROM unnest(places) WITH ORDINALITY AS p (place, position)
+      JOIN ff.ready r ON r.ctid = p.place
+     WHERE r.budget_ids IS NULL OR NOT r.budget_ids && coalesce(outcome.spent, '{}')
+     ORDER BY p.position LIMIT p_limit;
+    IF counted IS NOT NULL OR dimensions <> '{}' OR look_again THEN
+        RETURN QUERY SELECT NULL::tid,
+            ARRAY[coalesce(counted[1], 0), coalesce(counted[2], 0), greatest(counted[3], look_again::integer)],
+            dimensions;
+    END IF;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.claimable_limited(p_routes bigint[], p_limit integer, p_worker_id text, p_any_grant boolean, p_takes boolean)
+ RETURNS TABLE(place tid, held_back integer[])
+ LANGUAGE plpgsql
+ ROWS 1
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    rounds constant integer := 4;
+    further constant integer := 500;    -- how many more leave the queue in one round
+    now_ms constant bigint := ff.now_ms();
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+    missing integer := p_limit;
+    wanted integer;
+    chunk integer;
+    seen_keys bigint[] := '{}';         -- of earlier rounds
+    seen_ids uuid[] := '{}';
+    places tid[]; ids uuid[];           -- what a round finds
+    free_places tid[];                  -- found, locked, and without a key
+    found_places tid[]; found_ids uuid[]; found_keys bigint[]; found_priorities integer[]; found_instants bigint[];
+    keys bigint[]; rooms integer[]; slots integer[]; starts integer[];  -- those that are locked
+    taken_places tid[]; taken_ids uuid[]; taken_keys bigint[];
+    older_partitions smallint[]; older_ids uuid[];
+    full_keys bigint[];                 -- those that have nothing left
+    by_rate integer := 0;
+    by_cap integer := 0;
+    more_rate integer;
+    more_cap integer;
+    look_again boolean := false;
+BEGIN
+    FOR round IN 1 .. rounds LOOP
+        wanted := missing;
+        chunk := least(wanted, 2 + 3 * wanted / (2 * cardinality(p_routes)));
+        WITH head AS MATERIALIZED (
+            SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
+              FROM unnest(p_routes) AS route (route_id) CROSS JOIN LATERAL (
+                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                    WHERE e.route_id = route.route_id
+                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                      AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(seen_keys)))
+                      AND e.execution_id NOT IN (SELECT unnest(seen_ids))
+                      AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                    LIMIT chunk) AS best
+             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
+             LIMIT wanted
+        ), more AS (
+            SELECT best.place, best.priority, best.created_at_ms, best.execution_id
+              FROM (SELECT head.route_id FROM head GROUP BY head.route_id
+                    HAVING count(*) = chunk AND chunk < wanted) AS route
+             CROSS JOIN LATERAL (
+                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                    WHERE e.route_id = route.route_id
+                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
+                      AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(seen_keys)))
+                      AND e.execution_id NOT IN (SELECT unnest(seen_ids))
+                      AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                   OFFSET chunk LIMIT wanted - chunk) AS best
+        )
+        SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
+          FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
+                 UNION ALL
+                SELECT * FROM more
+                 ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
+        EXIT WHEN places IS NULL;
+
+        SELECT array_agg(l.place) FILTER (WHERE l.quota_key_id IS NULL),
+               array_agg(l.place) FILTER (WHERE l.quota_key_id IS NOT NULL),
+               array_agg(l.execution_id) FILTER (WHERE l.quota_key_id IS NOT NULL),
+               array_agg(l.quota_key_id) FILTER (WHERE l.quota_key_id IS NOT NULL),
+               array_agg(l.priority) FILTER (WHERE l.quota_key_id IS NOT NULL),
+               array_agg(l.created_at_ms) FILTER (WHERE l.quota_key_id IS NOT NULL)
+          INTO free_places, found_places, found_ids, found_keys, found_priorities, found_instants
+          FROM (SELECT e.ctid AS place, e.execution_id, e.quota_key_id, e.priority, e.created_at_ms
+                  FROM unnest(places, ids) AS best (place, execution_id)
+                  JOIN ff.ready e ON e.ctid = best.place AND e.execution_id = best.execution_id
+                 WHERE NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id)
+                   FOR UPDATE OF e SKIP LOCKED) AS l;
+        missing := missing - coalesce(cardinality(free_places), 0);
+        RETURN QUERY SELECT unnest(free_places), NULL::integer[];
+
+        IF found_keys IS NOT NULL THEN
+            keys := ARRAY(SELECT quota_key_id FROM ff.lock_quota_keys(found_keys, round = 1));
+            look_again := look_again OR EXISTS (SELECT unnest(found_keys) EXCEPT SELECT unnest(keys));
+            SELECT array_agg(r.quota_key_id), array_agg(r.room), array_agg(r.slots), array_agg(r.starts)
+              INTO keys, rooms, slots, starts
+              FROM ff.quota_room(keys, now_ms) AS r;
+
+            -- Of each key the best among those that were found and those that are held back. Rows of keys and of
+            -- executions are brought together by windows: a join of two arrays would compare all with all.
+            WITH found AS MATERIALIZED (
+                SELECT f.*, bool_or(f.is_key) OVER (PARTITION BY f.k) AS locked,
+                       least(max(f.room) OVER (PARTITION BY f.k),
+                             count(*) FILTER (WHERE NOT f.is_key) OVER (PARTITION BY f.k))::integer AS n
+                  FROM (SELECT false AS is_key, f.place, f.execution_id, f.k, f.priority, f.created_at_ms,
+                               NULL::integer AS room
+                          FROM unnest(found_places, found_ids, found_keys, found_priorities, found_instants)
+                               AS f (place, execution_id, k, priority, created_at_ms)
+                         UNION ALL
+                        SELECT true, NULL, NULL, key.k, NULL, NULL, key.room
+                          FROM unnest(keys, rooms) AS key (k, room)) AS f
+            ), best AS (
+                SELECT b.*, row_number() OVER (PARTITION BY b.k
+                                               ORDER BY b.priority DESC, b.created_at_ms, b.execution_id) AS rank
+                  FROM (SELECT found.place, NULL::smallint AS partition_key, found.execution_id, found.k,
+                               found.priority, found.created_at_ms, found.n
+                          FROM found WHERE found.locked AND NOT found.is_key
+                         UNION ALL
+                        SELECT NULL, older.partition_key, older.execution_id, found.k, older.priority,
+                               older.created_at_ms, found.n
+                          FROM found CROSS JOIN LATERAL (
+                               SELECT c.partition_key, c.execution_id, c.priority, c.created_at_ms
+                                 FROM ff.exec_core c
+                                WHERE c.quota_key_id = found.k AND c.exceptional_state = 'blocked_by_quota'
+                                ORDER BY c.priority DESC, c.created_at_ms, c.execution_id
+                                LIMIT found.n) AS older
+                         WHERE found.is_key AND found.n > 0) AS b
+            )
+            SELECT array_agg(best.place) FILTER (WHERE best.place IS NOT NULL),
+                   array_agg(best.execution_id) FILTER (WHERE best.place IS NOT NULL),
+                   array_agg(best.k) FILTER (WHERE best.place IS NOT NULL),
+                   array_agg(best.partition_key) FILTER (WHERE best.place IS NULL),
+                   array_agg(best.execution_id) FILTER (WHERE best.place IS NULL)
+              INTO taken_places, taken_ids, taken_keys, older_partitions, older_ids
+              FROM best WHERE best.rank <= best.n;
+            missing := missing - coalesce(cardinality(taken_places), 0);
+            RETURN QUERY SELECT unnest(taken_places), NULL::integer[];
+
+            IF p_takes THEN
+                INSERT INTO ff.quota_window (partition_key, quota_key_id, admitted_at_ms)
+                SELECT ff.quota_partition(taken.k, partitions), taken.k, now_ms
+                  FROM unnest(taken_keys) AS taken (k)
+                 WHERE taken.k NOT IN (SELECT key.k FROM unnest(keys, starts) AS key (k, starts)
+                                        WHERE key.starts IS NULL);
+            END IF;
+
+            -- Keys that have nothing left. A used up rate has an instant at which the next may start.
+            SELECT array_agg(key.k) INTO full_keys
+              FROM (SELECT key.k
+                      FROM (SELECT key.k, key.room, 0 AS taken FROM unnest(keys, rooms) AS key (k, room)
+                             UNION ALL
+                            SELECT taken.k, NULL, 1 FROM unnest(taken_keys) AS taken (k)) AS key
+                     GROUP BY key.k HAVING max(key.room) <= sum(key.taken)) AS key;
+            IF full_keys IS NOT NULL AND p_takes AND array_remove(starts, NULL) <> '{}' THEN
+                UPDATE ff.quota_key q SET next_at_ms = rate.starts_again_at_ms
+                  FROM ff.quota_room(full_keys, now_ms) AS rate
+                 WHERE rate.starts = 0 AND rate.starts_again_at_ms IS NOT NULL
+                   AND q.partition_key = ff.quota_partition(rate.quota_key_id, partitions)
+                   AND q.quota_key_id = rate.quota_key_id
+                   AND q.next_at_ms IS DISTINCT FROM rate.starts_again_at_ms;
+            END IF;
+
+            IF full_keys IS NOT NULL AND p_takes THEN
+                WITH over AS MATERIALIZED (
+                    SELECT r.ctid AS place, r.partition_key, r.execution_id, r.quota_key_id
+                      FROM unnest(full_keys) AS key (k)
+                      JOIN ff.ready r ON r.quota_key_id = key.k
+                     WHERE r.execution_id NOT IN (SELECT unnest(taken_ids))   -- hashed
+                     LIMIT cardinality(found_ids) + further FOR UPDATE OF r SKIP LOCKED
+                ), free AS MATERIALIZED (
+                    SELECT over.place, over.quota_key_id, e.partition_key, e.execution_id
+                      FROM over CROSS JOIN LATERAL (
+                           SELECT c.partition_key, c.execution_id FROM ff.exec_core c
+                            WHERE c.partition_key = over.partition_key AND c.execution_id = over.execution_id
+                              FOR NO KEY UPDATE SKIP LOCKED) AS e
+                ), blocked AS (
+                    UPDATE ff.exec_core e
+                       SET eligibility_state = 'blocked_by_quota', blocking_reason = 'waiting_for_quota',
+                           last_mutation_at_ms = now_ms
+                      FROM free
+                     WHERE e.partition_key = free.partition_key AND e.execution_id = free.execution_id
+                ), dequeued AS (
+                    DELETE FROM ff.ready r USING free WHERE r.ctid = free.place
+                )
+                SELECT count(*) FILTER (WHERE free.by_rate), count(*) FILTER (WHERE NOT free.by_rate)
+                  INTO more_rate, more_cap
+                  FROM (SELECT free.quota_key_id NOT IN (
+                                   SELECT key.k FROM unnest(keys, slots, starts) AS key (k, slots, starts)
+                                    WHERE NOT coalesce(key.starts <= key.slots, key.slots IS NULL)) AS by_rate
+                          FROM free) AS free;
+                by_rate := by_rate + more_rate;
+                by_cap := by_cap + more_cap;
+            END IF;
+
+            IF older_ids IS NOT NULL AND p_takes THEN
+                WITH free AS MATERIALIZED (
+                    SELECT e.partition_key, e.execution_id
+                      FROM unnest(older_partitions, older_ids) AS older (partition_key, execution_id)
+                     CROSS JOIN LATERAL (
+                           SELECT c.partition_key, c.execution_id FROM ff.exec_core c
+                            WHERE c.partition_key = older.partition_key AND c.execution_id = older.execution_id
+                              AND c.exceptional_state = 'blocked_by_quota'
+                              FOR NO KEY UPDATE SKIP LOCKED) AS e
+                ), freed AS (
+                    UPDATE ff.exec_core e
+                       SET eligibility_state = 'eligible_now', blocking_reason = 'waiting_for_worker',
+                           blocking_detail = NULL, last_mutation_at_ms = now_ms
+                      FROM free
+                     WHERE e.partition_key = free.partition_key AND e.execution_id = free.execution_id
+                    RETURNING e.route_id, e.created_at_ms, e.priority, e.partition_key, e.execution_id,
+                              e.deadline_at_ms, e.quota_key_id, e.budget_ids
+                ), queued AS (
+                    INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id,
+                                          deadline_at_ms, quota_key_id, budget_ids)
+                    SELECT * FROM freed
+                ), lanes AS (
+                    SELECT DISTINCT route.lane_id FROM freed JOIN ff.route route USING (route_id)
+                )
+                SELECT look_again OR count(ff.wake('lane:' || lanes.lane_id)) > 0 OR count(*) > 0
+                  INTO look_again FROM lanes;
+            END IF;
+            seen_keys := seen_keys || found_keys;
+        END IF;
+
+        EXIT WHEN missing <= 0;
+        EXIT WHEN cardinality(places) < wanted;
+        seen_ids := seen_ids || ids;
+        look_again := look_again OR round = rounds;
+    END LOOP;
+    IF by_rate > 0 OR by_cap > 0 OR look_again THEN
+        RETURN QUERY SELECT NULL::tid, ARRAY[by_rate, by_cap, look_again::integer];
+    END IF;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.crc16(data bytea)
+ RETURNS integer
+ LANGUAGE plpgsql
+ IMMUTABLE PARALLEL SAFE STRICT
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    crc integer := 0;
+    x integer;
+BEGIN
+    FOR i IN 0 .. octet_length(data) - 1 LOOP
+        x := (crc >> 8) # get_byte(data, i);
+        x := x # (x >> 4);
+        crc := ((crc << 8) # (x << 12) # (x << 5) # x) & 65535;
+    END LOOP;
+    RETURN crc;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.create_execution(shape_namespace text[], shape_lane_id text[], shape_execution_kind text[], shape_required_capabilities text[], shape_payload_encoding text[], shape_creator_identity text[], shape_policy jsonb[], given_partition_key smallint[], given_execution_id uuid[], given_shape integer[], given_payload bytea[], given_priority integer[], given_delay_ms bigint[], given_delay_until_ms bigint[], given_deadline_ms bigint[], given_deadline_at_ms bigint[], given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[], given_now_ms bigint DEFAULT NULL::bigint, given_flow_id uuid[] DEFAULT NULL::uuid[], given_held boolean[] DEFAULT NULL::boolean[], given_member_name text[] DEFAULT NULL::text[], given_fresh boolean DEFAULT false, given_quota_policy_id uuid[] DEFAULT NULL::uuid[], given_quota_dimension text[] DEFAULT NULL::text[], given_unique_scope text[] DEFAULT NULL::text[])
  RETURNS TABLE(ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text, differs text[])
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1412,6 +1966,7 @@ DECLARE
     last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
     policy_deadlines bigint[] := '{}';
+    budgets text[];             -- the budgets of each shape, as an array in words; NULL if no shape has any
     any_instant boolean := given_delay_until_ms IS NOT NULL OR given_deadline_ms IS NOT NULL
                            OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
@@ -1426,6 +1981,8 @@ DECLARE
                                              AND l.lane_state IN ('draining', 'disabled'));
     closed_lane text;
     refusal text;
+    quota_keys bigint[];        -- of the executions that have a limit; NULL if none has
+    over boolean[];             -- those that their limit holds back
 BEGIN
     IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: delay must end before the year 10000';
@@ -1447,6 +2004,12 @@ BEGIN
         policy_deadlines[shape] := ff.policy_number(
             shape_policy[shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000);
         any_instant := any_instant OR policy_deadlines[shape] IS NOT NULL;
+        IF jsonb_typeof(shape_policy[shape] -> 'budget_ids') = 'array'
+           AND shape_policy[shape] -> 'budget_ids' <> '[]' THEN
+            budgets[shape] := ARRAY(SELECT DISTINCT ff.budget_id(b)
+                                      FROM jsonb_array_elements_text(shape_policy[shape] -> 'budget_ids') b
+                                     WHERE b <> '' ORDER BY 1)::text;
+        END IF;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -1466,21 +2029,25 @@ BEGIN
         -- caller waits for the first on the unique key, and then conflicts with its record. Keys are
         -- inserted in ascending order, so that batches do not deadlock.
         INSERT INTO ff.exec_idempotency AS existing
-               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
+               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms, scope)
         SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
                g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
-               now_ms + g.dedup_window_ms
+               CASE WHEN g.scope IS NULL THEN now_ms + g.dedup_window_ms ELSE last_ms END,
+               coalesce(g.scope, 'window')
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
-                      given_dedup_window_ms) WITH ORDINALITY
-               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
+                      given_dedup_window_ms, given_unique_scope) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, scope, ordinal)
          WHERE g.idempotency_key IS NOT NULL
            AND (given_fresh OR NOT EXISTS (
                     SELECT FROM ff.exec_core e
                      WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
-               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
-             WHERE existing.expires_at_ms <= now_ms;
+               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms,
+                   scope = EXCLUDED.scope
+             WHERE CASE existing.scope
+                   WHEN 'window' THEN existing.expires_at_ms <= now_ms
+                   ELSE NOT ff.key_stands(existing.partition_key, existing.execution_id, existing.scope) END;
         resolved_ids := ARRAY(
             SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                               WHERE (k.partition_key, k.namespace, k.idempotency_key)
@@ -1496,47 +2063,83 @@ BEGIN
         until := ARRAY(SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)
                          FROM unnest(given_delay_until_ms, given_delay_ms) AS g (delay_until_ms, delay_ms));
     END IF;
+    IF given_quota_policy_id IS NOT NULL THEN
+        SELECT format('limit %s does not exist', g.quota_policy_id) INTO refusal
+          FROM (SELECT DISTINCT unnest(given_quota_policy_id) AS quota_policy_id) AS g
+         WHERE NOT EXISTS (SELECT FROM ff.quota_policy p WHERE p.quota_policy_id = g.quota_policy_id)
+           AND g.quota_policy_id IS NOT NULL
+         LIMIT 1;
+        IF refusal IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: ' || refusal;
+        END IF;
+        quota_keys := ARRAY(
+            SELECT CASE WHEN g.policy IS NOT NULL THEN ff.quota_key_id(g.policy, coalesce(g.dimension, '')) END
+              FROM unnest(given_quota_policy_id, given_quota_dimension) WITH ORDINALITY
+                   AS g (policy, dimension, ordinal)
+             ORDER BY g.ordinal);
+        over := ARRAY(
+            SELECT g.waits AND p.n < row_number() OVER (
+                       PARTITION BY g.quota_key_id, g.waits ORDER BY coalesce(g.priority, 0) DESC, g.execution_id)
+              FROM (SELECT g.*, g.quota_key_id IS NOT NULL AND g.held IS NOT TRUE
+                               AND coalesce(g.until_ms, 0) <= now_ms AND g.resolved_id = g.execution_id AS waits
+                      FROM unnest(quota_keys, given_quota_policy_id, given_execution_id, resolved_ids,
+                                  given_priority, given_held, until) WITH ORDINALITY
+                           AS g (quota_key_id, policy, execution_id, resolved_id, priority, held, until_ms, ordinal)
+                   ) AS g
+              LEFT JOIN LATERAL (
+                   SELECT least(nullif(p.active_concurrency_cap, 0), nullif(p.max_requests_per_window, 0)) AS n
+                     FROM ff.quota_policy p WHERE p.quota_policy_id = g.policy LIMIT 1) AS p ON true
+             ORDER BY g.ordinal);
+        all_claimable := all_claimable AND true <> ALL (over);
+    END IF;
     IF given_fresh AND (given_idempotency_key IS NULL OR resolved_ids = given_execution_id) THEN
         -- unnest is in the select list, where its rows are not copied into a temporary store.
         INSERT INTO ff.exec_core (
                partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+               quota_key_id, budget_ids)
         SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                greatest(0, least(9000, coalesce(g.priority, 0))),
                CASE WHEN g.held THEN 'blocked_by_dependencies'
-                    WHEN g.until_ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                    WHEN g.until_ms > now_ms THEN 'not_eligible_until_time'
+                    WHEN g.over THEN 'blocked_by_quota' ELSE 'eligible_now' END,
                CASE WHEN g.held THEN 'waiting_for_children'
-                    WHEN g.until_ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+                    WHEN g.until_ms > now_ms THEN 'waiting_for_delay'
+                    WHEN g.over THEN 'waiting_for_quota' ELSE 'waiting_for_worker' END,
                CASE WHEN g.until_ms > now_ms AND g.held IS NOT TRUE THEN g.until_ms END,
                CASE WHEN g.until_ms > now_ms AND g.held THEN g.until_ms END,
                coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-               coalesce(g.tags, '{}'), g.flow_id
+               coalesce(g.tags, '{}'), g.flow_id, g.quota_key_id, budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
                        unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_tags) AS tags,
                        unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
-                       unnest(until) AS until_ms) AS g;
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+                       unnest(until) AS until_ms, unnest(quota_keys) AS quota_key_id, unnest(over) AS over) AS g;
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              quota_key_id, budget_ids)
         SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
                g.execution_id,
-               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape]))
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+               g.quota_key_id, budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
                        unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_held) AS held,
-                       unnest(until) AS until_ms) AS g
-         WHERE g.held IS NOT TRUE AND coalesce(g.until_ms, 0) <= now_ms;
+                       unnest(until) AS until_ms, unnest(quota_keys) AS quota_key_id, unnest(over) AS over) AS g
+         WHERE g.held IS NOT TRUE AND coalesce(g.until_ms, 0) <= now_ms AND g.over IS NOT TRUE;
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
-               creator_identity, idempotency_key, policy, member_name)
+               creator_identity, idempotency_key, policy, member_name, quota_policy_id, quota_dimension)
         SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
-               shape_policy[g.shape], g.member_name
+               shape_policy[g.shape], g.member_name, g.quota_policy_id, g.quota_dimension
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_payload) AS payload, unnest(given_idempotency_key) AS idempotency_key,
-                       unnest(given_member_name) AS member_name) AS g;
+                       unnest(given_member_name) AS member_name,
+                       unnest(given_quota_policy_id) AS quota_policy_id,
+                       unnest(given_quota_dimension) AS quota_dimension) AS g;
         all_new := true;
     ELSE
         -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
@@ -1544,49 +2147,64 @@ BEGIN
         WITH created AS (
             INSERT INTO ff.exec_core (
                    partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+                   quota_key_id, budget_ids)
             SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                    greatest(0, least(9000, coalesce(g.priority, 0))),
                    CASE WHEN g.held THEN 'blocked_by_dependencies'
-                        WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                        WHEN until.ms > now_ms THEN 'not_eligible_until_time'
+                        WHEN g.over THEN 'blocked_by_quota' ELSE 'eligible_now' END,
                    CASE WHEN g.held THEN 'waiting_for_children'
-                        WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+                        WHEN until.ms > now_ms THEN 'waiting_for_delay'
+                        WHEN g.over THEN 'waiting_for_quota' ELSE 'waiting_for_worker' END,
                    CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
                    CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
                    coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-                   coalesce(g.tags, '{}'), g.flow_id
+                   coalesce(g.tags, '{}'), g.flow_id, g.quota_key_id, budgets[g.shape]::uuid[]
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                           given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
-                          given_held, resolved_ids)
+                          given_held, resolved_ids, quota_keys, over)
                    AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                         deadline_at_ms, tags, flow_id, held, resolved_id),
+                         deadline_at_ms, tags, flow_id, held, resolved_id, quota_key_id, over),
                    LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
              WHERE g.resolved_id = g.execution_id
              ORDER BY g.partition_key, g.execution_id
                 ON CONFLICT DO NOTHING
-            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, eligibility_state
+            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, quota_key_id,
+                      budget_ids, eligibility_state
         )
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
-        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              quota_key_id, budget_ids)
+        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, quota_key_id,
+               budget_ids
           FROM created WHERE eligibility_state = 'eligible_now';
 
         -- This call created exactly the executions whose body it stores.
         WITH stored AS (
             INSERT INTO ff.exec_body (
                    partition_key, execution_id, created_at_ms, payload, payload_encoding,
-                   creator_identity, idempotency_key, policy, member_name)
+                   creator_identity, idempotency_key, policy, member_name, quota_policy_id, quota_dimension)
             SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                    shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
-                   shape_policy[g.shape], g.member_name
+                   shape_policy[g.shape], g.member_name, g.quota_policy_id, g.quota_dimension
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                          given_idempotency_key, given_member_name, resolved_ids)
-                   AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
+                          given_idempotency_key, given_member_name, resolved_ids, given_quota_policy_id,
+                          given_quota_dimension)
+                   AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id,
+                         quota_policy_id, quota_dimension)
              WHERE g.resolved_id = g.execution_id
                 ON CONFLICT DO NOTHING
          RETURNING partition_key, execution_id
         )
         SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
         all_new := coalesce(cardinality(new_ids), 0) = cardinality(given_execution_id);
+        IF NOT all_new AND true = ANY (over) THEN
+            -- Those that would be claimable may exist already: a sweep lets the others go if there is room.
+            INSERT INTO ff.quota_wakeup (partition_key, quota_key_id)
+            SELECT g.partition_key, g.quota_key_id
+              FROM unnest(given_partition_key, quota_keys, over) AS g (partition_key, quota_key_id, over)
+             WHERE g.over;
+        END IF;
     END IF;
     all_claimable := all_new AND all_claimable;
 
@@ -1667,10 +2285,10 @@ BEGIN
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
                    CASE WHEN g.held THEN 'waiting_children'
                         WHEN coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) > now_ms
-                        THEN 'delayed' ELSE 'waiting' END AS public_state
+                        THEN 'delayed' WHEN g.over THEN 'rate_limited' ELSE 'waiting' END AS public_state
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
-                          given_delay_until_ms, given_held, resolved_ids) WITH ORDINALITY
-                   AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held, resolved_id,
+                          given_delay_until_ms, given_held, resolved_ids, over) WITH ORDINALITY
+                   AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held, resolved_id, over,
                          ordinal)
            ) AS answer
      WHERE NOT answer.created OR answer.public_state <> 'waiting';
@@ -1735,7 +2353,9 @@ BEGIN
              WHERE e.flow_id IS NOT NULL) AS f;
 
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE (t.route_id, t.created_at_ms, t.execution_id, t.partition_key)
+         = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key);
     DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -1754,8 +2374,13 @@ BEGIN
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.signal_dedup t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.quota_admitted t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id;
     DELETE FROM ff.claim_grant t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    -- What they have spent stays counted.
+    DELETE FROM ff.budget_usage_by_exec t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.execution_partition = old.partition_key;
     DELETE FROM ff.stream_frame t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.stream_summary t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -1982,6 +2607,63 @@ AS $function$
            LATERAL (SELECT CASE policy_kind WHEN 'all_of' THEN n WHEN 'any_of' THEN 1 ELSE k END AS required) AS r
     $function$;
 
+CREATE OR REPLACE FUNCTION ff.hold_out_of_budget(p_places tid[], OUT spent uuid[], OUT held text[])
+ RETURNS record
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    details text[];
+    dimensions text[];
+BEGIN
+    SELECT array_agg(s.budget_id ORDER BY s.budget_id), array_agg(s.dimension ORDER BY s.budget_id),
+           array_agg(format('budget %s: %s of %s %s used%s', coalesce(nullif(s.scope_id, ''), s.budget_id::text),
+                            s.used, s.hard_limit, s.dimension, ', reset at ' || ff.iso_instant(s.next_reset_at_ms))
+                     ORDER BY s.budget_id)
+      INTO spent, dimensions, details
+      FROM ff.spent_budgets(ARRAY(
+               SELECT DISTINCT b.id FROM unnest(p_places) AS p (place)
+                 JOIN ff.ready r ON r.ctid = p.place, unnest(r.budget_ids) AS b (id))) AS s;
+    IF spent IS NULL THEN
+        RETURN;
+    END IF;
+    WITH free AS MATERIALIZED (
+        SELECT r.ctid AS place, e.partition_key, e.execution_id
+          FROM unnest(p_places) AS p (place)
+          JOIN ff.ready r ON r.ctid = p.place
+         CROSS JOIN LATERAL (
+               SELECT c.partition_key, c.execution_id FROM ff.exec_core c
+                WHERE c.partition_key = r.partition_key AND c.execution_id = r.execution_id
+                  FOR NO KEY UPDATE SKIP LOCKED) AS e
+         WHERE r.budget_ids && spent
+    ), leaving AS (
+        DELETE FROM ff.ready r USING free WHERE r.ctid = free.place
+     RETURNING r.partition_key, r.execution_id, r.budget_ids, r.quota_key_id
+    ), told AS MATERIALIZED (
+        SELECT leaving.*, why.detail, why.dimension
+          FROM leaving CROSS JOIN LATERAL (
+               SELECT s.detail, s.dimension
+                 FROM unnest(spent, details, dimensions) AS s (budget_id, detail, dimension)
+                WHERE s.budget_id = ANY (leaving.budget_ids) LIMIT 1) AS why
+    ), blocked AS (
+        UPDATE ff.exec_core e
+           SET eligibility_state = 'blocked_by_budget', blocking_reason = 'waiting_for_budget',
+               blocking_detail = told.detail, last_mutation_at_ms = ff.now_ms()
+          FROM told
+         WHERE e.partition_key = told.partition_key AND e.execution_id = told.execution_id
+    ), place_freed AS (    -- the next one of a limit that held others back can be claimed
+        INSERT INTO ff.quota_wakeup (partition_key, quota_key_id)
+        SELECT partition_key, quota_key_id FROM leaving WHERE quota_key_id IS NOT NULL
+    )
+    SELECT array_agg(told.dimension) INTO held FROM told;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.iso_instant(at_ms bigint)
  RETURNS text
  LANGUAGE sql
@@ -1993,6 +2675,33 @@ CREATE OR REPLACE FUNCTION ff.key_partition(namespace text, idempotency_key text
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN ((((('x'::text || encode(substr(sha256(convert_to(concat_ws(''::text, namespace, idempotency_key), 'UTF8'::name)), 1, 4), 'hex'::text)))::bit(32))::bigint % (num_flow_partitions)::bigint))::smallint;
+
+CREATE OR REPLACE FUNCTION ff.key_stands(p_partition_key smallint, p_execution_id uuid, p_scope text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (EXISTS (SELECT FROM ff.exec_core e WHERE (((e.partition_key = key_stands.p_partition_key) AND (e.execution_id = key_stands.p_execution_id)) AND (e.lifecycle_phase <> 'terminal'::text) AND ((key_stands.p_scope = 'ended'::text) OR ((e.started_at_ms IS NULL) AND (NOT (EXISTS (SELECT FROM ff.lease l WHERE ((l.partition_key = key_stands.p_partition_key) AND (l.execution_id = key_stands.p_execution_id))))))))));
+
+CREATE OR REPLACE FUNCTION ff.lock_budgets(given_budget_id uuid[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+DECLARE
+    budget record;
+BEGIN
+    FOR budget IN
+        SELECT DISTINCT ff.budget_partition(id) AS partition_key, id FROM unnest(given_budget_id) AS id ORDER BY 1, 2
+    LOOP
+        PERFORM FROM ff.budget_policy p
+          WHERE (p.partition_key, p.budget_id) = (budget.partition_key, budget.id) FOR NO KEY UPDATE;
+        IF NOT FOUND THEN
+            PERFORM pg_advisory_xact_lock(hashtextextended('flowfabric.budget ' || budget.id, 0));
+        END IF;
+    END LOOP;
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.lock_executions(p_partition_keys smallint[], p_execution_ids uuid[], p_pass_over boolean DEFAULT false, p_leases boolean DEFAULT false)
  RETURNS TABLE(partition_key smallint, execution_id uuid)
@@ -2091,6 +2800,41 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.lock_quota_keys(p_keys bigint[], p_wait boolean)
+ RETURNS TABLE(quota_key_id bigint)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+BEGIN
+    IF NOT p_wait THEN
+        RETURN QUERY
+        SELECT locked.quota_key_id
+          FROM (SELECT DISTINCT k FROM unnest(p_keys) AS k ORDER BY k) AS key
+         CROSS JOIN LATERAL (
+               SELECT q.quota_key_id FROM ff.quota_key q
+                WHERE q.partition_key = ff.quota_partition(key.k, partitions) AND q.quota_key_id = key.k
+                  FOR UPDATE SKIP LOCKED) AS locked;
+        RETURN;
+    END IF;
+
+    PERFORM ff.note_quota_keys(p_keys);
+    RETURN QUERY
+    SELECT locked.quota_key_id
+      FROM (SELECT DISTINCT k FROM unnest(p_keys) AS k ORDER BY k) AS key
+     CROSS JOIN LATERAL (
+           SELECT q.quota_key_id FROM ff.quota_key q
+            WHERE q.partition_key = ff.quota_partition(key.k, partitions) AND q.quota_key_id = key.k
+              FOR UPDATE) AS locked;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.max_retries(policy jsonb)
  RETURNS bigint
  LANGUAGE sql
@@ -2137,6 +2881,47 @@ BEGIN
         END IF;
         merged := ff.null_leaves(ff.merge_patch(merged, applied[number]));
     END LOOP;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.note_quota_keys(p_keys bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+    unknown bigint[];
+BEGIN
+    unknown := ARRAY(
+        SELECT DISTINCT k FROM unnest(p_keys) AS k
+         WHERE NOT EXISTS (SELECT FROM ff.quota_key q
+                            WHERE q.partition_key = ff.quota_partition(k, partitions) AND q.quota_key_id = k)
+         ORDER BY k);
+    IF cardinality(unknown) > 0 THEN
+        INSERT INTO ff.quota_key (partition_key, quota_key_id, quota_policy_id, dimension)
+        SELECT ff.quota_partition(key.k, partitions), key.k, body.quota_policy_id, coalesce(body.quota_dimension, '')
+          FROM unnest(unknown) WITH ORDINALITY AS key (k, n)
+         CROSS JOIN LATERAL (
+               SELECT b.quota_policy_id, b.quota_dimension
+                 FROM ((SELECT partition_key, execution_id FROM ff.ready WHERE quota_key_id = key.k LIMIT 1)
+                        UNION ALL
+                       (SELECT partition_key, execution_id FROM ff.exec_core
+                         WHERE quota_key_id = key.k AND exceptional_state = 'blocked_by_quota' LIMIT 1)
+                        UNION ALL
+                       (SELECT partition_key, execution_id FROM ff.lease WHERE quota_key_id = key.k LIMIT 1)
+                      ) AS e
+                 JOIN ff.exec_body b USING (partition_key, execution_id)
+                LIMIT 1) AS body
+         ORDER BY key.n
+            ON CONFLICT DO NOTHING;
+    END IF;
 END
 $function$;
 
@@ -2213,11 +2998,15 @@ BEGIN
     IF jsonb_typeof(policy #> '{retry_policy,backoff,jitter}') <> 'boolean' THEN
         RETURN 'retry_policy.backoff.jitter: not true or false';
     END IF;
-    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities'] LOOP
+    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities', 'budget_ids'] LOOP
         found := policy #> string_to_array(path, '.');
         IF jsonb_typeof(found) <> 'array'
            OR EXISTS (SELECT FROM jsonb_path_query(found, '$[*]') e WHERE jsonb_typeof(e) <> 'string') THEN
             RETURN path || ': not a list of texts';
+        END IF;
+        IF path = 'budget_ids' AND (jsonb_array_length(found) > 32 OR EXISTS (
+               SELECT FROM jsonb_array_elements_text(found) b WHERE octet_length(b) NOT BETWEEN 1 AND 256)) THEN
+            RETURN 'budget_ids: more than 32, or one that has not 1 to 256 bytes';
         END IF;
     END LOOP;
     RETURN NULL;
@@ -2229,6 +3018,59 @@ CREATE OR REPLACE FUNCTION ff.policy_number(found jsonb, largest bigint)
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN CASE jsonb_typeof(found) WHEN 'number'::text THEN NULLIF((GREATEST(LEAST((found)::numeric, (largest)::numeric), ('-1'::integer)::numeric))::bigint, '-1'::integer) ELSE NULL::bigint END;
+
+CREATE OR REPLACE FUNCTION ff.quota_key_id(quota_policy_id uuid, dimension text)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((('x'::text || encode(substr(sha256((uuid_send(quota_policy_id) || convert_to(dimension, 'UTF8'::name))), 1, 8), 'hex'::text)))::bit(64))::bigint;
+
+CREATE OR REPLACE FUNCTION ff.quota_partition(quota_key_id bigint, num_flow_partitions integer)
+ RETURNS smallint
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((((quota_key_id % (num_flow_partitions)::bigint) + num_flow_partitions) % (num_flow_partitions)::bigint))::smallint;
+
+CREATE OR REPLACE FUNCTION ff.quota_room(p_keys bigint[], p_now_ms bigint)
+ RETURNS TABLE(quota_key_id bigint, room integer, slots integer, starts integer, window_ms bigint, starts_again_at_ms bigint)
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+BEGIN
+    RETURN QUERY
+    SELECT key.k, least(counted.slots, counted.starts), counted.slots, counted.starts, policy.window_ms,
+           CASE WHEN counted.starts = 0 THEN
+               (SELECT w.admitted_at_ms + policy.window_ms FROM ff.quota_window w
+                 WHERE w.partition_key = ff.quota_partition(key.k, partitions) AND w.quota_key_id = key.k
+                   AND w.admitted_at_ms > p_now_ms - policy.window_ms
+                 ORDER BY w.admitted_at_ms LIMIT 1) END
+      FROM unnest(p_keys) AS key (k)
+      JOIN ff.quota_key q ON q.partition_key = ff.quota_partition(key.k, partitions) AND q.quota_key_id = key.k
+      LEFT JOIN ff.quota_policy policy ON policy.quota_policy_id = q.quota_policy_id
+     CROSS JOIN LATERAL (
+           SELECT CASE WHEN policy.active_concurrency_cap > 0 THEN
+                      policy.active_concurrency_cap - (
+                          SELECT count(*) FROM (SELECT FROM ff.lease l WHERE l.quota_key_id = key.k
+                                                 LIMIT policy.active_concurrency_cap) AS held)::integer END AS slots,
+                  CASE WHEN policy.max_requests_per_window > 0 THEN
+                      policy.max_requests_per_window - (
+                          SELECT count(*) FROM (SELECT FROM ff.quota_window w
+                                                 WHERE w.partition_key = ff.quota_partition(key.k, partitions)
+                                                   AND w.quota_key_id = key.k
+                                                   AND w.admitted_at_ms > p_now_ms - policy.window_ms
+                                                 LIMIT policy.max_requests_per_window) AS begun)::integer END AS starts
+           ) AS counted;
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.reclaim_cap(policy jsonb)
  RETURNS integer
@@ -2311,17 +3153,284 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.release_spend(given_budget_id uuid[], given_execution_partition smallint[], given_execution_id uuid[])
+ RETURNS TABLE(budget_id uuid, dimension text, released bigint)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    now_ms constant bigint := ff.now_ms();
+BEGIN
+    PERFORM ff.lock_budgets(given_budget_id);
+    -- The lock of the budget keeps its ledger as it is; a statement after it sees all of it.
+    PERFORM FROM (SELECT DISTINCT s.partition_key, s.budget_id, s.dimensions_key
+                    FROM unnest(given_budget_id, given_execution_partition, given_execution_id)
+                         AS g (budget_id, execution_partition, execution_id)
+                    JOIN ff.budget_usage_by_exec s
+                      ON (s.partition_key, s.budget_id, s.execution_id, s.execution_partition)
+                       = (ff.budget_partition(g.budget_id), g.budget_id, g.execution_id, g.execution_partition)
+                   ORDER BY 1, 2, 3) AS s
+       JOIN ff.budget_usage u USING (partition_key, budget_id, dimensions_key)
+        FOR UPDATE OF u;
+    RETURN QUERY
+    WITH deleted AS (
+        DELETE FROM ff.budget_usage_by_exec s
+         USING unnest(given_budget_id, given_execution_partition, given_execution_id)
+               AS g (budget_id, execution_partition, execution_id)
+         WHERE (s.partition_key, s.budget_id, s.execution_id, s.execution_partition)
+             = (ff.budget_partition(g.budget_id), g.budget_id, g.execution_id, g.execution_partition)
+     RETURNING s.partition_key, s.budget_id, s.dimensions_key, s.delta_total, s.period_no
+    ), summed AS (
+        SELECT d.partition_key, d.budget_id, d.dimensions_key, sum(d.delta_total)::bigint AS amount
+          FROM deleted d
+          LEFT JOIN ff.budget_policy p USING (partition_key, budget_id)
+         WHERE d.period_no = coalesce(p.period_no, 0)
+         GROUP BY d.partition_key, d.budget_id, d.dimensions_key
+    )
+    UPDATE ff.budget_usage u
+       SET current_value = greatest(0, u.current_value - summed.amount), updated_at_ms = now_ms
+      FROM summed
+     WHERE (u.partition_key, u.budget_id, u.dimensions_key)
+         = (summed.partition_key, summed.budget_id, summed.dimensions_key)
+    RETURNING u.budget_id, u.dimensions_key, summed.amount;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.replay_cap(policy jsonb)
  RETURNS integer
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(ff.policy_number((policy -> 'max_replay_count'::text), (2147483647)::bigint), (10)::bigint))::integer;
 
+CREATE OR REPLACE FUNCTION ff.report_usage(given_budget_id uuid[], given_deltas jsonb[], given_dedup_key text[], given_execution_partition smallint[] DEFAULT NULL::smallint[], given_execution_id uuid[] DEFAULT NULL::uuid[], given_now_ms bigint DEFAULT NULL::bigint)
+ RETURNS TABLE(ordinal integer, outcome text, dimension text, current_usage bigint, limit_value bigint)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    kept_ms constant bigint := 86400000;
+    spends constant boolean := given_execution_id IS NOT NULL;
+    partitions smallint[] := ARRAY(SELECT ff.budget_partition(b.id)
+                                     FROM unnest(given_budget_id) WITH ORDINALITY AS b (id, n) ORDER BY b.n);
+    taken text[] := '{}';        -- keys that this call counts, not used yet
+    place text;
+    policy ff.budget_policy;
+    breach record;
+    stored jsonb;
+    found_one boolean;
+BEGIN
+    IF EXISTS (SELECT FROM unnest(given_dedup_key) AS k WHERE k <> '') THEN
+        WITH placed AS (
+            INSERT INTO ff.budget_usage_dedup AS d (partition_key, budget_id, dedup_key, applied_at_ms, expires_at_ms)
+            SELECT DISTINCT g.partition_key, g.budget_id, g.dedup_key, now_ms, now_ms + kept_ms
+              FROM unnest(partitions, given_budget_id, given_dedup_key) AS g (partition_key, budget_id, dedup_key)
+             WHERE g.dedup_key <> ''
+             ORDER BY 1, 2, 3
+                ON CONFLICT (partition_key, budget_id, dedup_key) DO UPDATE
+               SET outcome_json = NULL, applied_at_ms = EXCLUDED.applied_at_ms,
+                   expires_at_ms = EXCLUDED.expires_at_ms
+             WHERE d.expires_at_ms <= now_ms
+         RETURNING d.budget_id, d.dedup_key
+        )
+        SELECT coalesce(array_agg(placed.budget_id || ' ' || placed.dedup_key), '{}') INTO taken FROM placed;
+    END IF;
+
+    PERFORM ff.lock_budgets(given_budget_id);
+
+    INSERT INTO ff.budget_usage (partition_key, budget_id, dimensions_key, current_value, updated_at_ms)
+    SELECT DISTINCT g.partition_key, g.budget_id, d.name COLLATE "C", 0, now_ms
+      FROM unnest(partitions, given_budget_id, given_deltas) AS g (partition_key, budget_id, deltas),
+           jsonb_object_keys(g.deltas) AS d (name)
+     ORDER BY 1, 2, 3
+        ON CONFLICT DO NOTHING;
+    PERFORM FROM (SELECT DISTINCT g.partition_key, g.budget_id, d.name COLLATE "C" AS name
+                    FROM unnest(partitions, given_budget_id, given_deltas) AS g (partition_key, budget_id, deltas),
+                         jsonb_object_keys(g.deltas) AS d (name)
+                   ORDER BY 1, 2, 3) AS g
+       JOIN ff.budget_usage u
+         ON (u.partition_key, u.budget_id, u.dimensions_key) = (g.partition_key, g.budget_id, g.name)
+        FOR UPDATE OF u;
+
+    FOR i IN 1 .. cardinality(given_budget_id) LOOP
+        ordinal := i;
+        dimension := NULL;
+        current_usage := NULL;
+        limit_value := NULL;
+        place := NULL;
+        IF given_dedup_key[i] <> '' THEN
+            place := given_budget_id[i] || ' ' || given_dedup_key[i];
+            IF place = ANY (taken) THEN
+                taken := array_remove(taken, place);
+            ELSE
+                SELECT d.outcome_json, true INTO stored, found_one FROM ff.budget_usage_dedup d
+                 WHERE (d.partition_key, d.budget_id, d.dedup_key)
+                     = (partitions[i], given_budget_id[i], given_dedup_key[i]);
+                IF found_one THEN
+                    outcome := 'already_applied';
+                    IF stored ? 'SoftBreach' AND NOT spends THEN
+                        outcome := 'soft_breach';
+                        dimension := stored #>> '{SoftBreach,dimension}';
+                        current_usage := (stored #>> '{SoftBreach,current_usage}')::bigint;
+                        limit_value := (stored #>> '{SoftBreach,soft_limit}')::bigint;
+                    END IF;
+                    RETURN NEXT;
+                    CONTINUE;
+                END IF;
+                -- An earlier report of this call had the key, and was refused.
+                INSERT INTO ff.budget_usage_dedup (partition_key, budget_id, dedup_key, applied_at_ms, expires_at_ms)
+                VALUES (partitions[i], given_budget_id[i], given_dedup_key[i], now_ms, now_ms + kept_ms);
+            END IF;
+        END IF;
+
+        SELECT p.* INTO policy FROM ff.budget_policy p
+         WHERE (p.partition_key, p.budget_id) = (partitions[i], given_budget_id[i]);
+
+        -- The first dimension that would be over its hard limit.
+        SELECT u.dimensions_key, u.current_value, d.delta, l.hard INTO breach
+          FROM jsonb_each(given_deltas[i]) AS g (name, value)
+         CROSS JOIN LATERAL (SELECT (g.value #>> '{}')::bigint) AS d (delta)
+          JOIN ff.budget_usage u
+            ON (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name)
+         CROSS JOIN LATERAL (SELECT (policy.policy_json #>> ARRAY['hard_limits', g.name])::bigint) AS l (hard)
+         WHERE l.hard > 0 AND u.current_value::numeric + d.delta > l.hard
+         ORDER BY u.dimensions_key COLLATE "C" LIMIT 1;
+        IF breach.dimensions_key IS NOT NULL THEN
+            UPDATE ff.budget_policy p
+               SET breach_count = p.breach_count + 1, last_breach_at_ms = now_ms,
+                   last_breach_dim = breach.dimensions_key, updated_at_ms = now_ms
+             WHERE (p.partition_key, p.budget_id) = (partitions[i], given_budget_id[i]);
+            dimension := breach.dimensions_key;
+            limit_value := breach.hard;
+            IF policy.enforcement_mode = 'strict' THEN
+                IF place IS NOT NULL THEN
+                    DELETE FROM ff.budget_usage_dedup d
+                     WHERE (d.partition_key, d.budget_id, d.dedup_key)
+                         = (partitions[i], given_budget_id[i], given_dedup_key[i]);
+                END IF;
+                outcome := 'hard_breach';
+                current_usage := breach.current_value;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+
+        SELECT u.dimensions_key INTO place
+          FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
+          JOIN ff.budget_usage u
+            ON (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name)
+         WHERE u.current_value::numeric + g.delta::bigint > 9223372036854775807 LIMIT 1;
+        IF place IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = format(
+                'invalid_input: the usage of dimension %s of budget %s cannot be over 2^63-1', to_json(place),
+                given_budget_id[i]);
+        END IF;
+        UPDATE ff.budget_usage u
+           SET current_value = u.current_value + g.delta::bigint, updated_at_ms = now_ms
+          FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
+         WHERE (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name);
+        IF spends THEN
+            INSERT INTO ff.budget_usage_by_exec AS s (
+                   partition_key, budget_id, execution_partition, execution_id, dimensions_key, delta_total,
+                   period_no, updated_at_ms)
+            SELECT partitions[i], given_budget_id[i], given_execution_partition[i], given_execution_id[i], g.name,
+                   g.delta::bigint, coalesce(policy.period_no, 0), now_ms
+              FROM jsonb_each_text(given_deltas[i]) AS g (name, delta)
+             ORDER BY g.name COLLATE "C"
+                ON CONFLICT (partition_key, budget_id, execution_id, execution_partition, dimensions_key) DO UPDATE
+               SET delta_total = EXCLUDED.delta_total
+                                 + CASE WHEN s.period_no = EXCLUDED.period_no THEN s.delta_total ELSE 0 END,
+                   period_no = EXCLUDED.period_no, updated_at_ms = EXCLUDED.updated_at_ms, unsettled = true;
+        END IF;
+
+        outcome := 'ok';
+        IF breach.dimensions_key IS NOT NULL THEN
+            outcome := 'soft_breach';
+            current_usage := breach.current_value + breach.delta;
+        ELSE
+            SELECT u.dimensions_key, u.current_value, l.soft INTO dimension, current_usage, limit_value
+              FROM jsonb_object_keys(given_deltas[i]) AS g (name)
+              JOIN ff.budget_usage u
+                ON (u.partition_key, u.budget_id, u.dimensions_key) = (partitions[i], given_budget_id[i], g.name)
+             CROSS JOIN LATERAL (SELECT (policy.policy_json #>> ARRAY['soft_limits', g.name])::bigint) AS l (soft)
+             WHERE l.soft > 0 AND u.current_value > l.soft
+             ORDER BY u.dimensions_key COLLATE "C" LIMIT 1;
+            IF dimension IS NOT NULL THEN
+                outcome := 'soft_breach';
+                UPDATE ff.budget_policy p
+                   SET soft_breach_count = p.soft_breach_count + 1, updated_at_ms = now_ms
+                 WHERE (p.partition_key, p.budget_id) = (partitions[i], given_budget_id[i]);
+            END IF;
+        END IF;
+        IF given_dedup_key[i] <> '' THEN
+            UPDATE ff.budget_usage_dedup d
+               SET outcome_json = CASE outcome
+                       WHEN 'soft_breach' THEN jsonb_build_object('SoftBreach', jsonb_build_object(
+                           'dimension', dimension, 'current_usage', current_usage, 'soft_limit', limit_value))
+                       ELSE '"Ok"' END
+             WHERE (d.partition_key, d.budget_id, d.dedup_key)
+                 = (partitions[i], given_budget_id[i], given_dedup_key[i]);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.reserved(p_partition_key smallint, p_execution_id uuid, p_worker_id text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
 RETURN (EXISTS (SELECT FROM (ff.claim_grant g JOIN ff.exec_core e USING (partition_key, execution_id)) WHERE (((g.partition_key = reserved.p_partition_key) AND (g.execution_id = reserved.p_execution_id)) AND (g.kind = 'claim'::text) AND (g.expires_at_ms > ff.now_ms()) AND (g.lease_epoch >= e.lease_epoch) AND (g.worker_id <> reserved.p_worker_id))));
+
+CREATE OR REPLACE FUNCTION ff.reset_budgets(given_budget_id uuid[], only_due boolean DEFAULT false, given_now_ms bigint DEFAULT NULL::bigint)
+ RETURNS TABLE(budget_id uuid, next_reset_at_ms bigint, period_no bigint)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    now_ms constant bigint := coalesce(given_now_ms, ff.now_ms());
+    reset_ids uuid[];
+BEGIN
+    PERFORM ff.lock_budgets(given_budget_id);
+    WITH reset AS (
+        UPDATE ff.budget_policy p
+           SET last_breach_at_ms = NULL, last_breach_dim = NULL, last_reset_at_ms = now_ms,
+               next_reset_at_ms = now_ms + nullif((p.policy_json ->> 'reset_interval_ms')::bigint, 0),
+               reset_count = p.reset_count + 1, period_no = p.period_no + 1, updated_at_ms = now_ms
+          FROM (SELECT DISTINCT ff.budget_partition(id), id FROM unnest(given_budget_id) AS id)
+               AS g (partition_key, budget_id)
+         WHERE (p.partition_key, p.budget_id) = (g.partition_key, g.budget_id)
+           AND (NOT only_due OR p.next_reset_at_ms <= now_ms)
+     RETURNING p.budget_id
+    )
+    SELECT array_agg(reset.budget_id) INTO reset_ids FROM reset;
+    PERFORM FROM (SELECT ff.budget_partition(id), id FROM unnest(reset_ids) AS id ORDER BY 1, 2)
+                 AS g (partition_key, budget_id)
+       JOIN ff.budget_usage u USING (partition_key, budget_id)
+      ORDER BY u.partition_key, u.budget_id, u.dimensions_key
+        FOR UPDATE OF u;
+    UPDATE ff.budget_usage u
+       SET current_value = 0, last_reset_at_ms = now_ms, updated_at_ms = now_ms
+      FROM (SELECT ff.budget_partition(id), id FROM unnest(reset_ids) AS id) AS g (partition_key, budget_id)
+     WHERE (u.partition_key, u.budget_id) = (g.partition_key, g.budget_id);
+    RETURN QUERY
+    SELECT p.budget_id, p.next_reset_at_ms, p.period_no
+      FROM unnest(reset_ids) AS g (id)
+      JOIN ff.budget_policy p ON (p.partition_key, p.budget_id) = (ff.budget_partition(g.id), g.id);
+END
+$function$;
 
 CREATE OR REPLACE FUNCTION ff.retries_left(policy jsonb, retry_count integer)
  RETURNS boolean
@@ -2392,7 +3501,33 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text, idempotency_window interval DEFAULT NULL::interval)
+CREATE OR REPLACE FUNCTION ff.spent_budgets(given_budget_id uuid[])
+ RETURNS TABLE(budget_id uuid, scope_id text, dimension text, used bigint, hard_limit bigint, next_reset_at_ms bigint)
+ LANGUAGE plpgsql
+ STABLE ROWS 1
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT DISTINCT ON (p.budget_id) p.budget_id, p.scope_id, u.dimensions_key, u.current_value, l.hard,
+           p.next_reset_at_ms
+      FROM (SELECT DISTINCT id FROM unnest(given_budget_id) AS id) AS g
+      JOIN ff.budget_policy p ON (p.partition_key, p.budget_id) = (ff.budget_partition(g.id), g.id)
+     CROSS JOIN LATERAL jsonb_each_text(p.policy_json -> 'hard_limits') AS h (name, value)
+     CROSS JOIN LATERAL (SELECT h.value::bigint) AS l (hard)
+      JOIN ff.budget_usage u
+        ON (u.partition_key, u.budget_id, u.dimensions_key) = (p.partition_key, p.budget_id, h.name)
+     WHERE p.enforcement_mode = 'strict' AND l.hard > 0 AND u.current_value >= l.hard
+     ORDER BY p.budget_id, u.dimensions_key COLLATE "C";
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::jsonb, lane text DEFAULT 'default'::text, namespace text DEFAULT 'default'::text, priority integer DEFAULT 0, delay interval DEFAULT NULL::interval, deadline interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, tags jsonb DEFAULT NULL::jsonb, requires text[] DEFAULT '{}'::text[], policy jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text, idempotency_window interval DEFAULT NULL::interval, limit_name text DEFAULT NULL::text, limit_key text DEFAULT NULL::text)
  RETURNS text
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2400,8 +3535,12 @@ AS $function$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     new_id constant uuid := gen_random_uuid();
+    limit_id constant uuid := (SELECT p.quota_policy_id FROM ff.quota_policy p
+                                WHERE p.namespace = submit.namespace AND p.name = limit_name);
     new_partition constant smallint := CASE WHEN idempotency_key IS NOT NULL
         THEN ff.key_partition(namespace, idempotency_key, partitions)
+        WHEN limit_id IS NOT NULL
+        THEN ff.quota_partition(ff.quota_key_id(limit_id, coalesce(limit_key, '')), partitions)
         ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
@@ -2421,6 +3560,15 @@ BEGIN
     END IF;
     IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
+    END IF;
+    IF limit_name IS NOT NULL AND limit_id IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: limit_name %s does not exist', to_json(left(limit_name, 64)));
+    END IF;
+    IF limit_key IS NOT NULL AND limit_name IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key needs a limit_name';
+    END IF;
+    IF octet_length(limit_key) NOT BETWEEN 1 AND 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key must have 1 to 1024 bytes';
     END IF;
     IF on_conflict IS NULL OR on_conflict NOT IN ('error', 'return') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: on_conflict %L must be error or return', on_conflict);
@@ -2478,7 +3626,9 @@ BEGIN
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
                        (policy ->> 'dedup_window_ms')::bigint, 86400000)],
-        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true);
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true,
+        given_quota_policy_id => CASE WHEN limit_id IS NOT NULL THEN ARRAY[limit_id] END,
+        given_quota_dimension => CASE WHEN limit_key IS NOT NULL THEN ARRAY[limit_key] END);
     found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
     IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
         RAISE EXCEPTION USING ERRCODE = 'FF002',
@@ -2507,6 +3657,85 @@ BEGIN
       FROM jsonb_each_text(tags) AS t;
     RETURN CASE WHEN number > 64 THEN format('tags are %s, and must be at most 64', number)
                 WHEN size > 16384 THEN format('tags have %s bytes, and must have at most 16384', size) END;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.unblock_quota_keys(p_keys bigint[], p_wait boolean DEFAULT true)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    at_most constant integer := 500;    -- of one key at a time; the rest is noted as due at once
+    now_ms constant bigint := ff.now_ms();
+    partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
+    locked bigint[];
+    keys bigint[];
+    most integer[];             -- how many of each key may be claimable
+    free integer[];             -- how many more of each key may be claimable
+    again bigint[];             -- when a start leaves the window, if the rate is used up
+    freed_lanes text[];
+    moved integer;
+BEGIN
+    IF NOT p_wait THEN
+        PERFORM ff.note_quota_keys(p_keys);
+    END IF;
+    locked := ARRAY(SELECT quota_key_id FROM ff.lock_quota_keys(p_keys, p_wait));
+    IF cardinality(locked) = 0 THEN
+        RETURN 0;
+    END IF;
+    SELECT array_agg(r.quota_key_id), array_agg(least(at_most, r.room)), array_agg(least(at_most, r.room) - (
+               SELECT count(*) FROM (SELECT FROM ff.ready e WHERE e.quota_key_id = r.quota_key_id
+                                      LIMIT greatest(0, least(at_most, r.room))) AS claimable)::integer),
+           array_agg(r.starts_again_at_ms)
+      INTO keys, most, free, again
+      FROM ff.quota_room(locked, now_ms) AS r;
+
+    WITH best AS MATERIALIZED (
+        SELECT e.partition_key, e.execution_id
+          FROM unnest(keys, free) AS key (k, free)
+         CROSS JOIN LATERAL (
+               SELECT c.partition_key, c.execution_id FROM ff.exec_core c
+                WHERE c.quota_key_id = key.k AND c.exceptional_state = 'blocked_by_quota'
+                ORDER BY c.priority DESC, c.created_at_ms, c.execution_id
+                LIMIT greatest(0, key.free) FOR NO KEY UPDATE SKIP LOCKED) AS e
+    ), freed AS (
+        UPDATE ff.exec_core e
+           SET eligibility_state = 'eligible_now', blocking_reason = 'waiting_for_worker',
+               blocking_detail = NULL, last_mutation_at_ms = now_ms
+          FROM best
+         WHERE e.partition_key = best.partition_key AND e.execution_id = best.execution_id
+        RETURNING e.route_id, e.created_at_ms, e.priority, e.partition_key, e.execution_id, e.deadline_at_ms,
+                  e.quota_key_id, e.budget_ids
+    ), queued AS (
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              quota_key_id, budget_ids)
+        SELECT * FROM freed
+    )
+    SELECT count(*), array_agg(DISTINCT route.lane_id) INTO moved, freed_lanes
+      FROM freed JOIN ff.route route USING (route_id);
+
+    UPDATE ff.quota_key q SET next_at_ms = due.next_at_ms
+      FROM (SELECT key.k, CASE WHEN NOT EXISTS (SELECT FROM ff.exec_core c
+                                                 WHERE c.quota_key_id = key.k
+                                                   AND c.exceptional_state = 'blocked_by_quota') THEN NULL
+                               WHEN key.again IS NOT NULL THEN key.again
+                               WHEN key.free = at_most
+                                 OR (SELECT count(*) FROM (SELECT FROM ff.ready e WHERE e.quota_key_id = key.k
+                                                            LIMIT key.most) AS claimable) < key.most
+                               THEN now_ms END AS next_at_ms    -- at once; some were passed over
+              FROM unnest(keys, most, free, again) AS key (k, most, free, again)) AS due
+     WHERE q.partition_key = ff.quota_partition(due.k, partitions) AND q.quota_key_id = due.k
+       AND q.next_at_ms IS DISTINCT FROM due.next_at_ms;
+
+    PERFORM ff.wake('lane:' || lane_id) FROM unnest(freed_lanes) AS lane_id;
+    RETURN moved;
 END
 $function$;
 

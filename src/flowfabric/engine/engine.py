@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowfabric.engine.access_operations import AccessOperations
+from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
 from flowfabric.engine.events import (
     list_events,
@@ -141,6 +142,7 @@ from flowfabric.engine.operators import (
     unblock_execution,
     wake_execution,
 )
+from flowfabric.engine.quota_operations import QuotaOperations
 from flowfabric.engine.retention import count_trimmable, trim_retention
 from flowfabric.engine.schedule_operations import ScheduleOperations
 from flowfabric.engine.streams import (
@@ -181,7 +183,9 @@ from flowfabric.engine.workers import (
 from flowfabric.errors import InvalidToken
 
 
-class Engine(ConnectedEngine, ScheduleOperations, AccessOperations):
+class Engine(
+    ConnectedEngine, ScheduleOperations, BudgetOperations, QuotaOperations, AccessOperations
+):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
     A line says how its operation runs: as one `statement`, in one `transaction`, on one `snapshot`,

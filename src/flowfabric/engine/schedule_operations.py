@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.engine.operation import snapshot, statement, transaction
 from flowfabric.engine.schedules import (
     backfill_schedule,
+    count_schedules,
     create_schedule,
     delete_schedule,
     diff_schedules,
@@ -36,6 +37,7 @@ class ScheduleOperations:
     diff_schedules = snapshot(diff_schedules.diff_schedules)
     get_schedule = statement(get_schedule.get_schedule)
     list_schedules = statement(list_schedules.list_schedules)
+    count_schedules = statement(count_schedules.count_schedules)
     list_schedule_fires = statement(list_schedule_fires.list_schedule_fires)
     preview_schedule = statement(preview_schedule.preview_schedule)
     explain_schedule = snapshot(explain_schedule.explain_schedule)

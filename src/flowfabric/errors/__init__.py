@@ -8,6 +8,7 @@ outcomes  an execution ended without a result; and errors that a handler raises
 waits     suspensions, waitpoints and signals refuse the call
 durable   durable calls of a handler: steps, sleeps, waits, the journal
 schedules schedules refuse the call
+budgets   budgets refuse the call
 """
 
 from flowfabric.errors.base import (
@@ -25,6 +26,7 @@ from flowfabric.errors.base import (
     ValidationError,
     invalid_input,
 )
+from flowfabric.errors.budgets import BUDGET_HARD_BREACH, BudgetExceeded
 from flowfabric.errors.durable import (
     EntryDecodeError,
     JournalFull,
@@ -106,6 +108,7 @@ from flowfabric.errors.state import (
     StreamClosed,
     StreamDisconnected,
     TaskConsumed,
+    UniqueKeyTaken,
 )
 from flowfabric.errors.waits import (
     AlreadySatisfied,
@@ -123,6 +126,7 @@ from flowfabric.errors.waits import (
 )
 
 __all__ = [
+    "BUDGET_HARD_BREACH",
     "HANDLER_ERROR",
     "HANDLER_PANIC",
     "PAYLOAD_DECODE",
@@ -130,6 +134,7 @@ __all__ = [
     "ActiveAttemptExists",
     "AlreadySatisfied",
     "AlreadySuspended",
+    "BudgetExceeded",
     "ChildFailed",
     "ClaimGrantExpired",
     "ConfigError",
@@ -210,6 +215,7 @@ __all__ = [
     "TransactionOpen",
     "TransportError",
     "Unavailable",
+    "UniqueKeyTaken",
     "UseClaimResumed",
     "ValidationError",
     "WaitpointAlreadyExists",

@@ -14,7 +14,7 @@ class RetryClass(StrEnum):
     RETRYABLE = "retryable"
     """Wait, then repeat the call."""
     COOPERATIVE = "cooperative"
-    """Do what the error asks, then stop. No error uses it yet."""
+    """Do what the error asks, then stop."""
     INFORMATIONAL = "informational"
     """Nothing to do: continue."""
     BUG = "bug"
@@ -101,6 +101,7 @@ class ValidationError(EngineError):
             "invalid_input",
             "invalid_kid",
             "invalid_policy_json",
+            "invalid_quota_spec",
             "invalid_secret_hex",
             "invalid_tag_key",
             "invalid_token",

@@ -19,7 +19,10 @@ class ScheduleAlreadyExists(Conflict):
     code = "schedule_already_exists"
 
     def __init__(self, name: str, *, differs: Sequence[str]) -> None:
-        super().__init__(f"schedule {name!r} exists with another {', '.join(differs)}")
+        super().__init__(
+            f"schedule {name!r} exists with another {', '.join(differs)}: update it, or choose"
+            " another name"
+        )
         self.name, self.differs = name, list(differs)
 
 

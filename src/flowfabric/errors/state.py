@@ -106,6 +106,19 @@ class RotationConflict(Conflict):
         self.kid = kid
 
 
+class UniqueKeyTaken(Conflict):
+    """Another execution has the unique key of this one; replay this one when that has ended.
+
+    `execution_id` is the other execution. Nothing was written.
+    """
+
+    code = "unique_key_taken"
+
+    def __init__(self, key: str, *, execution_id: ExecutionId) -> None:
+        super().__init__(f"unique key {key!r} belongs to execution {execution_id}")
+        self.key, self.execution_id = key, execution_id
+
+
 class IdempotencyConflict(Conflict):
     """The idempotency key belongs to an execution, or a flow, that was submitted with other input.
 

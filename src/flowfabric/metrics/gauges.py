@@ -14,6 +14,7 @@ from flowfabric.counters import (
     OUTBOX_PENDING,
     QUEUE_AGE,
     READ_FROM_DATABASE,
+    SCHEDULES,
 )
 from flowfabric.db.measure_notify_lag import measure_notify_lag
 from flowfabric.engine.engine import Engine
@@ -69,6 +70,8 @@ class DatabaseGauges:
     async def _read(self) -> None:
         engine = self._engine
         set_gauges(await engine.read_gauges())
+        schedules = await engine.count_schedules()
+        SCHEDULES.replace({(state.value,): count for state, count in schedules.items()})
         engine.listener.start()
         lag = await measure_notify_lag(engine.pool, engine.listener, within=_NOTIFIED_WITHIN)
         NOTIFY_LAG.replace({} if lag is None else {(): lag})

@@ -99,6 +99,18 @@ WITH seen AS (        -- the two roles, each with its holder
             ORDER BY next_fire_at_ms LIMIT 1)
       WHEN 'release_queued' THEN  -- whose turn it is, the sweep finds out
           (SELECT true FROM ff.schedule WHERE queued ORDER BY name LIMIT 1)
+      WHEN 'unblock_due_keys' THEN
+          (SELECT true FROM ((SELECT true FROM ff.quota_wakeup
+                               ORDER BY partition_key, wakeup_id LIMIT 1)
+                              UNION ALL
+                             (SELECT true FROM ff.quota_key WHERE next_at_ms <= ff.now_ms()
+                               ORDER BY next_at_ms LIMIT 1)) AS found LIMIT 1)
+      WHEN 'unblock_held_keys' THEN  -- whether there is room, the sweep finds out
+          (SELECT true FROM ff.exec_core
+            WHERE exceptional_state = 'blocked_by_quota' AND quota_key_id IS NOT NULL
+            ORDER BY quota_key_id LIMIT 1)
+      WHEN 'trim_quotas' THEN
+          (SELECT true FROM ff.quota_key ORDER BY partition_key, quota_key_id LIMIT 1)
       WHEN 'start_compensations' THEN
           (SELECT true FROM ff.exec_core
             WHERE compensates
@@ -112,6 +124,15 @@ WITH seen AS (        -- the two roles, each with its holder
       WHEN 'unblock_routes' THEN
           (SELECT true FROM ff.exec_core WHERE exceptional_state = 'blocked_by_route'
             ORDER BY route_id LIMIT 1)
+      WHEN 'reset_budgets' THEN
+          (SELECT true FROM ff.budget_policy WHERE next_reset_at_ms <= ff.now_ms()
+            ORDER BY next_reset_at_ms LIMIT 1)
+      WHEN 'unblock_budgets' THEN  -- whether one has room again, the sweep finds out
+          (SELECT true FROM ff.exec_core WHERE exceptional_state = 'blocked_by_budget'
+            ORDER BY budget_ids LIMIT 1)
+      WHEN 'release_lost_races' THEN  -- whether one has ended, the sweep finds out
+          (SELECT true FROM ff.budget_usage_by_exec WHERE unsettled
+            ORDER BY uuid_hash(execution_id) LIMIT 1)
       WHEN 'expire_pending_waitpoints' THEN
           (SELECT true FROM ff.waitpoint_pending
             WHERE state = 'pending' AND expires_at_ms <= ff.now_ms()
@@ -150,6 +171,9 @@ WITH seen AS (        -- the two roles, each with its holder
             ORDER BY occurred_at_ms LIMIT 1)
       WHEN 'prune_schedule_fires' THEN  -- which schedules have too many, the sweep finds out
           (SELECT true FROM ff.schedule_fire ORDER BY recorded_at_ms LIMIT 1)
+      WHEN 'prune_usage_keys' THEN
+          (SELECT true FROM ff.budget_usage_dedup WHERE expires_at_ms < ff.now_ms()
+            ORDER BY expires_at_ms LIMIT 1)
       ELSE true END   -- a sweep that only its own statement can answer for
 )
 SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS due,
@@ -160,14 +184,15 @@ SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS d
            (SELECT timeout_at_ms - ff.now_ms() FROM ff.suspension_current
              WHERE timeout_at_ms > ff.now_ms() AND NOT (SELECT standby FROM chosen)
              ORDER BY timeout_at_ms LIMIT 1),
+           (SELECT next_at_ms - ff.now_ms() FROM ff.quota_key
+             WHERE next_at_ms > ff.now_ms() AND NOT (SELECT standby FROM chosen)
+             ORDER BY next_at_ms LIMIT 1),
            (SELECT next_fire_at_ms - ff.now_ms() FROM ff.schedule
              WHERE state = 'active' AND next_fire_at_ms > ff.now_ms()
                AND NOT (SELECT standby FROM chosen)
              ORDER BY next_fire_at_ms LIMIT 1),
            (SELECT min(lock_missed_at_ms) + %(apart_ms)s::bigint - ff.now_ms()
-              FROM ff.worker_registry WHERE EXISTS (SELECT FROM chosen))) AS next_due_ms,
-       CASE WHEN NOT EXISTS (SELECT FROM chosen)
-            THEN (SELECT count(*) FROM ff.worker_registry) ELSE 0 END AS processes
+              FROM ff.worker_registry WHERE EXISTS (SELECT FROM chosen))) AS next_due_ms
 """
 
 
@@ -180,8 +205,6 @@ class Look(msgspec.Struct, frozen=True):
     """The names of the sweeps that have due rows."""
     next_due_ms: int | None
     """In how many milliseconds a delay or suspension ends, a schedule fires, a worker is sought."""
-    processes: int = 0
-    """How many worker processes the fleet has; counted only for one that has no role."""
 
 
 async def find_due(

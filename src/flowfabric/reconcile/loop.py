@@ -7,15 +7,20 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from flowfabric.counters import SCANNER_CYCLE_SECONDS, SCANNER_CYCLES
+from flowfabric.db.listen import Listener, signalled
 from flowfabric.db.pool import Pool
+from flowfabric.db.rows import Connection
+from flowfabric.db.signals import subscribed
 from flowfabric.db.transaction import run, transact
+from flowfabric.engine.schedules.wake_sweeper import TOPIC as SCHEDULES_CHANGED
 from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError, Unavailable
 from flowfabric.policy import milliseconds
 from flowfabric.reconcile.find_due import OF_STANDBY, Look, find_due
+from flowfabric.reconcile.find_free_role import FreeRole, find_free_role
 from flowfabric.reconcile.release_role import release_role
 from flowfabric.reconcile.sweeps import SWEEPS, Sweep
 
@@ -28,7 +33,7 @@ STAND_BY_EVERY: Final = 0.4
 ASK_AT_MOST_EVERY: Final = 8.0
 """Seconds between two looks of any other process of a large fleet."""
 _AT_LEAST: Final = 0.1
-"""Seconds between two looks while delays and timeouts end one after the other."""
+"""Seconds between two looks while delays end, or schedules are changed, one after the other."""
 _ASK_AGAIN: Final = 0.3
 """Seconds until the next look after one that failed."""
 _CONNECTS_WITHIN: Final = 0.25
@@ -39,43 +44,73 @@ _RELEASE_WITHIN: Final = 1.5
 async def reconcile(
     pool: Pool,
     instance: str,
-    session_pid: Callable[[], int | None] = lambda: None,
+    listener: Listener,
     sweeps: Sequence[Sweep] = SWEEPS,
 ) -> None:
     """Run the sweeps that are due, whenever it is the turn of this process; until cancelled.
 
     One process of a fleet sweeps, one takes over as soon as the first is gone, and the others ask
-    in turn whether they are needed. A failure is logged, and the sweep runs again when due.
-    `session_pid` answers with the server process of a session that ends with this process.
+    in turn whether they are needed. A failure is logged, and the sweep runs again when due. The
+    session of the listener ends with this process, and so does its role. The process that sweeps
+    looks at once when schedules are changed.
     """
     async with asyncio.TaskGroup() as group:
         sweeping = _Sweeping(pool, sweeps, group)
-        had_role = False
         try:
-            if session_pid() is None:  # it may be about to connect: the next look stores it
-                await _look(pool, instance, None, sweeping)
-                await asyncio.sleep(_CONNECTS_WITHIN)
-            while True:
-                look = await _look(pool, instance, session_pid(), sweeping)
-                await asyncio.sleep(_seconds_until_next(look, had_role=had_role))
-                had_role = look.standby is not None
+            with _schedule_changes(listener) as changed:
+                if listener.session_pid is None:  # it may be about to connect: the next look has it
+                    await _look(pool, instance, None, sweeping)
+                    await asyncio.sleep(_CONNECTS_WITHIN)
+                while True:
+                    look = await _look(pool, instance, listener.session_pid, sweeping)
+                    sweeps_now = isinstance(look, Look) and look.standby is False
+                    await _sleep(_seconds_until_next(look), changed if sweeps_now else None)
         finally:
             with contextlib.suppress(FlowFabricError, TimeoutError):  # the role runs out
                 async with asyncio.timeout(_RELEASE_WITHIN):
                     await run(pool, "release_role", lambda conn: release_role(conn, instance))
 
 
-async def _look(pool: Pool, instance: str, session_pid: int | None, sweeping: _Sweeping) -> Look:
-    """Look once, and start what is due."""
-    wanted, may_sweep = sweeping.wanted(), not sweeping.stuck()
+@contextlib.contextmanager
+def _schedule_changes(listener: Listener) -> Generator[asyncio.Event]:
+    """An event that is set when schedules were changed: where LISTEN works by any process."""
+    changed, loop = listener.subscribe(SCHEDULES_CHANGED), asyncio.get_running_loop()
+
+    def by_this_process() -> None:
+        with contextlib.suppress(RuntimeError):  # of another thread, while this loop is closed
+            loop.call_soon_threadsafe(changed.set)
+
     try:
-        look = await run(
-            pool,
-            "find_due",
-            lambda conn: find_due(
-                conn, instance, wanted, session_pid=session_pid, may_sweep=may_sweep
-            ),
-        )
+        with subscribed(SCHEDULES_CHANGED, by_this_process):
+            yield changed
+    finally:
+        listener.unsubscribe(changed)
+
+
+async def _sleep(seconds: float, event: asyncio.Event | None) -> None:
+    """Sleep for so long, or until the event is set, but not for less than `_AT_LEAST`."""
+    at_least = seconds if event is None else min(seconds, _AT_LEAST)
+    await asyncio.sleep(at_least)
+    if event is not None:
+        await signalled(event, seconds - at_least)
+
+
+async def _look(
+    pool: Pool, instance: str, session_pid: int | None, sweeping: _Sweeping
+) -> Look | FreeRole:
+    """Look once, and start what is due; a process without a role only asks for one."""
+    wanted, may_sweep = sweeping.wanted(), not sweeping.stuck()
+
+    async def look_once(conn: Connection) -> Look:
+        return await find_due(conn, instance, wanted, session_pid=session_pid, may_sweep=may_sweep)
+
+    try:
+        if not sweeping.has_role:
+            role = await run(pool, "find_free_role", lambda conn: find_free_role(conn, instance))
+            if not role.is_free:
+                return role
+        look = await run(pool, "find_due", look_once)
+        sweeping.has_role = look.standby is not None
     except (TransportError, OperationTimeout, Unavailable) as error:
         log.warning("cannot look for what is due: %s", error)
         return Look(False, [], milliseconds(_ASK_AGAIN))
@@ -88,12 +123,12 @@ async def _look(pool: Pool, instance: str, session_pid: int | None, sweeping: _S
     return look
 
 
-def _seconds_until_next(look: Look, *, had_role: bool) -> float:
-    if look.standby is None:
+def _seconds_until_next(look: Look | FreeRole) -> float:
+    if isinstance(look, FreeRole):
         # However many they are, one of them asks about as often as one that stands by.
-        others = 1 if had_role else max(1, look.processes - 2)
+        others = max(1, look.processes - 2)
         return _varied(min(ASK_AT_MOST_EVERY, others * STAND_BY_EVERY))
-    every = _varied(STAND_BY_EVERY if look.standby else LOOK_EVERY)
+    every = _varied(LOOK_EVERY if look.standby is False else STAND_BY_EVERY)
     if look.next_due_ms is None:
         return every
     return min(every, max(_AT_LEAST, look.next_due_ms / 1000))
@@ -111,6 +146,8 @@ class _Sweeping:
         self._by_name = {sweep.name: sweep for sweep in sweeps}
         self._wanted_at = dict.fromkeys(self._by_name, 0.0)
         self._moved_at: dict[str, float] = {}
+        self.has_role = False
+        """Did the process sweep or stand by after its last look?"""
 
     def wanted(self) -> list[str]:
         """The sweeps to ask for: those that do not run and whose interval has passed."""

@@ -10,6 +10,9 @@ import msgspec
 from flowfabric.db.expire_waiters import expire_waiters
 from flowfabric.db.rows import Connection
 from flowfabric.db.vacuum_queue import vacuum_queue
+from flowfabric.engine.budgets.prune_usage_keys import prune_usage_keys
+from flowfabric.engine.budgets.release_lost_races import release_lost_races, unsettled_spends
+from flowfabric.engine.budgets.reset_budgets import reset_budgets
 from flowfabric.engine.events.prune_actions import prune_actions
 from flowfabric.engine.flows.delete_empty_flows import delete_empty_flows
 from flowfabric.engine.flows.project_unsettled import project_unsettled
@@ -25,7 +28,11 @@ from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.expire_executions import expire_executions, past_deadline
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.lifecycle.unblock_budgets import unblock_budgets
 from flowfabric.engine.lifecycle.unblock_routes import unblock_routes
+from flowfabric.engine.quotas.trim_quotas import trim_quotas
+from flowfabric.engine.quotas.unblock_due_keys import keys_due, unblock_due_keys
+from flowfabric.engine.quotas.unblock_held_keys import unblock_held_keys
 from flowfabric.engine.retention.delete_finished import delete_finished
 from flowfabric.engine.schedules.fire_schedules import fire_schedules, schedules_due
 from flowfabric.engine.schedules.prune_schedule_fires import prune_schedule_fires
@@ -70,9 +77,15 @@ SWEEPS: Final = (
     Sweep(end_parked_members, every=5.0),
     Sweep(fire_schedules, every=0.8, check=schedules_due),
     Sweep(release_queued, every=0.8, check=turns_due),
+    Sweep(unblock_due_keys, every=0.8, check=keys_due),
+    Sweep(unblock_held_keys, every=5.0, batch=200),
+    Sweep(trim_quotas, every=30.0),
     Sweep(start_compensations, every=2.0, batch=100, check=compensations_due),
     Sweep(project_unsettled, every=15.0, batch=200),
     Sweep(unblock_routes, every=5.0),
+    Sweep(reset_budgets, every=15.0, batch=20),
+    Sweep(unblock_budgets, every=5.0),
+    Sweep(release_lost_races, every=2.0, check=unsettled_spends),
     Sweep(expire_pending_waitpoints, every=5.0, batch=100),
     Sweep(expire_workers, every=30.0),
     Sweep(expire_waiters, every=60.0),
@@ -84,4 +97,5 @@ SWEEPS: Final = (
     Sweep(prune_worker_events, every=3600.0),
     Sweep(prune_actions, every=3600.0),
     Sweep(prune_schedule_fires, every=3600.0),
+    Sweep(prune_usage_keys, every=3600.0),
 )

@@ -30,7 +30,7 @@ _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUL: Final = "\x00"
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one token may do in one process at a time."""
 
     requests: int = 64
@@ -43,14 +43,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requests that wait, of all tokens together."""
 
 
-def configured_limits() -> Limits:
+def configured_limits() -> RequestLimits:
     """The limits of `FF_LIMITS`, such as `rate=500,streams=8`, else the defaults."""
     found: dict[str, str] = {}
     for part in filter(None, os.environ.get(LIMITS, "").split(",")):
         name, _, value = part.partition("=")
         found[name.strip()] = value.strip()
     try:
-        return msgspec.convert(found, Limits, strict=False)
+        return msgspec.convert(found, RequestLimits, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError("server", LIMITS, str(error)) from None
 
@@ -58,11 +58,11 @@ def configured_limits() -> Limits:
 class TokenUse:
     """What one token has in use."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.requests = self.streams = 0
         self._tokens, self._at = limits.burst, time.monotonic()
 
-    def take(self, limits: Limits) -> None:
+    def take(self, limits: RequestLimits) -> None:
         """Count a request; raises a `RequestProblem` if there were too many."""
         now = time.monotonic()
         self._tokens = min(limits.burst, self._tokens + (now - self._at) * limits.rate)
@@ -76,7 +76,7 @@ class TokenUse:
 class Meter:
     """Counts what each token uses, and refuses what exceeds its limits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
         self.waiters = 0
         self.refused = 0

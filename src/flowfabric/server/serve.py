@@ -233,7 +233,10 @@ async def _beside(application: Application, *, sweeps: bool) -> AsyncGenerator[N
         shared.start()
     if sweeps:
         name = f"server-{socket.gethostname()}-{os.getpid()}"
-        sweeping = asyncio.create_task(reconcile(services.engine.pool, name))
+        services.engine.listener.start()
+        sweeping = asyncio.create_task(
+            reconcile(services.engine.pool, name, services.engine.listener)
+        )
         services.sweeps_seen = lambda: not sweeping.done()
     try:
         yield

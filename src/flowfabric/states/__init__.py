@@ -7,9 +7,11 @@ flows       flows, their edges and joins
 streams     frames, and why a stream is closed
 waits       journal, suspensions, waitpoints and signals
 schedules   schedules and what became of their instants
+budgets     what a hard limit does
 """
 
 from flowfabric.states.access import Role, Scope
+from flowfabric.states.budgets import EnforcementMode
 from flowfabric.states.events import (
     CompletionOutcome,
     LeaseEventReason,
@@ -25,6 +27,7 @@ from flowfabric.states.executions import (
     EligibilityState,
     FailureClass,
     GrantKind,
+    KeyScope,
     LaneState,
     LifecyclePhase,
     OwnershipState,
@@ -82,6 +85,7 @@ __all__ = [
     "EdgeResolution",
     "EdgeState",
     "EligibilityState",
+    "EnforcementMode",
     "FailureClass",
     "FlowState",
     "FrameKind",
@@ -92,6 +96,7 @@ __all__ = [
     "GroupState",
     "JournalKind",
     "JournalState",
+    "KeyScope",
     "LaneState",
     "LeaseEventReason",
     "LeaseEventType",

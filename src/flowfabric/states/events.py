@@ -57,6 +57,8 @@ class OperatorEventType(StrEnum):
     SCHEDULE_TRIGGERED = "schedule_triggered"
     SCHEDULE_BACKFILLED = "schedule_backfilled"
     SCHEDULE_DELETED = "schedule_deleted"
+    BUDGET_LIMITS_CHANGED = "budget_limits_changed"
+    BUDGET_RESET = "budget_reset"
 
 
 class WorkerEventKind(StrEnum):

@@ -218,3 +218,11 @@ class RoleAccess(StrEnum):
 
     RUNTIME = "runtime"
     READ = "read"
+
+
+class KeyScope(StrEnum):
+    """How long an idempotency key belongs to its execution."""
+
+    WINDOW = "window"
+    STARTED = "started"
+    ENDED = "ended"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
+from uuid import UUID
 
+from flowfabric.budgets import attach
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import ChildFailed, ResultDecodeError
 from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
@@ -19,6 +21,20 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
+class ChildLimit(Protocol):
+    """A limit of an application; `flowfabric.AppLimit` is one."""
+
+    @property
+    def quota_policy_id(self) -> UUID: ...
+
+
+class ChildTaskLimit(Protocol):
+    """The limit of a task."""
+
+    @property
+    def limit(self) -> ChildLimit: ...
+
+
 class ChildTask(Protocol[R_co]):
     """The settings of a task that a child needs; `flowfabric.Task` is one."""
 
@@ -28,6 +44,8 @@ class ChildTask(Protocol[R_co]):
     def lane(self) -> str: ...
     @property
     def encoding(self) -> str: ...
+    @property
+    def limit(self) -> ChildTaskLimit | None: ...
     @property
     def priority(self) -> int: ...
     @property
@@ -44,6 +62,8 @@ class ChildCall(Protocol[R_co]):
     def task(self) -> ChildTask[R_co]: ...
     @property
     def payload(self) -> bytes: ...
+    @property
+    def limit_key(self) -> str | None: ...
 
 
 class Child(Generic[R]):
@@ -89,6 +109,8 @@ class ChildBatch(Generic[R]):
         self._parent, self._position = parent, position
         self._of: _Of = {"generation": generation, "name": name}
         self.group: GroupId = children_group_id(parent, position, **self._of)
+        self.budgets: tuple[str, ...] = ()
+        """The budgets that the children are attached to, besides those of their tasks."""
         self.calls = {
             child_id(parent, position, index, kind=call.task.kind, **self._of): call
             for index, call in enumerate(calls)
@@ -104,6 +126,7 @@ class ChildBatch(Generic[R]):
     def execution(self, child: ExecutionId) -> NewExecution:
         """The execution to create for this child."""
         call = self.calls[child]
+        limit = call.task.limit
         return NewExecution(
             execution_id=child,
             execution_kind=call.task.kind,
@@ -113,8 +136,10 @@ class ChildBatch(Generic[R]):
             priority=call.task.priority,
             creator_identity=f"parent {self._parent}",
             required_capabilities=call.task.requires,
-            policy=call.task.policy,
+            policy=attach(call.task.policy, self.budgets),
             tags=with_traceparent({}),
+            quota_policy_id=None if limit is None else limit.limit.quota_policy_id,
+            limit_key=call.limit_key,
         )
 
     def result(self, outcome: ExecutionOutcome) -> R:

@@ -16,6 +16,7 @@ from flowfabric.engine.streams.frame import DEFAULT_TTL
 from flowfabric.errors import LeaseLost
 from flowfabric.ids import ExecutionId
 from flowfabric.states import AttemptType
+from flowfabric.worker.budget_calls import BudgetCalls
 from flowfabric.worker.durable.calls import DurableCalls
 from flowfabric.worker.durable.children import Children
 from flowfabric.worker.durable.sync_calls import SyncDurableCalls
@@ -31,6 +32,8 @@ from flowfabric.worker.upstreams import (
 
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
+    from flowfabric.engine.budgets.release_budget import BudgetReleased
+    from flowfabric.engine.budgets.usage import UsageOutcome
     from flowfabric.engine.engine import Engine
     from flowfabric.engine.joins.read_upstream_results import UpstreamResult
     from flowfabric.engine.lifecycle.sql.lease import Claimed
@@ -73,7 +76,7 @@ class LeaseHealth:
         return self._attempt.lost_event
 
 
-class Ctx(DurableCalls, StreamCalls):
+class Ctx(DurableCalls, StreamCalls, BudgetCalls):
     """The context of a running attempt: its execution, progress, stream, children and lease.
 
     Its calls are repeated while the database is in trouble, until the lease is lost; then they
@@ -235,6 +238,24 @@ class Ctx(DurableCalls, StreamCalls):
         with self._durable.busy():
             return await repeat_while_leased(self._attempt, operation)
 
+    # Budgets.
+
+    async def _report(self, budget: UUID, amounts: dict[str, int], key: str) -> UsageOutcome:
+        lease = self._attempt.lease
+        return await self._repeated(
+            lambda: self._engine.report_usage(lease, budget, amounts, dedup_key=key)
+        )
+
+    async def _spend(self, budget: UUID, amounts: dict[str, int], key: str) -> UsageOutcome:
+        return await self._repeated(
+            lambda: self._engine.record_spend(
+                budget, self.execution_id, amounts, idempotency_key=key
+            )
+        )
+
+    async def _release(self, budget: UUID | str) -> BudgetReleased:
+        return await self._repeated(lambda: self._engine.release_budget(budget, self.execution_id))
+
     # Durable calls.
 
     def _durable_calls(self) -> Durable:
@@ -277,6 +298,37 @@ class SyncCtx(SyncDurableCalls):
 
     def set_state(self, document: Mapping[str, Any]) -> None:
         self._wait(self._ctx.set_state(document))
+
+    def use(
+        self,
+        budget: UUID | str,
+        amounts: Mapping[str, int] | None = None,
+        /,
+        *,
+        dedup: str | None = None,
+        raise_on_hard: bool = True,
+        **more: int,
+    ) -> UsageOutcome:
+        return self._wait(
+            self._ctx.use(budget, amounts, dedup=dedup, raise_on_hard=raise_on_hard, **more)
+        )
+
+    def spend(
+        self,
+        budget: UUID | str,
+        amounts: Mapping[str, int] | None = None,
+        /,
+        *,
+        dedup: str | None = None,
+        raise_on_hard: bool = True,
+        **more: int,
+    ) -> UsageOutcome:
+        return self._wait(
+            self._ctx.spend(budget, amounts, dedup=dedup, raise_on_hard=raise_on_hard, **more)
+        )
+
+    def give_back(self, budget: UUID | str) -> BudgetReleased:
+        return self._wait(self._ctx.give_back(budget))
 
     @overload
     def upstreams(self) -> dict[str, Any]: ...

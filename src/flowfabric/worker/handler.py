@@ -12,8 +12,10 @@ from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import (
+    BUDGET_HARD_BREACH,
     HANDLER_ERROR,
     HANDLER_PANIC,
+    BudgetExceeded,
     ChildFailed,
     Fail,
     FlowFabricError,
@@ -109,10 +111,13 @@ def failure_of(error: BaseException, lease: Lease, handler: Handler | None) -> F
         or (bool(handler.retry_on) and not isinstance(told, handler.retry_on))
         # A retry finds the same child, with the same result; the same failed step.
         or (not handler.retry_on and isinstance(error, ChildFailed | ResultDecodeError))
+        or (not handler.retry_on and isinstance(told, BudgetExceeded))
         or _ends_for_good(error)
     )
     category = HANDLER_ERROR if isinstance(error, Exception) else HANDLER_PANIC
     failure_class = FailureClass.PERMANENT if permanent else FailureClass.TRANSIENT
+    if isinstance(error, BudgetExceeded):
+        category = BUDGET_HARD_BREACH
     if isinstance(error, StepFailed) and error.category != HANDLER_ERROR:
         category = error.category
         if not permanent and handler is not None and not handler.retry_on:

@@ -13,6 +13,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.start_compensations import compensations_due, start_compensations
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.promote_due import delays_due, promote_due
+from flowfabric.engine.quotas.unblock_due_keys import keys_due, unblock_due_keys
 from flowfabric.engine.schedules.fire_schedules import fire_schedules, schedules_due
 from flowfabric.engine.schedules.release_queued import release_queued, turns_due
 from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions, suspensions_due
@@ -29,10 +30,11 @@ _MAKES_CLAIMABLE: Final = {
     start_compensations,
     fire_schedules,
     release_queued,
+    unblock_due_keys,
 }
 _WAKING: Final = tuple(sweep for sweep in SWEEPS if sweep.step in _MAKES_CLAIMABLE)
 """The sweeps that make executions claimable whose time has come."""
-_DUE: Final = (delays_due, suspensions_due, compensations_due, schedules_due, turns_due)
+_DUE: Final = (delays_due, suspensions_due, compensations_due, schedules_due, turns_due, keys_due)
 _MOMENT: Final = 0.02
 
 

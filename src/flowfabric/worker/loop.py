@@ -215,7 +215,7 @@ class Worker:
             )
             start(stack, watching, "flowfabric leases")
             if settings.reconcile:
-                sweeping = reconcile(engine.pool, self.instance, lambda: listener.session_pid)
+                sweeping = reconcile(engine.pool, self.instance, listener)
                 start(stack, sweeping, "flowfabric reconcile")
             recorder = OutcomeRecorder(engine, self._held_leases)
             start(stack, recorder.run(), "flowfabric recorder")

@@ -56,6 +56,8 @@ class OutcomeRecorder:
         self._all_dispatched = asyncio.Event()
         self._all_dispatched.set()
         self._compensates = False
+        self._any_member = False
+        self._freed_keys: set[int] = set()
         self._recorded = 0
         self._recorded_before = 0
 
@@ -74,12 +76,20 @@ class OutcomeRecorder:
         count_outcome(attempt, "ok")
         self._recorded += 1
         if attempt.is_member:
+            self._any_member = True
+            self._request_dispatch()
+
+    def slot_freed(self, attempt: RunningAttempt) -> None:
+        """The lease has ended: let the next execution of its limit go soon, if it has one."""
+        if attempt.claimed.quota_key_id is not None:
+            self._freed_keys.add(attempt.claimed.quota_key_id)
             self._request_dispatch()
 
     def discard(self, attempt: RunningAttempt) -> None:
         """Stop renewing the lease of an attempt that has no outcome to record."""
         attempt.finished = True
         self._held_leases.discard(attempt)
+        self.slot_freed(attempt)
 
     async def drained(self) -> bool:
         """Wait until every outcome is recorded and dispatched; was there any since last time?"""
@@ -104,7 +114,8 @@ class OutcomeRecorder:
                 attempt.compensates and isinstance(outcome, Failure)
                 for attempt, outcome, _ in batch
             )
-            if self._compensates or any(attempt.is_member for attempt, _, _ in batch):
+            self._any_member |= any(attempt.is_member for attempt, _, _ in batch)
+            if self._compensates or self._any_member:
                 self._request_dispatch()
             if not self._queue:
                 self._all_recorded.set()
@@ -112,14 +123,19 @@ class OutcomeRecorder:
     async def dispatch(self) -> None:
         """Dispatch the completions of flow members to the joins that wait for them.
 
-        Compensations of executions that have failed are started. Runs until cancelled. A dispatch
-        that fails is left to the sweeps.
+        Executions of limits are let go where a slot was freed, and compensations of executions
+        that have failed are started. Runs until cancelled. What fails is left to the sweeps.
         """
         while True:
             await self._dispatch_due.wait()
             self._dispatch_due.clear()
             try:
-                await self._engine.dispatch()
+                if self._freed_keys:
+                    freed, self._freed_keys = self._freed_keys, set()
+                    await self._engine.unblock_keys(freed)
+                if self._any_member:
+                    self._any_member = False
+                    await self._engine.dispatch()
                 if self._compensates:
                     self._compensates = False
                     await sweep_all(self._engine.pool, _COMPENSATIONS)
@@ -172,6 +188,7 @@ class OutcomeRecorder:
         """The engine has answered, or the lease is lost: the attempt is over for this worker."""
         attempt, outcome, future = entry
         self._held_leases.discard(attempt)
+        self.slot_freed(attempt)
         self._recorded += 1
         if isinstance(outcome, Failure | Trouble):
             log_outcome(attempt, outcome, answer)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 
 from flowfabric.db.faults import is_trouble
 from flowfabric.errors import FlowFabricError, Unavailable
@@ -20,9 +20,12 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
-async def repeat_while_leased(attempt: RunningAttempt, operation: Callable[[], Awaitable[T]]) -> T:
+async def repeat_while_leased(
+    attempt: RunningAttempt, operation: Callable[[*Ts], Awaitable[T]], *args: *Ts
+) -> T:
     """The result of an idempotent operation, repeated while the database is in trouble.
 
     Pauses grow from 0.1 to 5 s, with full jitter. Raises `LeaseLost` once the lease is lost, and
@@ -32,7 +35,7 @@ async def repeat_while_leased(attempt: RunningAttempt, operation: Callable[[], A
     while True:
         attempt.check_lease()
         try:
-            return await operation()
+            return await operation(*args)
         except FlowFabricError as error:
             if isinstance(error, Unavailable) or not is_trouble(error):
                 raise

@@ -169,6 +169,7 @@ class Slots:
             self._run_seconds += 0.02 * (ended - began - self._run_seconds)
             if outcome is None:
                 self._held_leases.discard(attempt)
+                self._recorder.slot_freed(attempt)
             else:
                 self._recorder.put(attempt, outcome)
             self._capacity_freed.set()

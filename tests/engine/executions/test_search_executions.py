@@ -19,6 +19,7 @@ from flowfabric.engine.lifecycle.expire_executions import expire_executions
 from flowfabric.engine.lifecycle.fail import Failure, fail
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.errors import ValidationError
 from flowfabric.ids import ExecutionId
 from flowfabric.states import (
@@ -34,6 +35,15 @@ from tests import given
 from tests.engine.executions.suspended import suspended
 from tests.engine.lifecycle.claim_costs import Queue
 from tests.explained import Explained
+
+# Of executions that ended without an operation of ours.
+COMPLETIONS = """
+INSERT INTO ff.completion_event (
+       execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome)
+SELECT execution_id, route_id, created_at_ms, terminal_at_ms, partition_key, 'success'
+  FROM ff.exec_core WHERE terminal_outcome = 'success' ORDER BY created_at_ms
+"""
+LOOKED_FOR = (PublicState.ACTIVE, PublicState.WAITING, PublicState.COMPLETED, PublicState.FAILED)
 
 
 def ids(page: SearchPage) -> list[ExecutionId]:
@@ -134,6 +144,41 @@ async def test_every_state_is_found_by_its_name(db: Connection, clock: Clock) ->
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 50])
+async def test_a_replayed_execution_is_completed_as_its_last_end_says(
+    db: Connection, clock: Clock, limit: int
+) -> None:
+    succeeded: list[ExecutionId] = []
+    for n, later in enumerate(("", "success", "failed", "cancelled", "", "success", "failed")):
+        lease = await given.claimed(db, execution_kind=f"k-{n % 2}")
+        await complete(db, [Completion(lease)])
+        if later:
+            await replay_execution(db, lease.execution_id)
+        if later in ("success", "failed"):
+            [again] = await claim(db, given.WORKER, ttl=30, limit=1)
+            if later == "success":
+                await complete(db, [Completion(again.lease)])
+            else:
+                await fail(db, [Failure(lease=again.lease, reason="boom")])
+        elif later == "cancelled":
+            await cancel_execution(db, lease.execution_id, reason="no")
+        if later in ("", "success"):
+            succeeded.append(lease.execution_id)
+        await clock.advance(1)
+
+    found: list[ExecutionId] = []
+    cursor = None
+    while True:
+        page = await search_executions(
+            db, Search(public_state=PublicState.COMPLETED), cursor=cursor, limit=limit
+        )
+        found += ids(page)
+        if (cursor := page.next_cursor) is None:
+            break
+
+    assert found == succeeded[::-1]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 50])
 async def test_those_that_resume_are_told_apart_in_the_queue(
     db: Connection, clock: Clock, limit: int
 ) -> None:
@@ -168,11 +213,12 @@ async def test_a_search_reads_what_it_finds_however_much_is_stored(db: Connectio
     worker = msgspec.structs.replace(given.WORKER, kinds=("run",))
     assert len(await claim(db, worker, ttl=30, limit=20)) == 20
     await queue.add(8_000)
+    await db.execute(COMPLETIONS)
     await db.execute("VACUUM ANALYZE")
 
     for generic in (True, False):
         explained = Explained(db, generic=generic)
-        for state in (PublicState.ACTIVE, PublicState.WAITING, PublicState.FAILED, None):
+        for state in (*LOOKED_FOR, None):
             await search_executions(explained, Search(public_state=state), limit=20)  # type: ignore[arg-type]
         assert max(cost.buffers for cost in explained.costs) < 500, explained.costs
 

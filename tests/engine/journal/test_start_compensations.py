@@ -1,6 +1,8 @@
 """What was armed is undone when the execution ends otherwise than by success."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,6 +32,9 @@ from flowfabric.engine.retention.count_trimmable import count_trimmable
 from flowfabric.engine.retention.delete_finished import delete_finished
 from flowfabric.engine.retention.trim import Trim
 from flowfabric.engine.retention.trim_retention import trim_retention
+from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions
+from flowfabric.engine.suspensions.suspension import SuspendRequest
+from flowfabric.engine.suspensions.try_suspend import try_suspend
 from flowfabric.errors import NotFound, ValidationError
 from flowfabric.ids import ExecutionId, compensation_id
 from flowfabric.policy import ExecutionPolicy
@@ -78,6 +83,24 @@ async def by_the_crash_limit(db: Connection, clock: Clock, lease: Lease) -> None
     await expire_leases(db, 10)
 
 
+async def by_an_operator_after_a_divergence(db: Connection, clock: Clock, lease: Lease) -> None:
+    await _suspended(db, lease)
+    await cancel_execution(db, lease.execution_id, reason="give up")
+
+
+async def by_the_timeout_of_a_suspension(db: Connection, clock: Clock, lease: Lease) -> None:
+    await _suspended(db, lease, timeout_at=await clock.now() + timedelta(seconds=5))
+    await clock.advance(6)
+    async with db.transaction():
+        assert await expire_suspensions(db, 10) == 1
+
+
+async def _suspended(db: Connection, lease: Lease, **fields: Any) -> None:
+    """As a handler that nothing but an operator or a timeout wakes."""
+    async with db.transaction():
+        await try_suspend(db, SuspendRequest(lease=lease, keeps_waitpoints=True, **fields))
+
+
 End = Callable[[Connection, Clock, Lease], Awaitable[None]]
 ENDS: list[End] = [
     by_failing,
@@ -86,6 +109,8 @@ ENDS: list[End] = [
     by_an_operator_failing,
     by_its_deadline,
     by_the_crash_limit,
+    by_an_operator_after_a_divergence,
+    by_the_timeout_of_a_suspension,
 ]
 
 

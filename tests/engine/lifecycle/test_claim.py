@@ -83,6 +83,7 @@ async def test_a_claim_answers_what_is_needed_to_run(db: Connection, clock: Cloc
         "deadline": 50.0,
         "claimed_at": await clock.now(),
         "flow_id": None,
+        "quota_key_id": None,
         "kind": LeaseHandleKind.FRESH,
     }
     assert task.lease.execution_id == execution_id

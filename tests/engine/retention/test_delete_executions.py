@@ -44,6 +44,7 @@ EMPTIED = {
     "exec_idempotency",
     "exec_tag",
     "journal",
+    "quota_admitted",
     "lease",
     "lease_event",
     "operator_event",
@@ -86,6 +87,12 @@ INSERT INTO ff.claim_grant (
        worker_capabilities, grant_ttl_ms, issued_at_ms, expires_at_ms, lease_epoch)
 SELECT $1, decode(kind, 'escape'), $2, kind, 'w', 'w-1', 'default', '{}', 60000, ff.now_ms(),
        ff.now_ms() + 60000, 0 FROM unnest(ARRAY['claim', 'reclaim']) AS kind
+"""
+ADMITTED = """
+INSERT INTO ff.quota_admitted (
+       partition_key, quota_key_id, quota_policy_id, execution_id, execution_partition,
+       admitted_at_ms, expires_at_ms)
+VALUES (0, 1, gen_random_uuid(), $1, 0, 0, 0)
 """
 # An execution that has ended is neither queued nor leased; if it is, that is deleted too.
 QUEUED = """
@@ -156,6 +163,7 @@ async def remembered(db: Connection, **fields: Any) -> ExecutionId:
     await db.execute(GRANT, execution_id.partition_key, execution_id.uuid)
     await db.execute(OWED, execution_id.partition_key, uuid4(), execution_id.uuid)
     await db.execute(QUEUED, execution_id.uuid)
+    await db.execute(ADMITTED, execution_id.uuid)
     await db.execute(LEASED, execution_id.partition_key, execution_id.uuid)
     return execution_id
 

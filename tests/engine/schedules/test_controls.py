@@ -267,6 +267,36 @@ async def test_a_trigger_fires_now_and_obeys_the_overlap(db: Connection, clock: 
     assert (await history(db))[-1].outcome == "skipped", "it is one of the last executions"
 
 
+async def test_a_trigger_obeys_every_overlap_unless_it_is_forced(
+    db: Connection, clock: Clock
+) -> None:
+    expected = {
+        "allow": ("triggered", ["waiting", "waiting"]),
+        "skip": ("skipped", ["waiting"]),
+        "queue_one": ("triggered", ["waiting", "rate_limited"]),
+        "queue_all": ("triggered", ["waiting", "rate_limited"]),
+        "cancel_running": ("triggered", ["cancelled", "waiting"]),
+    }
+    for overlap in expected:
+        await stored(db, clock, overlap, overlap=overlap)
+        await trigger_schedule(db, overlap)
+
+    for overlap, (outcome, states) in expected.items():
+        assert (await trigger_schedule(db, overlap)).outcome == outcome, overlap
+        assert await _states(db, overlap) == states
+        assert (await trigger_schedule(db, overlap, force=True)).outcome == "triggered"
+        assert await _states(db, overlap) == [*states, "waiting"], overlap
+    await end(db, 100)
+    skipped = await trigger_schedule(db, "queue_one")
+    assert skipped.reason is not None
+    assert skipped.reason.endswith("waits for its turn already")
+
+
+async def _states(db: Connection, name: str) -> list[PublicState]:
+    """Of its last executions, the oldest first."""
+    return [await given.public_state(db, each) for each in (await again(db, name)).latest]
+
+
 async def test_a_trigger_that_cannot_be_is_refused(db: Connection, clock: Clock) -> None:
     await stored(db, clock, lane_id="closed")
     await given.created(db, lane_id="closed")
@@ -301,6 +331,7 @@ async def test_a_backfill_fires_what_was_not(db: Connection, clock: Clock) -> No
         made.executions[0].uuid,
     )
     assert tags == "2027-01-05T01:00:00Z"
+    assert await events(db) == ["created", "backfilled", "backfilled"]
 
 
 @pytest.mark.parametrize(

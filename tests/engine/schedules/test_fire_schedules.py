@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
@@ -15,15 +17,18 @@ from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.schedules.fire_schedules import schedules_due
 from flowfabric.engine.schedules.pause_schedule import pause_schedule
 from flowfabric.engine.schedules.release_queued import release_queued, turns_due
+from flowfabric.engine.schedules.update_schedule import update_schedule
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import epoch_ms
 from flowfabric.policy import ExecutionPolicy, RetryPolicy
-from flowfabric.states import PublicState, ScheduleOutcome, ScheduleOverlap, ScheduleState
+from flowfabric.states import ScheduleOutcome, ScheduleOverlap, ScheduleState
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.schedules.stored import (
     BEGIN,
     HOUR,
     again,
+    define,
     end,
     fire,
     history,
@@ -124,48 +129,120 @@ async def test_before_its_commit_a_firing_has_not_happened(db: Connection, clock
     assert await outcomes(db) == ["1 fired"]
 
 
-@pytest.mark.parametrize("catch_up", [0, 1, 2, 5])
-@pytest.mark.parametrize("overlap", list(ScheduleOverlap))
-async def test_after_an_outage_of_three_hours(
-    db: Connection, clock: Clock, overlap: ScheduleOverlap, catch_up: int
-) -> None:
-    await stored(db, clock, overlap=overlap, catch_up=catch_up)
+class Outage(msgspec.Struct, frozen=True):
+    """A schedule that nobody fired for three hours, and what it had fired before."""
+
+    overlap: ScheduleOverlap
+    catch_up: int
+    runs: bool
+    """Has the execution of the hour before not ended?"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.overlap} {self.catch_up} {'runs' if self.runs else 'ended'}"
+
+    def expected(self) -> tuple[list[str], list[str]]:
+        """What becomes of hours 1 to 4, and where the executions that they fired are then."""
+        words, states = ["fired"], ["waiting" if self.runs else "completed"]
+        caught_up = min(self.catch_up, 3)
+        words += ["missed"] * (3 - caught_up)
+        for _ in range(caught_up):
+            is_open = "waiting" in states
+            match self.overlap:
+                case ScheduleOverlap.SKIP if is_open:
+                    words.append("skipped")
+                    continue
+                case ScheduleOverlap.QUEUE_ONE if "rate_limited" in states:
+                    words.append("skipped")
+                    continue
+                case ScheduleOverlap.QUEUE_ONE | ScheduleOverlap.QUEUE_ALL if is_open:
+                    states.append("rate_limited")
+                case ScheduleOverlap.CANCEL_RUNNING:
+                    states = ["cancelled" if each == "waiting" else each for each in states]
+                    states.append("waiting")
+                case _:
+                    states.append("waiting")
+            words.append("fired")
+        return [f"{hour} {word}" for hour, word in enumerate(words, 1)], states
+
+
+OUTAGES = [
+    Outage(overlap, catch_up, runs)
+    for overlap in ScheduleOverlap
+    for catch_up in (0, 1, 2, 3, 5)
+    for runs in (True, False)
+]
+
+
+async def test_after_an_outage_of_three_hours(db: Connection, clock: Clock) -> None:
+    for each in OUTAGES:
+        lane = "slow" if each.runs else "default"
+        await stored(
+            db, clock, each.name, overlap=each.overlap, catch_up=each.catch_up, lane_id=lane
+        )
     await clock.set(BEGIN + HOUR)
-    await fire(db)
-    [first] = [each.execution_id for each in await history(db)]
-    assert first is not None
+    assert await fire(db) == len(OUTAGES)
+    assert len(await end(db, 100)) == len(OUTAGES) / 2
     await clock.set(BEGIN + 4 * HOUR + timedelta(minutes=30))
 
-    assert await fire(db) == 1
+    assert await fire(db) == len(OUTAGES)
 
-    # The instants of hours 2, 3 and 4 were not fired in time; the first execution still runs.
-    caught_up = {0: [], 1: [4], 2: [3, 4], 5: [2, 3, 4]}[catch_up]
-    expected = {1: "fired"} | {hour: "missed" for hour in (2, 3, 4) if hour not in caught_up}
-    for number, hour in enumerate(caught_up):
-        skips = overlap is ScheduleOverlap.SKIP or (
-            overlap is ScheduleOverlap.QUEUE_ONE and number > 0
-        )
-        expected[hour] = "skipped" if skips else "fired"
-    assert await outcomes(db) == [f"{hour} {expected[hour]}" for hour in sorted(expected)]
-    schedule = await again(db)
-    assert schedule.missed == 3 - len(caught_up)
-    assert schedule.fired == sum(word == "fired" for word in expected.values())
-    assert schedule.skipped == sum(word == "skipped" for word in expected.values())
-    assert schedule.next_fire_at == BEGIN + 5 * HOUR
-    states = [
-        await given.public_state(db, each.execution_id)
-        for each in await history(db)
-        if each.execution_id is not None
-    ]
-    waits = [PublicState.WAITING] * len(states)
-    match overlap:
-        case ScheduleOverlap.QUEUE_ONE | ScheduleOverlap.QUEUE_ALL:
-            waits[1:] = [PublicState.RATE_LIMITED] * len(waits[1:])
-        case ScheduleOverlap.CANCEL_RUNNING:
-            waits[:-1] = [PublicState.CANCELLED] * len(waits[:-1])
-        case _:
-            pass
-    assert states == waits
+    for each in OUTAGES:
+        became, states = each.expected()
+        assert await outcomes(db, each.name) == became, each.name
+        fired = [one.execution_id for one in await history(db, each.name) if one.execution_id]
+        assert [await given.public_state(db, one) for one in fired] == states, each.name
+        words = Counter(one.split()[1] for one in became)
+        schedule = await again(db, each.name)
+        counts = (schedule.fired, schedule.skipped, schedule.missed)
+        assert counts == (words["fired"], words["skipped"], words["missed"]), each.name
+        assert schedule.next_fire_at == BEGIN + 5 * HOUR
+
+
+async def test_the_ledger_names_the_execution_that_still_runs(db: Connection, clock: Clock) -> None:
+    await stored(db, clock)
+    for hour in (1, 2):
+        await clock.set(BEGIN + hour * HOUR)
+        await fire(db)
+
+    first, skipped = await history(db)
+
+    assert (skipped.outcome, skipped.execution_id) == (ScheduleOutcome.SKIPPED, None)
+    assert skipped.reason == f"{first.execution_id} has not ended"
+
+
+@pytest.mark.parametrize(("before", "outcome"), [(9, "skipped"), (10, "fired")])
+async def test_only_the_last_ten_executions_of_a_schedule_count(
+    before: int, outcome: str, db: Connection, clock: Clock
+) -> None:
+    await stored(db, clock, overlap="allow", lane_id="slow")
+    await clock.set(BEGIN + HOUR)
+    await fire(db)
+    await update_schedule(db, define(overlap="allow"))
+    for hour in range(2, before + 2):
+        await clock.set(BEGIN + hour * HOUR)
+        await fire(db)
+        assert len(await end(db)) == 1
+    await update_schedule(db, define(overlap="skip"))
+    await clock.set(BEGIN + (before + 2) * HOUR)
+
+    await fire(db)
+
+    assert (await history(db))[-1].outcome == outcome
+    assert len((await again(db)).latest) == 10, "a schedule that fires for years stays as small"
+
+
+async def test_what_is_not_said_has_a_default(db: Connection, clock: Clock) -> None:
+    made = (await stored(db, clock)).definition
+
+    assert (made.overlap, made.catch_up) == (ScheduleOverlap.SKIP, 1)
+    assert (made.catch_up_window, made.jitter) == (timedelta(days=1), timedelta())
+    assert (made.spec.tz, made.starts, made.until, made.runs) == ("UTC", None, None, None)
+    await clock.set(BEGIN + 25 * HOUR + timedelta(minutes=30))
+    await update_schedule(db, define(catch_up=100, overlap="allow"))
+    await db.execute("UPDATE ff.schedule SET next_fire_at_ms = $1", epoch_ms(BEGIN + HOUR))
+    await fire(db)
+    assert await outcomes(db) == ["1 missed", *(f"{hour} fired" for hour in range(2, 26))]
 
 
 async def test_what_is_superseded_says_so(db: Connection, clock: Clock) -> None:

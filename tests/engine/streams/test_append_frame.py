@@ -6,14 +6,20 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from flowfabric.conditions import OperatorOnly
 from flowfabric.db.rows import Connection
+from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
+from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.streams.append_frame import Append, append_frame, append_frames
 from flowfabric.engine.streams.cursor import FrameId
 from flowfabric.engine.streams.frame import NewFrame
+from flowfabric.engine.suspensions.suspension import SuspendRequest
 from flowfabric.errors import (
     EngineError,
     NotFound,
@@ -23,7 +29,7 @@ from flowfabric.errors import (
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
-from flowfabric.states import FrameMode
+from flowfabric.states import FrameKind, FrameMode
 from flowfabric.testing import Clock
 from tests import given
 from tests.engine.controls import Another
@@ -119,27 +125,74 @@ async def test_one_statement_appends_to_many_streams_and_refuses_row_by_row(
     assert await texts(db, second) == ["s1", "s2"]
 
 
-@pytest.mark.parametrize("outlived", ["completed", "expired", "voided", "superseded"])
+@pytest.mark.parametrize(
+    ("outlived", "wanted"),
+    [
+        ("completed", StreamClosed),
+        ("cancelled", StreamClosed),
+        ("suspended", StreamClosed),
+        ("delayed", StreamClosed),
+        ("voided", StreamClosed),
+        ("expired", StaleOwnerCannotAppend),
+        ("superseded", StaleOwnerCannotAppend),
+        ("retried", StaleOwnerCannotAppend),
+    ],
+)
 async def test_an_owner_that_lost_its_lease_cannot_append(
-    outlived: str, db: Connection, clock: Clock
+    outlived: str, wanted: type[EngineError], db: Connection, clock: Clock, ff_engine: Engine
 ) -> None:
-    lease = await given.claimed(db, ttl=30)
+    lease = await given.claimed(db, ttl=30, policy=given.retrying())
     await appended(db, lease, frame("mine"))
-    if outlived == "completed":
-        await complete(db, [Completion(lease)])
-    else:
-        await clock.advance(timedelta(seconds=31))
+    match outlived:
+        case "completed":
+            await complete(db, [Completion(lease)])
+        case "cancelled":
+            await ff_engine.cancel_execution(lease.execution_id, reason="test")
+        case "suspended":
+            await ff_engine.suspend(
+                [SuspendRequest(lease=lease, condition=OperatorOnly(), keeps_waitpoints=True)]
+            )
+        case "delayed":
+            await ff_engine.delay([DelayRequest(lease=lease, delay=60.0)])
+        case "retried":
+            await ff_engine.fail([Failure(lease=lease, reason="again")])
+            await clock.advance(timedelta(hours=1))
+            await promote_due(db, 10)
+        case _:
+            await clock.advance(timedelta(seconds=31))
     if outlived in ("voided", "superseded"):
         await expire_leases(db, 10)
-    if outlived == "superseded":
-        assert await claim(db, given.OTHER, ttl=30)
+    if outlived in ("superseded", "retried"):
+        [other] = await claim(db, given.OTHER, ttl=30)
+        assert other.lease.attempt_index == (outlived == "retried")
 
-    wanted = StreamClosed if outlived in ("completed", "voided") else StaleOwnerCannotAppend
     with pytest.raises(wanted, match=str(lease.execution_id.uuid)):
         await append_frame(db, lease, frame("late"))
 
     assert await texts(db, lease) == ["mine"]
     assert (await meta(db, lease.execution_id))["frame_count"] == 1
+
+
+def test_the_type_of_a_frame_is_its_kind_unless_it_says_otherwise() -> None:
+    assert [each.value for each in FrameKind] == ["stdout", "stderr", "event", "blob"]
+    assert [NewFrame(kind=each).frame_type for each in FrameKind] == list(FrameKind)
+    assert NewFrame().frame_type == "event"
+    assert NewFrame(frame_type="token", kind=FrameKind.STDOUT).frame_type == "token"
+
+
+@pytest.mark.parametrize(
+    ("new", "durable"), [(frame(), True), (patch({}), True), (frame(mode=LIVE), False)]
+)
+async def test_the_same_frame_again_is_appended_again(
+    new: NewFrame, durable: bool, db: Connection
+) -> None:
+    lease = await given.claimed(db)
+
+    answers = [await append_frame(db, lease, new) for _ in range(2)]
+
+    assert [each.frame_count for each in answers] == [1, 2]
+    assert len(await frames(db, lease)) == 2
+    assert (await meta(db, lease.execution_id))["has_durable_frame"] is durable
 
 
 async def test_an_append_and_the_end_of_its_attempt_wait_for_one_another(

@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric.conditions import OperatorOnly
 from flowfabric.db.rows import Connection
+from flowfabric.db.waiter import register
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.claim import claim
@@ -19,12 +20,16 @@ from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.promote_due import promote_due
+from flowfabric.engine.streams.reader import TOPICS
 from flowfabric.engine.suspensions.suspension import SuspendRequest
 from flowfabric.instants import instant
 from flowfabric.policy import ExecutionPolicy, RetryPolicy, TimeoutPolicy
 from flowfabric.states import TimeoutBehavior
 from flowfabric.testing import Clock
 from tests import given
+from tests.db.facts import until
+from tests.engine.controls import Another
+from tests.engine.flows.graphs import empty
 from tests.engine.grants import granted
 from tests.engine.streams.streams import appended, frame, page, texts
 
@@ -139,6 +144,76 @@ async def test_an_ending_closes_the_stream(
     assert [each.text for each in found.frames] == ["last words"]
     unwritten = await page(db, lease, attempt_index=3)
     assert (unwritten.closed_at, unwritten.closed_reason) == (None, None)
+
+
+@pytest.mark.session("listens")
+@pytest.mark.parametrize("end", [end for end, _ in ENDS.values()], ids=ENDS.keys())
+async def test_an_ending_notifies_the_readers_of_the_stream(
+    end: End, db: Connection, clock: Clock, ff_engine: Engine, another: Another
+) -> None:
+    lease = await given.claimed(db, policy=POLICY)
+    await appended(db, lease, frame("last words"))
+    heard: list[str] = []
+    listening = await another()
+    await listening.add_listener("ff_wake", lambda *told: heard.append(told[-1]))
+    await register(db, "reader", list(TOPICS))
+    await db.execute("UPDATE ff.waiter SET waiting_until_ms = waiting_until_ms + 86400000")
+
+    await end(ff_engine, db, clock, lease)
+
+    async def is_told() -> bool:  # some notifications are sent a moment later
+        await listening.execute("SELECT")
+        return bool(set(heard) & set(TOPICS))
+
+    await until(is_told)
+
+
+async def test_an_attempt_that_ended_without_a_frame_has_no_stream_and_is_open(
+    db: Connection, ff_engine: Engine
+) -> None:
+    lease = await given.claimed(db)
+    await ff_engine.complete([Completion(lease)])
+
+    tailed = await ff_engine.tail_stream(lease.execution_id, 0, block=30)
+
+    assert (tailed.frames, tailed.closed_at, tailed.closed_reason) == ([], None, None)
+    assert tailed.ended, "and so a tail does not wait"
+    assert await db.fetchval("SELECT count(*) FROM ff.stream_meta") == 0
+
+
+@pytest.mark.parametrize("waits", ["released", "delayed", "suspended"])
+@pytest.mark.parametrize(
+    ("way", "reason"), [("skipped", "dependency_impossible"), ("cancelled", "attempt_cancelled")]
+)
+async def test_an_ending_closes_the_stream_of_an_attempt_that_was_to_go_on(
+    waits: str, way: str, reason: str, db: Connection, clock: Clock, ff_engine: Engine
+) -> None:
+    graph = await empty(ff_engine, "up", "down")
+    [lease] = await graph.claim("down", ttl=600)
+    await appended(db, lease, frame("last words"))
+    match waits:
+        case "released":
+            await ff_engine.release([lease])
+        case "delayed":
+            await ff_engine.delay([DelayRequest(lease=lease, delay=60.0)])
+        case _:
+            await ff_engine.suspend(
+                [SuspendRequest(lease=lease, condition=OperatorOnly(), keeps_waitpoints=True)]
+            )
+    assert (await page(db, lease)).closed_at is None
+    await clock.advance(timedelta(seconds=5))
+
+    if way == "skipped":
+        await graph.link("up>down")
+        await graph.fail("up")
+        await graph.carry_all()
+    else:
+        await ff_engine.cancel_flow(graph.flow_id)
+
+    assert await given.public_state(db, graph["down"]) == way
+    found = await page(db, lease)
+    assert found.closed_reason == reason
+    assert found.closed_at == instant(await clock.now_ms())
 
 
 async def test_an_attempt_that_goes_on_appends_to_the_same_stream(

@@ -19,6 +19,7 @@ from flowfabric.policy import FixedBackoff
 from flowfabric.states import PatchKind
 from flowfabric.testing import Clock
 from tests import given
+from tests.engine.controls import Another
 from tests.engine.streams.streams import SUMMARY, appended, frame, frames, patch
 
 MERGES: list[tuple[list[Any], Any]] = [
@@ -90,6 +91,24 @@ async def test_a_summary_has_its_times_and_survives_the_trimming_of_its_frames(
     assert (found.version, found.patch_kind) == (101, PatchKind.JSON_MERGE_PATCH)
     assert found.first_applied_at == instant(began)
     assert found.last_updated_at == instant(began + 5000)
+
+
+async def test_patches_of_two_connections_are_merged_one_after_the_other(
+    db: Connection, another: Another
+) -> None:
+    lease = await given.claimed(db)
+    other = await another()
+    async with db.transaction():
+        await appended(db, lease, patch({"a": 1, "both": "first"}))
+        behind = await given.blocked(
+            await another(), other, appended(other, lease, patch({"b": 2, "both": "second"}))
+        )
+    [second] = await behind
+
+    found = await read_summary(db, lease.execution_id, 0)
+    assert found is not None
+    assert found.document == {"a": 1, "b": 2, "both": "second"}
+    assert second.summary_version == found.version == 2
 
 
 async def test_there_is_no_summary_without_a_summary_frame(db: Connection) -> None:

@@ -10,12 +10,14 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.streams import reader
 from flowfabric.engine.streams.read_frames import StreamPage
 from flowfabric.errors import NotFound, Unavailable
 from flowfabric.ids import ExecutionId
 from tests import given
 from tests.db.facts import until
 from tests.engine.streams.streams import appended, frame
+from tests.worker.durable.lab import Statements
 from tests.worker.proxy import Proxy
 
 
@@ -78,6 +80,40 @@ async def test_an_append_does_not_wait_for_tailers_that_use_the_same_pool(
         async with asyncio.timeout(10):
             pages = await asyncio.gather(*tails)
         assert [page.frames[0].text for page in pages] == [str(e.execution_id) for e in leases]
+    finally:
+        await engine.close()
+
+
+@pytest.mark.session("listens")
+async def test_an_append_wakes_the_readers_of_its_own_stream_alone(
+    db: Connection, ff_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, other = await given.claimed(db), await given.claimed(db)
+    waiting = tail(ff_engine, lease)
+    await registered(db)
+    await asyncio.sleep(0.1)  # the tail queries once more after the registration
+    statements = Statements(monkeypatch)
+    for _ in range(5):
+        await appended(db, other, frame("not for this reader"))
+    await appended(db, lease, frame("for it"))
+    await waiting
+
+    assert statements.sent["streams.read_frames"] == 1
+
+
+@pytest.mark.session("listens")
+async def test_a_lost_notification_costs_a_tail_only_the_time_until_it_polls(
+    db: Connection, ff_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "POLL", 0.4)
+    engine = await Engine.connect(DatabaseConfig(dsn=ff_dsn))
+    try:
+        lease = await given.claimed(db)
+        waiting = tail(engine, lease)
+        await registered(db)
+        await db.execute("DELETE FROM ff.waiter")  # nobody is notified any more
+        await appended(db, lease, frame("found"))
+        assert [each.text for each in (await waiting).frames] == ["found"]
     finally:
         await engine.close()
 

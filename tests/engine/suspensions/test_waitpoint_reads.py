@@ -245,3 +245,14 @@ async def test_reads_pass_through_the_engine(ff_engine: Engine, db: Connection) 
     assert [each.waitpoint_id for each in listed.waitpoints] == [waitpoint.waitpoint_id]
     assert [each.waitpoint_id for each in everywhere.waitpoints] == [waitpoint.waitpoint_id]
     await complete(db, [Completion(lease)])
+
+
+async def test_a_waitpoint_of_an_execution_that_has_ended_is_not_open(db: Connection) -> None:
+    lease = await leased(db)
+    waitpoint = await pending(db, lease, "a")
+
+    await complete(db, [Completion(lease)])
+
+    assert (await list_pending_waitpoints(db, lease.execution_id)).waitpoints == []
+    assert (await list_open_waitpoints(db)).waitpoints == []
+    assert await read_waitpoint_token(db, lease.execution_id, waitpoint.waitpoint_id) is None

@@ -217,6 +217,16 @@ async def put_down(engine: Engine, clock: Clock, scene: Scene) -> None:
     await Graph(engine, scene.flow_id, scene.ids).complete("kid b")
 
 
+async def about_to_wait(engine: Engine, clock: Clock, scene: Scene) -> None:
+    """x runs, and both of its children have succeeded, which was not carried on."""
+    await waited(engine, clock, scene)
+    assert scene.flow_id is not None
+    graph = Graph(engine, scene.flow_id, scene.ids)
+    graph.leases = dict(scene.leases)
+    await graph.complete("kid a")
+    await graph.complete("kid b")
+
+
 async def orphaned(engine: Engine, clock: Clock, scene: Scene) -> None:
     """x has failed, which was not carried on; its children go on."""
     await waited(engine, clock, scene)
@@ -238,5 +248,6 @@ async def parent_again(engine: Engine, clock: Clock, scene: Scene) -> None:
 
 
 FAMILY_SITUATIONS = tuple(
-    Situation(build.__name__, build) for build in (parent, waited, put_down, orphaned, parent_again)
+    Situation(build.__name__, build)
+    for build in (parent, waited, put_down, about_to_wait, orphaned, parent_again)
 )

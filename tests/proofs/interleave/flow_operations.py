@@ -43,6 +43,7 @@ from tests.proofs.interleave.operations import (
     swept,
 )
 from tests.proofs.interleave.scene import Scene
+from tests.proofs.interleave.waits import LOOK
 
 MEMBERS = ("a", "b", "c", "d", "e")
 
@@ -212,7 +213,7 @@ FLOWS = (
         ("flow", "e"),
     ),
     swept("dispatch", DISPATCH, ("flow",)),
-    swept("dispatch what is free", DISPATCH_FREE, ("flow",)),
+    swept("dispatch what is free", DISPATCH_FREE, ("flow",), counts_as="dispatch"),
     CANCEL_SIBLINGS,
     swept("reconcile_siblings", reconcile_siblings, ("flow",)),
     swept("redispatch_lost_completions", redispatch_lost_completions, ("flow",)),
@@ -319,7 +320,8 @@ FAMILIES = (
     replay("kid a"),
     CLAIM,
     swept("dispatch", DISPATCH),
-    swept("dispatch what is free", DISPATCH_FREE),
+    swept("dispatch what is free", DISPATCH_FREE, counts_as="dispatch"),
+    LOOK,
     swept("cancel_siblings", cancel_siblings, counts_rows=False),
     swept("expire_leases", expire_leases),
     Operation(

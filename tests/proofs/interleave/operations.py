@@ -42,6 +42,8 @@ class Operation(msgspec.Struct, frozen=True):
     """Does it leave rows in use to its next turn?"""
     counts_rows: bool = True
     """Does a sweep count rows? Of a batch that is done in two turns it counts each turn."""
+    counts_as: str = ""
+    """The sweep that does the same: what one of the two moves, the other does not."""
     next_turn: Call | None = None
     """Who goes on with what it left, if it is not called again itself."""
     in_the_end: Callable[[Any], str] | None = None
@@ -73,14 +75,26 @@ def moved(answer: Any) -> int:
 
 
 def swept(
-    name: str, sweep: Sweep, needs: tuple[str, ...] = ("x",), *, counts_rows: bool = True
+    name: str,
+    sweep: Sweep,
+    needs: tuple[str, ...] = ("x",),
+    *,
+    counts_rows: bool = True,
+    counts_as: str = "",
 ) -> Operation:
     """A sweep over a batch of ten."""
 
     async def call(engine: Engine, _scene: Scene, _side: int) -> Any:
         return await transact(engine.pool, name, lambda conn: sweep(conn, 10))
 
-    return Operation(name, call, needs, passes_over=True, counts_rows=counts_rows)
+    return Operation(
+        name,
+        call,
+        needs,
+        passes_over=True,
+        counts_rows=counts_rows,
+        counts_as=counts_as or name,
+    )
 
 
 def holder(name: str, of: str, call: Call, **flags: Any) -> Operation:

@@ -12,7 +12,9 @@ from tests.proofs.interleave.families import FAMILY_SITUATIONS, FLOW_SITUATIONS
 from tests.proofs.interleave.flow_operations import FAMILIES, FLOWS
 from tests.proofs.interleave.operations import EXECUTIONS, Operation
 from tests.proofs.interleave.scene import Scene
+from tests.proofs.interleave.scheduled import SCHEDULE_SITUATIONS, SCHEDULES
 from tests.proofs.interleave.situations import SITUATIONS, Situation
+from tests.proofs.interleave.spends import SPEND_SITUATIONS, SPENDS
 from tests.proofs.interleave.stage import Stage
 from tests.proofs.interleave.waits import WAIT_SITUATIONS, WAITS
 
@@ -25,6 +27,21 @@ HOTTEST = (
     "expire_leases",
 )
 HOT_SITUATIONS = ("waiting", "held", "lapsed", "interrupted")
+
+PARKS = ("suspend x by name", "suspend x at door", "suspend x for children", "wait_children x")
+SIGNALS = ("send_signal x", "deliver_signal x")
+WAKES = frozenset(
+    frozenset(pair)
+    for pair in (
+        *((park, signal) for park in PARKS[:2] for signal in SIGNALS),
+        *(("expire_suspensions", signal) for signal in SIGNALS),
+        *(("cancel_execution x", signal) for signal in SIGNALS),
+        *(("look_at_waits x", signal) for signal in SIGNALS),
+        *((park, end) for park in PARKS[2:] for end in ("complete kid a", "dispatch")),
+        ("look_at_waits x", "dispatch"),
+    )
+)
+"""Pairs in which a wake-up could be lost or doubled: played in any case, in many orders."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -43,6 +60,8 @@ PARTS = (
     Part(FLOWS, FLOW_SITUATIONS, both_ways=True),
     Part(FAMILIES, FAMILY_SITUATIONS, both_ways=True),
     Part(WAITS, WAIT_SITUATIONS, whole=True),
+    Part(SCHEDULES, SCHEDULE_SITUATIONS, whole=True),
+    Part(SPENDS, SPEND_SITUATIONS, whole=True),
 )
 
 
@@ -81,7 +100,10 @@ def one_each(found: Sequence[Meeting], chance: random.Random, share: float = 1.0
     pairs = list(pairs_of(found).values())
     played = chance.sample(pairs, round(share * len(pairs)))
     played += [
-        here for here in pairs if here not in played and any(one.situation in whole for one in here)
+        here
+        for here in pairs
+        if here not in played
+        and (here[0].pair in WAKES or any(one.situation in whole for one in here))
     ]
     chosen: list[Meeting] = []
     for here in played:

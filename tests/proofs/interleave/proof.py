@@ -16,6 +16,7 @@ from tests.proofs.interleave.flow_operations import EVERYBODY, RENEW_EVERYBODY
 from tests.proofs.interleave.lock_order import Batch, Crossed, meet
 from tests.proofs.interleave.programme import (
     PARTS,
+    WAKES,
     Meeting,
     both_at_work,
     meetings,
@@ -33,6 +34,9 @@ STAGES = 2
 
 IN_ORDER = {"exec_core": EVERYBODY, "lease": RENEW_EVERYBODY}
 """What locks every row of a table, in the order of ids."""
+
+WAKE_ORDERS = 20
+"""Of the steps of a pair in which a wake-up could be lost, at most."""
 
 SHOWN = 3
 """Faults that are told in full."""
@@ -146,6 +150,8 @@ class Theatre:
             chance = self._arena.chance(f"interleave: {case.name}")
             three = len(meeting.operations) == 3
             at_most = self._size.triples if three else self._size.orders
+            if meeting.pair in WAKES:
+                at_most = max(at_most, WAKE_ORDERS)
             found = await explore(stage, case, chance, at_most)
             for fault in found.faults:
                 self._arena.say(f"{fault}\n  seed {self._arena.seed}")

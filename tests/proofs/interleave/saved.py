@@ -39,6 +39,12 @@ TABLES = (
     "signal_dedup",
     "signal_inbox",
     "signal_event",
+    "schedule",
+    "schedule_fire",
+    "budget_policy",
+    "budget_usage",
+    "budget_usage_dedup",
+    "budget_usage_by_exec",
 )
 CLOCK = "ff_testing.clock"
 
@@ -154,19 +160,26 @@ def _without_mark(line: str) -> str:
 
 
 def outcomes_overwritten(found: State) -> int:
-    """Executions that were told more ends than they had, or another end than stands."""
+    """Executions that were told more ends than they had, or another end than stands.
+
+    New ones have no names: they are told apart by their partitions.
+    """
     executions = _rows(found, "exec_core")
-    told: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    told: defaultdict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
     for event in _rows(found, "completion_event"):
         if event["outcome"] != "resumable":
-            told[event["execution_id"]].append((event["event_id"], event["outcome"]))
+            told[_place(event)].append((event["event_id"], event["outcome"]))
     wrong = 0
     for each in executions:
-        ends = [outcome for _, outcome in sorted(told[each["execution_id"]])]
+        ends = [outcome for _, outcome in sorted(told[_place(each)])]
         ended = each["lifecycle_phase"] == "terminal"
         stands = not ended or ends[-1:] == [each["terminal_outcome"]]
         wrong += len(ends) != each["replay_count"] + ended or not stands
     return wrong
+
+
+def _place(row: dict[str, Any]) -> tuple[int, str]:
+    return row["partition_key"], row["execution_id"]
 
 
 def resumed_twice(found: State) -> int:

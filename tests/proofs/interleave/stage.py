@@ -261,9 +261,10 @@ class Stage:
             while more := moved(answer):
                 total += more
                 answer = await operation.call(self.engines[n], scene, n)
+            counts_as = operation.counts_as or operation.name
             if operation.counts_rows:
-                totals[operation.name] += total
+                totals[counts_as] += total
             else:
-                totals[operation.name] |= total > 0
+                totals[counts_as] |= total > 0
         answers += [f"{name} moved {total}" for name, total in sorted(totals.items())]
         return tuple(answers), without_marks_of_a_cancel(await state(self.db, scene.known))

@@ -24,10 +24,12 @@ from tests.proofs.interleave.operations import (
     change_priority,
     complete,
 )
+from tests.proofs.interleave.programme import PARTS, WAKES, meetings
 from tests.proofs.interleave.scene import Scene
 from tests.proofs.interleave.setting import set_scenes
 from tests.proofs.interleave.situations import Situation, held, waiting
 from tests.proofs.interleave.stage import Stage
+from tests.proofs.interleave.waits import LOOK, WAITS, waits_either_way
 
 CORE = """
 -- planted.core
@@ -48,8 +50,8 @@ UPDATE ff.exec_core SET priority = %(priority)s WHERE execution_id = %(x)s
 SUCCEED = """
 -- planted.succeed
 INSERT INTO ff.completion_event (
-       execution_id, route_id, occurred_at_ms, partition_key, outcome)
-SELECT execution_id, route_id, 0, partition_key, 'success' FROM ff.execution
+       execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome)
+SELECT execution_id, route_id, created_at_ms, 0, partition_key, 'success' FROM ff.execution
  WHERE execution_id = %(x)s
 """
 CREATE_TWICE = """
@@ -179,6 +181,56 @@ async def test_a_sweep_that_passes_over_a_row_in_use_has_another_turn(
     found = await explored(stage, scenes["waiting"], claiming, change_priority("x"))
 
     assert 0 < found.next_turn < found.equal == found.plays
+
+
+# Waits and what wakes them.
+
+LOOK_AT_SIGNALS = """
+-- planted.look_at_signals
+SELECT signal_seq AS priority FROM ff.exec_core WHERE execution_id = %(x)s
+"""
+LOOK_AT_WAITPOINTS = """
+-- planted.look_at_waitpoints
+SELECT count(*)::integer AS priority FROM ff.waitpoint_pending
+ WHERE execution_id = %(x)s AND state = 'closed'
+"""
+
+
+async def look_twice(conn: Connection, x: Any, _side: int) -> list[int]:
+    looks = [
+        await fetch_one(conn, each, Row, x=x) for each in (LOOK_AT_SIGNALS, LOOK_AT_WAITPOINTS)
+    ]
+    return [each.priority for each in looks]
+
+
+async def test_a_look_sees_all_of_a_signal_or_nothing_and_a_torn_one_is_found(
+    stage: Stage,
+) -> None:
+    scenes = await set_scenes(stage, [Situation("waits_either_way", waits_either_way)])
+    [scene] = scenes.values()
+    [signal] = [one for one in WAITS if one.name == "send_signal x"]
+
+    whole = await explored(stage, scene, LOOK, signal)
+    torn = await explored(stage, scene, planted("look twice", look_twice), signal)
+
+    assert (whole.equal == whole.plays > 0, whole.faults) == (True, [])
+    assert torn.faults
+
+
+async def test_every_pair_that_could_lose_a_wake_up_meets_where_both_do_something(
+    stage: Stage,
+) -> None:
+    met: set[frozenset[str]] = set()
+    for part in PARTS[2:]:
+        named = [one for one in part.operations if any(one.name in pair for pair in WAKES)]
+        for scene in (await set_scenes(stage, part.situations)).values():
+            met |= {
+                meeting.pair
+                for meeting in await meetings(stage, scene, named)
+                if meeting.effective == 2 or LOOK in meeting.operations
+            }
+
+    assert met >= WAKES
 
 
 # The order in which one statement locks.

@@ -118,6 +118,12 @@ async def waits_at_door_in_time(engine: Engine, clock: Clock, scene: Scene) -> N
     await _suspended(engine, clock, by_door(scene, keeps=True))
 
 
+async def waits_either_way(engine: Engine, clock: Clock, scene: Scene) -> None:
+    """x is suspended until a signal of a name or on its waitpoint, which then takes no more."""
+    await with_a_door(engine, clock, scene)
+    await _suspended(engine, clock, by_door(scene, awaits_signals=(NAME,), signals_read=0))
+
+
 async def _soon(clock: Clock) -> datetime:
     return await clock.now() + PATIENCE
 
@@ -136,11 +142,16 @@ WAIT_SITUATIONS = tuple(
         waits_by_name,
         waits_at_door,
         waits_at_door_in_time,
+        waits_either_way,
     )
 )
 
+LOOK = Operation("look_at_waits x", lambda engine, scene, _: engine.look_at_waits([scene.id("x")]))
+"""What a worker does once a second for handlers that wait beside a step."""
+
 WAITS = (
     CLAIM,
+    LOOK,
     holder(
         "suspend x by name", "x", lambda engine, scene, side: engine.suspend([by_name(scene, side)])
     ),

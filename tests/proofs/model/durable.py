@@ -11,7 +11,9 @@ from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalD
 from flowfabric.errors import NotFound, TargetNotSignalable
 from flowfabric.states import SignalEffect
 from tests.proofs.model.moves import refusal
-from tests.proofs.model.records import Entry, Inbox, World
+from tests.proofs.model.records import World
+from tests.proofs.model.wait_records import Entry, Inbox
+from tests.proofs.model.waits import resume
 
 
 def send_signal(world: World, signal: NewSignal) -> Any:
@@ -29,7 +31,13 @@ def send_signal(world: World, signal: NewSignal) -> Any:
         *each.signals,
         Inbox(signal.signal_id, signal.signal_name, signal.idempotency_key, world.now_ms),
     ]
-    return SignalAccepted(signal_id=signal.signal_id, effect=SignalEffect.BUFFERED_IN_INBOX)
+    effect = SignalEffect.BUFFERED_IN_INBOX
+    suspension = each.suspension
+    awaited = () if suspension is None else suspension.awaits
+    if each.lifecycle_phase == "suspended" and suspension and signal.signal_name in awaited:
+        effect = SignalEffect.RESUME_CONDITION_SATISFIED
+        resume(world, each, suspension.delay_ms, [])
+    return SignalAccepted(signal_id=signal.signal_id, effect=effect)
 
 
 def record_entries(world: World, writes: Sequence[EntryWrite]) -> list[Any]:

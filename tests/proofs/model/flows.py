@@ -287,6 +287,7 @@ def _header(
         each.flow_cancelled = True
         if each.lifecycle_phase == "runnable":
             each.waits("blocked_by_operator", "paused_by_flow_cancel")
+            each.resume_pending = False
             each.blocking_detail = each.delay_until_ms = each.not_before_ms = None
             world.touch(each)
         if each.lifecycle_phase == "runnable" or policy == "cancel_all":
@@ -334,7 +335,7 @@ def derived_state(world: World, flow: Flow) -> str:
         return _end(world, flow)
     if "active" in states:
         return "running"
-    waits = {"delayed", "rate_limited", "waiting_children"}
+    waits = {"delayed", "rate_limited", "waiting_children", "suspended", "resumable"}
     return "blocked" if waits & set(states) else "open"
 
 

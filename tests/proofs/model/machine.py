@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
+from flowfabric.states import TimeoutBehavior
 from tests.proofs.model.common import JOINS, LANES, POLICIES, moves_of
 from tests.proofs.model.control_rules import ControlRules
 from tests.proofs.model.durable_rules import DurableRules
@@ -19,11 +20,12 @@ from tests.proofs.model.flow_rules import FlowRules
 from tests.proofs.model.real import Real
 from tests.proofs.model.tally import Tally
 from tests.proofs.model.time_rules import TimeRules
+from tests.proofs.model.wait_rules import CONDITIONS, WaitRules
 
 Move = tuple[str, dict[str, Any]]
 
 
-class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
+class Machine(WaitRules, ControlRules, FlowRules, TimeRules, DurableRules):
     """Submitters and workers, operators, builders of flows, and time."""
 
     @rule(move=moves_of(ExecutionRules))
@@ -44,6 +46,10 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
 
     @rule(move=moves_of(DurableRules))
     def go_on(self, move: Move) -> None:
+        self._make(move)
+
+    @rule(move=moves_of(WaitRules))
+    def wait(self, move: Move) -> None:
         self._make(move)
 
     def _make(self, move: Move) -> None:
@@ -93,6 +99,8 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
             lambda: self.fail(who, how=0, category="transient", after=None),
             lambda: self.delay(who, how=0, seconds=3),
             lambda: self.cancel(who, how=0),
+            self._wait_for_signals,
+            self._wait_for_signals,
             lambda: self.block(who, reason="waiting_for_quota", detail=None),
             lambda: self.advance(5),
             lambda: self.sweep("expire_executions"),
@@ -100,6 +108,16 @@ class Machine(ExecutionRules, ControlRules, FlowRules, TimeRules, DurableRules):
             self.dispatch,
             self.dispatch,
         ]
+
+    def _wait_for_signals(self) -> None:
+        self.wait_for_signals(
+            condition=self.chance.choice(CONDITIONS),
+            handler=self.chance.random() < 0.5,
+            timeout=20,
+            behavior=self.chance.choice(list(TimeoutBehavior)),
+            early=self.chance.randrange(2),
+            late=self.chance.randrange(3),
+        )
 
 
 class Fresh(HypothesisProvider):

@@ -147,7 +147,7 @@ def lease(
         each.attempt_type = ATTEMPTS.get(each.attempt_state, "initial")
     each.lifecycle_phase, each.attempt_state = "active", "running_attempt"
     each.waits("not_applicable", "none")
-    each.blocking_detail = None
+    each.blocking_detail, each.resume_pending = None, False
     each.lease_epoch += 1
     each.lease_id, each.worker_id, each.worker_instance_id = lease_id, worker, instance
     each.lease_expires_at_ms = now + ttl_ms
@@ -252,7 +252,7 @@ def progress(world: World, held: Lease, *, percent: int | None, message: str | N
 
 def complete(world: World, completions: Sequence[Completion]) -> list[Any]:
     def end(number: int, each: Execution) -> Completed:
-        world.terminalize([each], "success", rotates=False)
+        world.terminalize([each], "success", rotates=False, closes=False)
         each.result = completions[number].result
         return Completed(execution_id=each.execution_id)
 
@@ -299,7 +299,9 @@ def fail(world: World, failure: Failure) -> Any:
         attempts = held.attempt_index + 1 - each.retry_count + max_retries(each.policy)
         if not retries:
             why, kind = failure.reason, failure.category
-            world.terminalize([each], "failed", reason=why, category=kind, rotates=False)
+            world.terminalize(
+                [each], "failed", reason=why, category=kind, rotates=False, closes=False
+            )
             return TerminalFailed(execution_id=each.execution_id, max_attempts=attempts)
         after = failure.retry_after
         own = None if after is None else milliseconds(after)
@@ -364,7 +366,8 @@ def release(world: World, leases: Sequence[Lease]) -> list[Any]:
 
 def cancel(world: World, cancellation: Cancellation) -> Any:
     def stop(_: int, each: Execution) -> Cancelled:
-        world.terminalize([each], "cancelled", reason=cancellation.reason, by="worker")
+        why = cancellation.reason
+        world.terminalize([each], "cancelled", reason=why, by="worker", closes=False)
         return Cancelled(execution_id=each.execution_id)
 
     def before(seen: Execution, held: Lease) -> Cancelled | None:

@@ -7,6 +7,7 @@ from uuid import UUID
 from flowfabric.engine.executions.describe_execution import (
     CurrentAttempt,
     CurrentLease,
+    CurrentSuspension,
     ExecutionSnapshot,
 )
 from flowfabric.engine.flows.describe_flow import EdgeGroupSnapshot, FlowSnapshot, MemberCounts
@@ -18,6 +19,8 @@ from flowfabric.states import (
     DerivedFlowState,
     FlowState,
     GroupState,
+    SuspensionReason,
+    TimeoutBehavior,
     WaitsAs,
 )
 from tests.proofs.model.flows import derived_state, outcome
@@ -42,7 +45,7 @@ def describe_execution(world: World, execution_id: ExecutionId) -> ExecutionSnap
         blocking_detail=each.blocking_detail,
         current_attempt=_attempt(each),
         current_lease=_lease(each),
-        current_suspension=None,
+        current_suspension=_suspension(each),
         total_attempt_count=each.total_attempt_count,
         retry_count=each.retry_count,
         lease_reclaim_count=each.lease_reclaim_count,
@@ -85,6 +88,20 @@ def _lease(each: Execution) -> CurrentLease | None:
     )
 
 
+def _suspension(each: Execution) -> CurrentSuspension | None:
+    open_ = each.suspension
+    if open_ is None or open_.closed_at_ms is not None:
+        return None
+    return CurrentSuspension(
+        suspension_id=open_.suspension_id,
+        reason=SuspensionReason(open_.reason_code),
+        suspended_at=instant(open_.suspended_at_ms),
+        timeout_at=instant(open_.timeout_at_ms),
+        timeout_behavior=TimeoutBehavior(open_.behavior),
+        awaits_signals=list(open_.awaits),
+    )
+
+
 def describe_flow(world: World, flow_id: UUID) -> FlowSnapshot | None:
     flow = world.flows.get(flow_id)
     if flow is None:
@@ -114,6 +131,7 @@ def describe_flow(world: World, flow_id: UUID) -> FlowSnapshot | None:
 
 def _members(world: World, flow_id: UUID) -> MemberCounts:
     states = [each.public_state for each in world.members(flow_id)]
+    states = ["suspended" if each == "resumable" else each for each in states]
     counted = {
         name: states.count(name) for name in MemberCounts.__struct_fields__ if name != "total"
     }

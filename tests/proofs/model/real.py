@@ -19,6 +19,9 @@ START_MS: Final = 1_800_000_000_000
 EMPTY: Final = ";".join(f"DELETE FROM ff.{table}" for table in WRITTEN)
 CHEAP: Final = "SET enable_seqscan = on; SET enable_hashjoin = on; SET synchronous_commit = off"
 VACUUM_EVERY: Final = 25
+KID: Final = "k"
+SECRET: Final = "ab" * 32
+"""The key that signs the tokens of waitpoints."""
 
 
 class Real:
@@ -51,6 +54,7 @@ class Real:
         async def emptied() -> None:
             await self._look.execute(EMPTY)
             await self._clock.advance((START_MS - await self._clock.now_ms()) / 1000)
+            await self.engine.seed_waitpoint_hmac_secret(KID, SECRET)
             if self._emptied % VACUUM_EVERY == 0:
                 for table in WRITTEN:
                     await self._look.execute(f"VACUUM ff.{table}")

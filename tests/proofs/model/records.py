@@ -13,8 +13,10 @@ from flowfabric.joins import AllOf, JoinPolicy
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.states import PublicState
 from tests.engine.flows.model import decision, kind_of
+from tests.proofs.model.wait_records import Entry, Inbox, Suspension, Waitpoint
 
 NAMESPACE: Final = "default"
+RESUMABLE: Final = "resumable"
 RUNNABLE: Final = {
     "eligible_now": "waiting",
     "not_eligible_until_time": "delayed",
@@ -22,24 +24,6 @@ RUNNABLE: Final = {
     "blocked_by_budget": "rate_limited",
     "blocked_by_quota": "rate_limited",
 }
-
-
-class Inbox(msgspec.Struct, frozen=True):
-    """A signal that was sent by name."""
-
-    signal_id: UUID
-    signal_name: str
-    idempotency_key: str | None
-    accepted_at_ms: int
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """A finished call of a handler."""
-
-    name: str
-    attempt_index: int
-    recorded_at_ms: int
-    value: bytes
 
 
 class Execution(msgspec.Struct, kw_only=True):
@@ -94,6 +78,11 @@ class Execution(msgspec.Struct, kw_only=True):
     """What is in its inbox, in order."""
     entries: dict[int, Entry] = {}
     """What its journal has, by number."""
+    resume_pending: bool = False
+    suspension: Suspension | None = None
+    waitpoints: dict[UUID, Waitpoint] = {}
+    answers: dict[str, tuple[bool, UUID, tuple[UUID, ...], int]] = {}
+    """How suspensions with a key were answered: satisfied, its id, its waitpoints, until when."""
     overridden: str | None = None
     """The outcome with which an operator ended it in place of its worker."""
 
@@ -107,8 +96,10 @@ class Execution(msgspec.Struct, kw_only=True):
             case "terminal":
                 ended = self.terminal_outcome
                 return "completed" if ended == "success" else ended
-            case "active":
-                return "active"
+            case "active" | "suspended":
+                return self.lifecycle_phase
+            case _ if self.resume_pending and self.eligibility_state == "eligible_now":
+                return "resumable"
             case _:
                 return RUNNABLE.get(self.eligibility_state, "waiting")
 
@@ -120,6 +111,12 @@ class Execution(msgspec.Struct, kw_only=True):
     def place(self) -> tuple[int, int, UUID]:
         """Where it stands in the queue; the least is claimed first."""
         return -self.priority, self.created_at_ms, self.execution_id.uuid
+
+    def stop_waiting(self, now_ms: int, reason: str) -> None:
+        if self.suspension is not None:
+            self.suspension.close(now_ms, reason)
+        for each in self.waitpoints.values():
+            each.close(now_ms, reason)
 
     def waits(self, eligibility: str, reason: str) -> None:
         self.eligibility_state, self.blocking_reason = eligibility, reason
@@ -229,7 +226,22 @@ class World:
 
     def last_end(self, execution_id: ExecutionId) -> int:
         """The number of the newest end of an execution, 0 where it never ended."""
-        return max((e.number for e in self.ends if e.execution_id == execution_id), default=0)
+        ends = (e for e in self.ends if e.execution_id == execution_id and e.outcome != RESUMABLE)
+        return max((each.number for each in ends), default=0)
+
+    def tell_resumable(self, each: Execution) -> None:
+        """An event that is no end, and that nobody carries on."""
+        number = len(self.ends) + 1
+        self.ends.append(End(number, each.execution_id, RESUMABLE, None, dispatched=True))
+
+    def waitpoint(self, near: ExecutionId, waitpoint_id: UUID) -> Waitpoint | None:
+        """The waitpoint of any execution of the same partition."""
+        for each in self.executions.values():
+            if each.execution_id.partition_key == near.partition_key:
+                found = each.waitpoints.get(waitpoint_id)
+                if found is not None:
+                    return found
+        return None
 
     def is_owed_an_end(self, execution_id: ExecutionId) -> bool:
         return any(execution_id in flow.owed for flow in self.flows.values())
@@ -243,8 +255,10 @@ class World:
         category: str | None = None,
         by: str | None = None,
         rotates: bool = True,
+        closes: bool = True,
+        close_reason: str | None = None,
     ) -> int:
-        """Everyone who has not ended ends so; how many."""
+        """Everyone who has not ended ends so; how many. `closes`: also their waitpoints."""
         ended = 0
         for each in executions:
             if each.lifecycle_phase == "terminal":
@@ -257,6 +271,9 @@ class World:
             each.terminal_at_ms = each.last_mutation_at_ms = self.now_ms
             each.delay_until_ms = each.not_before_ms = None
             each.blocking_detail, each.lease_lost = None, False
+            each.resume_pending = False
+            if closes:
+                each.stop_waiting(self.now_ms, close_reason or outcome)
             if each.total_attempt_count:
                 each.attempt_state = "attempt_terminal"
             each.failure_reason = None if cancelled else reason
@@ -276,15 +293,20 @@ class World:
         attempt_state: str = "attempt_interrupted",
         rotates: bool = False,
         loses: bool = False,
+        suspends: bool = False,
     ) -> None:
-        """The lease is given up and the execution goes on, now or later."""
+        """The lease is given up and the execution goes on, now or later, or is suspended."""
         execution.lifecycle_phase = "runnable"
+        execution.resume_pending = False
         execution.attempt_state = attempt_state
         execution.lease_epoch += rotates
         execution.lease_lost = loses
         execution.delay_until_ms = None
         if execution.flow_cancelled:
             execution.waits("blocked_by_operator", "paused_by_flow_cancel")
+        elif suspends:
+            execution.lifecycle_phase = "suspended"
+            execution.waits("not_applicable", waiting_for)
         elif until_ms is None:
             execution.waits("eligible_now", "waiting_for_worker")
         else:

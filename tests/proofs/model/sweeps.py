@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.proofs.model import dispatch, flows
+from tests.proofs.model import dispatch, flows, waits
 from tests.proofs.model.moves import backoff_ms, retries_left, retry
 from tests.proofs.model.records import Execution, World
 
@@ -33,7 +33,7 @@ def lapse(world: World, each: Execution) -> None:
     cap = DEFAULT_CAP if each.policy is None else each.policy.max_reclaim_count
     if each.lease_reclaim_count >= cap:
         why = "max_reclaims_exceeded"
-        world.terminalize([each], "failed", reason=why, category="infra_crash")
+        world.terminalize([each], "failed", reason=why, category="infra_crash", closes=False)
     else:
         world.relinquish(each, rotates=True, loses=True)
 
@@ -57,7 +57,8 @@ def expire_attempts(world: World) -> int:
             wait = backoff_ms(each.policy, each.retry_count)
             retry(world, each, wait, "attempt_timeout", "timeout", rotates=True)
         else:
-            world.terminalize([each], "expired", reason="attempt_timeout", category="timeout")
+            why = "attempt_timeout"
+            world.terminalize([each], "expired", reason=why, category="timeout", closes=False)
 
     return _each(overdue, end)
 
@@ -77,7 +78,7 @@ def end_parked_members(world: World) -> int:
     for each in parked:
         flow = world.flow_of(each)
         reason = None if flow is None else flow.cancel_reason
-        world.terminalize([each], "cancelled", reason=reason, by="cancel_flow")
+        world.terminalize([each], "cancelled", reason=reason, by="cancel_flow", closes=False)
     return len(parked)
 
 
@@ -98,7 +99,7 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "recover_dead_workers": _nothing,
     "expire_attempts": expire_attempts,
     "expire_executions": expire_executions,
-    "expire_suspensions": _nothing,
+    "expire_suspensions": waits.expire_suspensions,
     "redispatch_lost_completions": _nothing,
     "dispatch_completions": dispatch.carry_all,
     "cancel_siblings": dispatch.cancel_siblings,
@@ -110,7 +111,7 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "start_compensations": _nothing,
     "project_unsettled": flows.project_unsettled,
     "unblock_routes": _nothing,
-    "expire_pending_waitpoints": _nothing,
+    "expire_pending_waitpoints": waits.expire_pending_waitpoints,
     "expire_workers": _nothing,
     "expire_waiters": _nothing,
     "vacuum_queue": _nothing,

@@ -8,8 +8,7 @@ from typing import Final
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.states import PublicState
 
-PHASES: Final = tuple(sorted(set(PublicState) - {PublicState.SUSPENDED, PublicState.RESUMABLE}))
-"""The public states that exist while nothing suspends."""
+PHASES: Final = tuple(sorted(PublicState))
 
 OPERATIONS: Final = (
     "renew",
@@ -40,6 +39,13 @@ OPERATIONS: Final = (
     "describe_execution",
     "send_signal",
     "record_entries",
+    "create_waitpoint",
+    "suspend",
+    "deliver_signal",
+    "close_waitpoint",
+    "resume_execution",
+    "wake_execution",
+    "expire_suspension",
 )
 """The operations that take an execution; an edge takes two."""
 

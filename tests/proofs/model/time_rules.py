@@ -8,7 +8,15 @@ from flowfabric.reconcile.sweeps import SWEEPS
 from tests.proofs.model import dispatch, reads
 from tests.proofs.model.common import BY_NAME, Common, move, which
 
-DUE = ("promote_due", "expire_leases", "expire_attempts", "expire_executions", "reconcile_cancels")
+DUE = (
+    "promote_due",
+    "expire_leases",
+    "expire_attempts",
+    "expire_suspensions",
+    "expire_pending_waitpoints",
+    "expire_executions",
+    "reconcile_cancels",
+)
 OFTEN = (
     *DUE,
     "dispatch_completions",
@@ -68,6 +76,10 @@ class TimeRules(Common):
             )
             if instant is not None
         }
+        for each in self.world.executions.values():
+            instants |= {one.expires_at_ms for one in each.waitpoints.values() if one.expires_at_ms}
+            if each.suspension is not None and each.suspension.timeout_at_ms is not None:
+                instants.add(each.suspension.timeout_at_ms)
         instants |= {flow.owed_after_ms for flow in self.world.flows.values()}
         instants |= {expires for _, expires in self.world.keys.values()}
         horizon = self.world.now_ms + FARTHEST_MS

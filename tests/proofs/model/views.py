@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final
+from uuid import UUID
 
 from tests.engine.flows.model import kind_of
 from tests.proofs.model.records import Execution, Flow, World
+from tests.proofs.model.wait_records import Suspension, Waitpoint
 
 COLUMNS: Final = (
     "flow_id",
@@ -85,6 +87,23 @@ SELECT 'signal', execution_id, signal_id, ARRAY[signal_name, idempotency_key],
  UNION ALL
 SELECT 'entry', execution_id, NULL, ARRAY[name, state, convert_from(value, 'utf8')],
        ARRAY[seq, attempt_index, recorded_at_ms] FROM ff.journal
+ UNION ALL
+SELECT 'waitpoint', execution_id, waitpoint_id,
+       ARRAY[waitpoint_key, state, close_reason, suspension_id::text,
+             (SELECT string_agg((s ->> 'signal_name') || '/' || (s ->> 'source_identity')
+                                || '/' || (s ->> 'accepted_at'), ' ' ORDER BY place)
+                FROM jsonb_array_elements(signals) WITH ORDINALITY AS came (s, place))],
+       ARRAY[attempt_index, created_at_ms, expires_at_ms, activated_at_ms, closed_at_ms,
+             signal_count, last_signal_at_ms] FROM ff.waitpoint_pending
+ UNION ALL
+SELECT 'suspension', execution_id, suspension_id,
+       ARRAY[timeout_behavior, reason_code, close_reason,
+             (SELECT string_agg((s ->> 'signal_name') || '/' || (s ->> 'source_identity')
+                                || '/' || (s ->> 'accepted_at'), ' ' ORDER BY place)
+                FROM jsonb_array_elements(all_satisfier_signals) WITH ORDINALITY
+                     AS came (s, place))],
+       ARRAY[attempt_index, suspended_at_ms, timeout_at_ms, satisfied_at_ms, closed_at_ms]
+  FROM ff.suspension_current
 """
 
 
@@ -99,7 +118,7 @@ def _line(each: Execution) -> tuple[Any, ...]:
 
 
 def graphs(world: World) -> list[tuple[Any, ...]]:
-    """Every flow, group, edge, lane, signal and entry of the model, and how many ends were told."""
+    """Every line but those of executions, and how many ends were told."""
     lines: list[tuple[Any, ...]] = []
     for flow in world.flows.values():
         lines.extend(_flow_lines(flow))
@@ -126,7 +145,27 @@ def _durable_lines(each: Execution) -> list[tuple[Any, ...]]:
     for seq, entry in each.entries.items():
         words = [entry.name, "done", entry.value.decode()]
         lines.append(("entry", uuid, None, words, [seq, entry.attempt_index, entry.recorded_at_ms]))
+    lines += [_waitpoint_line(uuid, one) for one in each.waitpoints.values()]
+    if each.suspension is not None:
+        lines.append(_suspension_line(uuid, each.suspension))
     return lines
+
+
+def _waitpoint_line(uuid: UUID, one: Waitpoint) -> tuple[Any, ...]:
+    suspension = None if one.suspension_id is None else str(one.suspension_id)
+    came = " ".join(each.line for each in one.signals) or None
+    words = [one.waitpoint_key, one.state, one.close_reason, suspension, came]
+    numbers = [one.attempt_index, one.created_at_ms, one.expires_at_ms, one.activated_at_ms]
+    last = one.signals[-1].accepted_at_ms if one.signals else None
+    numbers += [one.closed_at_ms, len(one.signals), last]
+    return "waitpoint", uuid, one.waitpoint_id, words, numbers
+
+
+def _suspension_line(uuid: UUID, one: Suspension) -> tuple[Any, ...]:
+    words = [one.behavior, one.reason_code, one.close_reason, " ".join(one.satisfiers) or None]
+    numbers = [one.attempt_index, one.suspended_at_ms, one.timeout_at_ms]
+    numbers += [one.satisfied_at_ms, one.closed_at_ms]
+    return "suspension", uuid, one.suspension_id, words, numbers
 
 
 def _flow_lines(flow: Flow) -> list[tuple[Any, ...]]:

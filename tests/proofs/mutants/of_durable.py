@@ -75,6 +75,56 @@ OF_DURABLE: Final = (
         proofs=("interleave", "suspend_wake"),
     ),
     Mutant(
+        "a suspension does not lock the joins that it waits for",
+        ("G10",),
+        (
+            Edit(
+                Place(folder="engine/suspensions/suspend.py"),
+                find="ORDER BY $g.partition_key, $g.group_id FOR NO KEY UPDATE OF g",
+                put="ORDER BY $g.partition_key, $g.group_id",
+            ),
+        ),
+        proofs=("interleave",),
+    ),
+    Mutant(
+        "a timeout is applied to what was due before the lock",
+        ("G10",),
+        (
+            Edit(
+                _TIMED_OUT,
+                find="due = await still_due(conn, await lock_executions(conn, named,"
+                " pass_over_locked=True))",
+                put="""due = await still_due(conn, named)
+    await lock_executions(conn, named)""",
+            ),
+        ),
+        proofs=("interleave",),
+    ),
+    Mutant(
+        "a signal with a token is decided on before the lock",
+        ("G10",),
+        (
+            Edit(
+                Place(folder="engine/suspensions/deliver_signal.py"),
+                find="""if not await lock_executions(conn, [execution_id]):
+        raise NotFound("execution", execution_id)""",
+                put="",
+            ),
+            Edit(
+                Place(folder="engine/suspensions/deliver_signal.py"),
+                find="ORDER BY w.waitpoint_id FOR NO KEY UPDATE OF w",
+                put="ORDER BY w.waitpoint_id",
+            ),
+            Edit(
+                Place(folder="engine/suspensions/deliver_signal.py"),
+                find="waitpoint = locked.pop(waitpoint_id)",
+                put="""await lock_executions(conn, [execution_id])
+    waitpoint = locked.pop(waitpoint_id)""",
+            ),
+        ),
+        proofs=("interleave",),
+    ),
+    Mutant(
         "a resume leaves the timeout of the suspension",
         ("G10",),
         (
@@ -99,6 +149,31 @@ OF_DURABLE: Final = (
         ),
         proofs=("suspend_wake",),
         tests=("engine/suspensions/test_expire_suspensions.py",),
+    ),
+    Mutant(
+        "signals that came before the suspension do not count",
+        ("G10",),
+        (
+            Edit(
+                Place(function="Plans._signals"),
+                find="extend(decode_signals($row.signals))",
+                put="extend(decode_signals($row.signals)[:0])",
+            ),
+        ),
+        proofs=("model_stateful",),
+        tests=("engine/suspensions/test_suspend.py",),
+    ),
+    Mutant(
+        "a resume leaves waitpoints open that the suspension did not use",
+        ("G10",),
+        (
+            Edit(
+                _RESUME,
+                find="AND ($w.state <> 'pending' OR NOT $s.keeps_waitpoints)",
+                put="AND $w.state <> 'pending'",
+            ),
+        ),
+        proofs=("model_stateful",),
     ),
     Mutant(
         "a token is compared only with the stored one",

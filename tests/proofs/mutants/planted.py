@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.proofs.mutants.mutant import Edit, Mutant
+from tests.proofs.mutants.of_budgets import OF_BUDGETS
 from tests.proofs.mutants.of_durable import OF_DURABLE
 from tests.proofs.mutants.of_processes import OF_PROCESSES
 from tests.proofs.mutants.place import Place
@@ -463,6 +464,37 @@ OF_STREAMS: Final = (
     ),
 )
 
+OF_LIMITS: Final = (
+    Mutant(
+        "the slots of a limit are counted without the leases",
+        ("G14",),
+        (
+            Edit(
+                Place(folder="db/functions/quota_room.sql"),
+                find="SELECT FROM ff.lease $l WHERE $l.quota_key_id = key.k",
+                put="SELECT FROM ff.lease $l WHERE false AND $l.quota_key_id = key.k",
+            ),
+        ),
+        proofs=("limits",),
+        tests=("engine/quotas/test_claims.py",),
+    ),
+    Mutant(
+        "a start leaves its window too early",
+        ("G14",),
+        (
+            Edit(
+                Place(folder="db/functions/quota_room.sql"),
+                find="AND w.admitted_at_ms > p_now_ms - policy.window_ms\n"
+                "                                                 LIMIT",
+                put="AND w.admitted_at_ms > p_now_ms - policy.window_ms / 2\n"
+                "                                                 LIMIT",
+            ),
+        ),
+        proofs=("limits",),
+        tests=("engine/quotas/test_claims.py",),
+    ),
+)
+
 OF_SCHEDULES: Final = (
     Mutant(
         "an instant that another process has fired is fired again",
@@ -481,10 +513,12 @@ OF_SCHEDULES: Final = (
 
 MUTANTS: Final = (
     *OF_SCHEDULES,
+    *OF_LIMITS,
     *OF_STREAMS,
     *OF_LEASES,
     *OF_EVENTS,
     *OF_FLOWS,
     *OF_PROCESSES,
     *OF_DURABLE,
+    *OF_BUDGETS,
 )

@@ -55,6 +55,27 @@ async def test_chance_is_the_same_in_every_run_and_recorded_nowhere(lab: Lab, cl
 # Restart.
 
 
+async def test_the_children_of_a_handler_that_restarts_run_on(lab: Lab) -> None:
+    @lab.app.task("child", lane="later")
+    async def child(ctx: Ctx) -> None:
+        lab.did.append("the child ran")
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx, turn: int) -> str:
+        if turn == 0:
+            await ctx.spawn(child.call())
+            await ctx.restart(1)
+        return await ctx.wait_for_signal("go", type=str)
+
+    handle = await lab.submitted(job.call(0))
+    await lab.run(lanes=["later"])
+    await lab.signal(handle, "go", "done")
+    await lab.run()
+
+    assert lab.did == ["the child ran"]
+    assert await handle.result(5) == "done"
+
+
 async def test_a_restart_begins_anew_with_other_arguments_and_an_empty_journal(
     lab: Lab,
 ) -> None:

@@ -226,12 +226,17 @@ async def test_a_durable_call_inside_a_step_is_refused_also_in_its_tasks_and_thr
     ]
 
 
-async def test_progress_and_the_lease_may_be_used_inside_a_step(lab: Lab) -> None:
+async def test_progress_the_stream_and_the_lease_may_be_used_inside_a_step(lab: Lab) -> None:
     @lab.app.task("job")
     async def job(ctx: Ctx) -> bool:
         async def body() -> bool:
             await ctx.progress(40, "half")
+            await ctx.emit("said", "hello")
+            await ctx.live("said", "hello")
+            await ctx.patch({"a": 1})
             ctx.check()
+            assert ctx.effect_key
+            assert ctx.fence.lease_epoch == 1
             return ctx.lease.healthy
 
         return await ctx.step("work", body)

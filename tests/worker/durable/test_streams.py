@@ -133,24 +133,23 @@ async def test_what_was_said_before_a_recorded_entry_is_not_said_again(
     @lab.app.task("sleepy")
     async def sleepy(ctx: Ctx) -> None:
         await ctx.emit("first")
+        await ctx.live("cursor", ttl=60)
         await ctx.patch({"runs": 1})
+        await ctx.set_state({"runs": 2})
         await ctx.step("a", lab.did.append, "a")
         await ctx.emit("second")
         await ctx.sleep(timedelta(hours=1))
         await ctx.emit("third")
 
     handle = await lab.submitted(sleepy.call())
-    assert [each.frame_type for each in await read(handle.stream(follow=False))] == [
-        "first",
-        "state",
-        "second",
-    ]
+    said = ["first", "cursor", "state", "state", "second"]
+    assert [each.frame_type for each in await read(handle.stream(follow=False))] == said
     await clock.advance(timedelta(hours=2))
     await lab.engine.wake_execution(handle.execution_id, actor="test")
     await lab.run()
 
     frames = await read(handle.stream())
-    assert [each.frame_type for each in frames] == ["first", "state", "second", "third"]
+    assert [each.frame_type for each in frames] == [*said, "third"]
     assert {each.attempt_index for each in frames} == {0}
 
 

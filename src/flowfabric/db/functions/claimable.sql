@@ -6,13 +6,20 @@
 -- locked. Executions that another transaction has locked, or that a grant reserves for another worker, are
 -- skipped; the merge is then repeated for more executions, until enough are locked or no more are left.
 --
+-- Where executions that have a limit are queued, ff.claimable_limited answers; only then is there a row
+-- without a place. An execution that is queued after the look for such executions, by another transaction, is not
+-- seen by the statement that calls this function, and is left for the next claim.
+--
+-- With p_limits false, limits are not looked at: ff.claimable_in_budget does so first, where executions that are
+-- attached to budgets are queued.
+--
 -- Planner settings and ROWS 1 are bound to the function. The plan then reads the claim index in its order
 -- and looks rows up by key, however long the queue was when the plan was made. A sort or a bitmap of all
 -- claimable rows would cost more with every queued row. The plan is kept, also on connections of a pooler.
 CREATE OR REPLACE FUNCTION ff.claimable(
     p_lanes text[], p_namespace text, p_kinds text[], p_capabilities text[], p_limit integer,
-    p_worker_id text DEFAULT ''
-) RETURNS TABLE (place tid)
+    p_worker_id text DEFAULT '', p_takes boolean DEFAULT true, p_limits boolean DEFAULT true
+) RETURNS TABLE (place tid, held_back integer[])
     LANGUAGE plpgsql VOLATILE ROWS 1
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
@@ -39,9 +46,14 @@ BEGIN
        AND (p_kinds IS NULL OR r.execution_kind IN (SELECT unnest(p_kinds)))
        AND r.required_capabilities <@ p_capabilities;
 
+    IF p_limits AND routes IS NOT NULL AND EXISTS (SELECT FROM ff.ready e WHERE e.quota_key_id IS NOT NULL) THEN
+        RETURN QUERY SELECT * FROM ff.claimable_limited(routes, p_limit, p_worker_id, any_grant, p_takes);
+        RETURN;
+    END IF;
+
     IF cardinality(routes) = 1 THEN
         RETURN QUERY
-        SELECT e.ctid FROM ff.ready e
+        SELECT e.ctid, NULL::integer[] FROM ff.ready e
          WHERE e.route_id = routes[1]
            AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
            AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
@@ -83,7 +95,7 @@ BEGIN
                  ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
 
         RETURN QUERY
-        SELECT e.ctid
+        SELECT e.ctid, NULL::integer[]
           FROM unnest(places, ids) AS best (place, execution_id)
           JOIN ff.ready e ON e.ctid = best.place AND e.execution_id = best.execution_id
          WHERE best.execution_id NOT IN (SELECT unnest(tried))

@@ -8,6 +8,14 @@
 -- SQLSTATE FF001; if its delay or its deadline has passed, with SQLSTATE 22023. An execution given as held
 -- is created blocked by dependencies; its edges follow in the same transaction.
 --
+-- Of each limit and key the first executions of the call are claimable, as many as may run at once or start
+-- in a window, and the rest is held back from the beginning: a flood of one key does not fill the queue. No
+-- key is locked, so that a transaction that submits does not stop a key until it commits. The claim decides
+-- what runs. A limit that does not exist is refused with SQLSTATE 22023.
+--
+-- With a unique scope, the idempotency key belongs to its execution until that has started or ended, instead
+-- of for a window.
+--
 -- given_fresh promises that the caller has just made the ids and sends them for the first time, so that no
 -- row has them and no other transaction inserts them. The executions are then stored by a plain INSERT: no
 -- search for a row with the same id before, no confirmation of the row in the WAL after. A repetition after
@@ -31,7 +39,8 @@ CREATE OR REPLACE FUNCTION ff.create_execution(
     given_idempotency_key text[], given_dedup_window_ms bigint[], given_tags jsonb[],
     given_now_ms bigint DEFAULT NULL, given_flow_id uuid[] DEFAULT NULL,
     given_held boolean[] DEFAULT NULL, given_member_name text[] DEFAULT NULL,
-    given_fresh boolean DEFAULT false
+    given_fresh boolean DEFAULT false, given_quota_policy_id uuid[] DEFAULT NULL,
+    given_quota_dimension text[] DEFAULT NULL, given_unique_scope text[] DEFAULT NULL
 ) RETURNS TABLE (ordinal bigint, partition_key smallint, execution_id uuid, created boolean, public_state text,
                  differs text[])
     LANGUAGE plpgsql VOLATILE
@@ -45,6 +54,7 @@ DECLARE
     last_ms constant bigint := 253402300799999;
     routes bigint[] := '{}';
     policy_deadlines bigint[] := '{}';
+    budgets text[];             -- the budgets of each shape, as an array in words; NULL if no shape has any
     any_instant boolean := given_delay_until_ms IS NOT NULL OR given_deadline_ms IS NOT NULL
                            OR given_deadline_at_ms IS NOT NULL;
     resolved_ids uuid[] := given_execution_id;
@@ -59,6 +69,8 @@ DECLARE
                                              AND l.lane_state IN ('draining', 'disabled'));
     closed_lane text;
     refusal text;
+    quota_keys bigint[];        -- of the executions that have a limit; NULL if none has
+    over boolean[];             -- those that their limit holds back
 BEGIN
     IF last_ms < ANY (given_delay_until_ms) OR last_ms - now_ms < ANY (given_delay_ms) THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: delay must end before the year 10000';
@@ -80,6 +92,12 @@ BEGIN
         policy_deadlines[shape] := ff.policy_number(
             shape_policy[shape] #> '{timeout_policy,execution_deadline_ms}', 3153600000000);
         any_instant := any_instant OR policy_deadlines[shape] IS NOT NULL;
+        IF jsonb_typeof(shape_policy[shape] -> 'budget_ids') = 'array'
+           AND shape_policy[shape] -> 'budget_ids' <> '[]' THEN
+            budgets[shape] := ARRAY(SELECT DISTINCT ff.budget_id(b)
+                                      FROM jsonb_array_elements_text(shape_policy[shape] -> 'budget_ids') b
+                                     WHERE b <> '' ORDER BY 1)::text;
+        END IF;
     END LOOP;
     IF any_new_route THEN
         INSERT INTO ff.lane_registry (lane_id, registered_at_ms, registered_by)
@@ -99,21 +117,25 @@ BEGIN
         -- caller waits for the first on the unique key, and then conflicts with its record. Keys are
         -- inserted in ascending order, so that batches do not deadlock.
         INSERT INTO ff.exec_idempotency AS existing
-               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms)
+               (partition_key, namespace, idempotency_key, execution_id, expires_at_ms, scope)
         SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
                g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.execution_id,
-               now_ms + g.dedup_window_ms
+               CASE WHEN g.scope IS NULL THEN now_ms + g.dedup_window_ms ELSE last_ms END,
+               coalesce(g.scope, 'window')
           FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
-                      given_dedup_window_ms) WITH ORDINALITY
-               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, ordinal)
+                      given_dedup_window_ms, given_unique_scope) WITH ORDINALITY
+               AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, scope, ordinal)
          WHERE g.idempotency_key IS NOT NULL
            AND (given_fresh OR NOT EXISTS (
                     SELECT FROM ff.exec_core e
                      WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
          ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
-               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms
-             WHERE existing.expires_at_ms <= now_ms;
+               SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms,
+                   scope = EXCLUDED.scope
+             WHERE CASE existing.scope
+                   WHEN 'window' THEN existing.expires_at_ms <= now_ms
+                   ELSE NOT ff.key_stands(existing.partition_key, existing.execution_id, existing.scope) END;
         resolved_ids := ARRAY(
             SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
                               WHERE (k.partition_key, k.namespace, k.idempotency_key)
@@ -129,47 +151,83 @@ BEGIN
         until := ARRAY(SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)
                          FROM unnest(given_delay_until_ms, given_delay_ms) AS g (delay_until_ms, delay_ms));
     END IF;
+    IF given_quota_policy_id IS NOT NULL THEN
+        SELECT format('limit %s does not exist', g.quota_policy_id) INTO refusal
+          FROM (SELECT DISTINCT unnest(given_quota_policy_id) AS quota_policy_id) AS g
+         WHERE NOT EXISTS (SELECT FROM ff.quota_policy p WHERE p.quota_policy_id = g.quota_policy_id)
+           AND g.quota_policy_id IS NOT NULL
+         LIMIT 1;
+        IF refusal IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: ' || refusal;
+        END IF;
+        quota_keys := ARRAY(
+            SELECT CASE WHEN g.policy IS NOT NULL THEN ff.quota_key_id(g.policy, coalesce(g.dimension, '')) END
+              FROM unnest(given_quota_policy_id, given_quota_dimension) WITH ORDINALITY
+                   AS g (policy, dimension, ordinal)
+             ORDER BY g.ordinal);
+        over := ARRAY(
+            SELECT g.waits AND p.n < row_number() OVER (
+                       PARTITION BY g.quota_key_id, g.waits ORDER BY coalesce(g.priority, 0) DESC, g.execution_id)
+              FROM (SELECT g.*, g.quota_key_id IS NOT NULL AND g.held IS NOT TRUE
+                               AND coalesce(g.until_ms, 0) <= now_ms AND g.resolved_id = g.execution_id AS waits
+                      FROM unnest(quota_keys, given_quota_policy_id, given_execution_id, resolved_ids,
+                                  given_priority, given_held, until) WITH ORDINALITY
+                           AS g (quota_key_id, policy, execution_id, resolved_id, priority, held, until_ms, ordinal)
+                   ) AS g
+              LEFT JOIN LATERAL (
+                   SELECT least(nullif(p.active_concurrency_cap, 0), nullif(p.max_requests_per_window, 0)) AS n
+                     FROM ff.quota_policy p WHERE p.quota_policy_id = g.policy LIMIT 1) AS p ON true
+             ORDER BY g.ordinal);
+        all_claimable := all_claimable AND true <> ALL (over);
+    END IF;
     IF given_fresh AND (given_idempotency_key IS NULL OR resolved_ids = given_execution_id) THEN
         -- unnest is in the select list, where its rows are not copied into a temporary store.
         INSERT INTO ff.exec_core (
                partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+               eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+               quota_key_id, budget_ids)
         SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                greatest(0, least(9000, coalesce(g.priority, 0))),
                CASE WHEN g.held THEN 'blocked_by_dependencies'
-                    WHEN g.until_ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                    WHEN g.until_ms > now_ms THEN 'not_eligible_until_time'
+                    WHEN g.over THEN 'blocked_by_quota' ELSE 'eligible_now' END,
                CASE WHEN g.held THEN 'waiting_for_children'
-                    WHEN g.until_ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+                    WHEN g.until_ms > now_ms THEN 'waiting_for_delay'
+                    WHEN g.over THEN 'waiting_for_quota' ELSE 'waiting_for_worker' END,
                CASE WHEN g.until_ms > now_ms AND g.held IS NOT TRUE THEN g.until_ms END,
                CASE WHEN g.until_ms > now_ms AND g.held THEN g.until_ms END,
                coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-               coalesce(g.tags, '{}'), g.flow_id
+               coalesce(g.tags, '{}'), g.flow_id, g.quota_key_id, budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
                        unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_tags) AS tags,
                        unnest(given_flow_id) AS flow_id, unnest(given_held) AS held,
-                       unnest(until) AS until_ms) AS g;
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
+                       unnest(until) AS until_ms, unnest(quota_keys) AS quota_key_id, unnest(over) AS over) AS g;
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              quota_key_id, budget_ids)
         SELECT routes[g.shape], now_ms, greatest(0, least(9000, coalesce(g.priority, 0))), g.partition_key,
                g.execution_id,
-               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape]))
+               coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
+               g.quota_key_id, budgets[g.shape]::uuid[]
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_priority) AS priority, unnest(given_deadline_ms) AS deadline_ms,
                        unnest(given_deadline_at_ms) AS deadline_at_ms, unnest(given_held) AS held,
-                       unnest(until) AS until_ms) AS g
-         WHERE g.held IS NOT TRUE AND coalesce(g.until_ms, 0) <= now_ms;
+                       unnest(until) AS until_ms, unnest(quota_keys) AS quota_key_id, unnest(over) AS over) AS g
+         WHERE g.held IS NOT TRUE AND coalesce(g.until_ms, 0) <= now_ms AND g.over IS NOT TRUE;
         INSERT INTO ff.exec_body (
                partition_key, execution_id, created_at_ms, payload, payload_encoding,
-               creator_identity, idempotency_key, policy, member_name)
+               creator_identity, idempotency_key, policy, member_name, quota_policy_id, quota_dimension)
         SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
-               shape_policy[g.shape], g.member_name
+               shape_policy[g.shape], g.member_name, g.quota_policy_id, g.quota_dimension
           FROM (SELECT unnest(given_partition_key) AS partition_key,
                        unnest(given_execution_id) AS execution_id, unnest(given_shape) AS shape,
                        unnest(given_payload) AS payload, unnest(given_idempotency_key) AS idempotency_key,
-                       unnest(given_member_name) AS member_name) AS g;
+                       unnest(given_member_name) AS member_name,
+                       unnest(given_quota_policy_id) AS quota_policy_id,
+                       unnest(given_quota_dimension) AS quota_dimension) AS g;
         all_new := true;
     ELSE
         -- In ascending order of the ids: two calls with the same ids in different orders would otherwise wait
@@ -177,49 +235,64 @@ BEGIN
         WITH created AS (
             INSERT INTO ff.exec_core (
                    partition_key, execution_id, route_id, created_at_ms, last_mutation_at_ms, priority,
-                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id)
+                   eligibility_state, blocking_reason, delay_until_ms, not_before_ms, deadline_at_ms, tags, flow_id,
+                   quota_key_id, budget_ids)
             SELECT g.partition_key, g.execution_id, routes[g.shape], now_ms, now_ms,
                    greatest(0, least(9000, coalesce(g.priority, 0))),
                    CASE WHEN g.held THEN 'blocked_by_dependencies'
-                        WHEN until.ms > now_ms THEN 'not_eligible_until_time' ELSE 'eligible_now' END,
+                        WHEN until.ms > now_ms THEN 'not_eligible_until_time'
+                        WHEN g.over THEN 'blocked_by_quota' ELSE 'eligible_now' END,
                    CASE WHEN g.held THEN 'waiting_for_children'
-                        WHEN until.ms > now_ms THEN 'waiting_for_delay' ELSE 'waiting_for_worker' END,
+                        WHEN until.ms > now_ms THEN 'waiting_for_delay'
+                        WHEN g.over THEN 'waiting_for_quota' ELSE 'waiting_for_worker' END,
                    CASE WHEN until.ms > now_ms AND g.held IS NOT TRUE THEN until.ms END,
                    CASE WHEN until.ms > now_ms AND g.held THEN until.ms END,
                    coalesce(g.deadline_at_ms, now_ms + coalesce(g.deadline_ms, policy_deadlines[g.shape])),
-                   coalesce(g.tags, '{}'), g.flow_id
+                   coalesce(g.tags, '{}'), g.flow_id, g.quota_key_id, budgets[g.shape]::uuid[]
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_priority, given_delay_ms,
                           given_delay_until_ms, given_deadline_ms, given_deadline_at_ms, given_tags, given_flow_id,
-                          given_held, resolved_ids)
+                          given_held, resolved_ids, quota_keys, over)
                    AS g (partition_key, execution_id, shape, priority, delay_ms, delay_until_ms, deadline_ms,
-                         deadline_at_ms, tags, flow_id, held, resolved_id),
+                         deadline_at_ms, tags, flow_id, held, resolved_id, quota_key_id, over),
                    LATERAL (SELECT coalesce(g.delay_until_ms, now_ms + g.delay_ms)) AS until (ms)
              WHERE g.resolved_id = g.execution_id
              ORDER BY g.partition_key, g.execution_id
                 ON CONFLICT DO NOTHING
-            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, eligibility_state
+            RETURNING route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, quota_key_id,
+                      budget_ids, eligibility_state
         )
-        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
-        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+        INSERT INTO ff.ready (route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+                              quota_key_id, budget_ids)
+        SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms, quota_key_id,
+               budget_ids
           FROM created WHERE eligibility_state = 'eligible_now';
 
         -- This call created exactly the executions whose body it stores.
         WITH stored AS (
             INSERT INTO ff.exec_body (
                    partition_key, execution_id, created_at_ms, payload, payload_encoding,
-                   creator_identity, idempotency_key, policy, member_name)
+                   creator_identity, idempotency_key, policy, member_name, quota_policy_id, quota_dimension)
             SELECT g.partition_key, g.execution_id, now_ms, g.payload,
                    shape_payload_encoding[g.shape], shape_creator_identity[g.shape], g.idempotency_key,
-                   shape_policy[g.shape], g.member_name
+                   shape_policy[g.shape], g.member_name, g.quota_policy_id, g.quota_dimension
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_payload,
-                          given_idempotency_key, given_member_name, resolved_ids)
-                   AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id)
+                          given_idempotency_key, given_member_name, resolved_ids, given_quota_policy_id,
+                          given_quota_dimension)
+                   AS g (partition_key, execution_id, shape, payload, idempotency_key, member_name, resolved_id,
+                         quota_policy_id, quota_dimension)
              WHERE g.resolved_id = g.execution_id
                 ON CONFLICT DO NOTHING
          RETURNING partition_key, execution_id
         )
         SELECT array_agg(partition_key), array_agg(execution_id) INTO new_partitions, new_ids FROM stored;
         all_new := coalesce(cardinality(new_ids), 0) = cardinality(given_execution_id);
+        IF NOT all_new AND true = ANY (over) THEN
+            -- Those that would be claimable may exist already: a sweep lets the others go if there is room.
+            INSERT INTO ff.quota_wakeup (partition_key, quota_key_id)
+            SELECT g.partition_key, g.quota_key_id
+              FROM unnest(given_partition_key, quota_keys, over) AS g (partition_key, quota_key_id, over)
+             WHERE g.over;
+        END IF;
     END IF;
     all_claimable := all_new AND all_claimable;
 
@@ -300,10 +373,10 @@ BEGIN
                        SELECT * FROM unnest(new_partitions, new_ids))) IS TRUE AS created,
                    CASE WHEN g.held THEN 'waiting_children'
                         WHEN coalesce(g.delay_until_ms, now_ms + g.delay_ms, 0) > now_ms
-                        THEN 'delayed' ELSE 'waiting' END AS public_state
+                        THEN 'delayed' WHEN g.over THEN 'rate_limited' ELSE 'waiting' END AS public_state
               FROM unnest(given_partition_key, given_execution_id, given_shape, given_delay_ms,
-                          given_delay_until_ms, given_held, resolved_ids) WITH ORDINALITY
-                   AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held, resolved_id,
+                          given_delay_until_ms, given_held, resolved_ids, over) WITH ORDINALITY
+                   AS g (partition_key, execution_id, shape, delay_ms, delay_until_ms, held, resolved_id, over,
                          ordinal)
            ) AS answer
      WHERE NOT answer.created OR answer.public_state <> 'waiting';

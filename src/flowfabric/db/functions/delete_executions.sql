@@ -60,7 +60,9 @@ BEGIN
              WHERE e.flow_id IS NOT NULL) AS f;
 
     DELETE FROM ff.completion_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
-     WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+      JOIN ff.exec_core e USING (partition_key, execution_id)
+     WHERE (t.route_id, t.created_at_ms, t.execution_id, t.partition_key)
+         = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key);
     DELETE FROM ff.lease_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
     DELETE FROM ff.operator_event t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
@@ -79,8 +81,13 @@ BEGIN
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.signal_dedup t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE t.execution_id = old.execution_id AND t.partition_key = old.partition_key;
+    DELETE FROM ff.quota_admitted t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id;
     DELETE FROM ff.claim_grant t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
+    -- What they have spent stays counted.
+    DELETE FROM ff.budget_usage_by_exec t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
+     WHERE t.execution_id = old.execution_id AND t.execution_partition = old.partition_key;
     DELETE FROM ff.stream_frame t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)
      WHERE (t.partition_key, t.execution_id) = (old.partition_key, old.execution_id);
     DELETE FROM ff.stream_summary t USING unnest(old_partitions, old_ids) AS old (partition_key, execution_id)

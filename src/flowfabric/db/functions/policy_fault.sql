@@ -44,11 +44,15 @@ BEGIN
     IF jsonb_typeof(policy #> '{retry_policy,backoff,jitter}') <> 'boolean' THEN
         RETURN 'retry_policy.backoff.jitter: not true or false';
     END IF;
-    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities'] LOOP
+    FOREACH path IN ARRAY ARRAY['retry_policy.retryable_categories', 'routing_requirements.required_capabilities', 'budget_ids'] LOOP
         found := policy #> string_to_array(path, '.');
         IF jsonb_typeof(found) <> 'array'
            OR EXISTS (SELECT FROM jsonb_path_query(found, '$[*]') e WHERE jsonb_typeof(e) <> 'string') THEN
             RETURN path || ': not a list of texts';
+        END IF;
+        IF path = 'budget_ids' AND (jsonb_array_length(found) > 32 OR EXISTS (
+               SELECT FROM jsonb_array_elements_text(found) b WHERE octet_length(b) NOT BETWEEN 1 AND 256)) THEN
+            RETURN 'budget_ids: more than 32, or one that has not 1 to 256 bytes';
         END IF;
     END LOOP;
     RETURN NULL;

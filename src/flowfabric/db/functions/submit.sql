@@ -15,7 +15,9 @@ CREATE OR REPLACE FUNCTION ff.submit(
     requires text[] DEFAULT '{}',
     policy jsonb DEFAULT NULL,
     on_conflict text DEFAULT 'error',
-    idempotency_window interval DEFAULT NULL
+    idempotency_window interval DEFAULT NULL,
+    limit_name text DEFAULT NULL,
+    limit_key text DEFAULT NULL
 ) RETURNS text
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
@@ -23,8 +25,12 @@ CREATE OR REPLACE FUNCTION ff.submit(
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     new_id constant uuid := gen_random_uuid();
+    limit_id constant uuid := (SELECT p.quota_policy_id FROM ff.quota_policy p
+                                WHERE p.namespace = submit.namespace AND p.name = limit_name);
     new_partition constant smallint := CASE WHEN idempotency_key IS NOT NULL
         THEN ff.key_partition(namespace, idempotency_key, partitions)
+        WHEN limit_id IS NOT NULL
+        THEN ff.quota_partition(ff.quota_key_id(limit_id, coalesce(limit_key, '')), partitions)
         ELSE (get_byte(uuid_send(new_id), 15) % partitions)::smallint END;
     capabilities text[];
     fault text := ff.policy_fault(policy);
@@ -44,6 +50,15 @@ BEGIN
     END IF;
     IF octet_length(idempotency_key) NOT BETWEEN 1 AND 1024 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: idempotency_key must have 1 to 1024 bytes';
+    END IF;
+    IF limit_name IS NOT NULL AND limit_id IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: limit_name %s does not exist', to_json(left(limit_name, 64)));
+    END IF;
+    IF limit_key IS NOT NULL AND limit_name IS NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key needs a limit_name';
+    END IF;
+    IF octet_length(limit_key) NOT BETWEEN 1 AND 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid_input: limit_key must have 1 to 1024 bytes';
     END IF;
     IF on_conflict IS NULL OR on_conflict NOT IN ('error', 'return') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid_input: on_conflict %L must be error or return', on_conflict);
@@ -101,7 +116,9 @@ BEGIN
         CASE WHEN idempotency_key IS NOT NULL THEN ARRAY[idempotency_key] END,
         ARRAY[coalesce((extract(epoch FROM idempotency_window) * 1000)::bigint,
                        (policy ->> 'dedup_window_ms')::bigint, 86400000)],
-        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true);
+        CASE WHEN tags IS NOT NULL THEN ARRAY[tags] END, given_fresh => true,
+        given_quota_policy_id => CASE WHEN limit_id IS NOT NULL THEN ARRAY[limit_id] END,
+        given_quota_dimension => CASE WHEN limit_key IS NOT NULL THEN ARRAY[limit_key] END);
     found_id := format('{fp:%s}:%s', new_partition, coalesce(answer.execution_id, new_id));
     IF cardinality(answer.differs) > 0 AND on_conflict = 'error' THEN
         RAISE EXCEPTION USING ERRCODE = 'FF002',

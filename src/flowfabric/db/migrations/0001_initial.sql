@@ -138,6 +138,7 @@ CREATE TABLE ff.exec_core (
     started_at_ms                  bigint,
     terminal_at_ms                 bigint,
     last_capability_mismatch_at_ms bigint,
+    quota_key_id                   bigint,
     lease_id                       uuid,
     attempt_started_at_ms          bigint,
     attempt_type                   text,
@@ -147,6 +148,7 @@ CREATE TABLE ff.exec_core (
     failure_category               text,
     cancellation_reason            text,
     cancelled_by                   text,
+    budget_ids                     uuid[],
     CONSTRAINT exec_core_priority CHECK (priority BETWEEN 0 AND 9000),
     CONSTRAINT exec_core_lifecycle_phase CHECK (
         lifecycle_phase IN ('runnable', 'suspended', 'terminal')),
@@ -202,6 +204,12 @@ CREATE INDEX exec_core_waits_for_others ON ff.exec_core (uuid_hash(execution_id)
 -- Executions whose compensations are to be started.
 CREATE INDEX exec_core_uncompensated ON ff.exec_core (created_at_ms)
     WHERE compensates AND exceptional_state IN ('failed', 'cancelled', 'expired', 'skipped');
+-- Executions that a spent budget holds back, by the budgets that they are attached to; the best first.
+CREATE INDEX exec_core_out_of_budget ON ff.exec_core (budget_ids, priority DESC, created_at_ms, execution_id)
+    WHERE exceptional_state = 'blocked_by_budget';
+-- Executions that the limit of their key holds back, best first.
+CREATE INDEX exec_core_held_back ON ff.exec_core (quota_key_id, priority DESC, created_at_ms, execution_id)
+    WHERE quota_key_id IS NOT NULL AND exceptional_state = 'blocked_by_quota';
 -- The last index. While a table is empty, every index costs the same, and the planner takes the newest of
 -- those that have a column in common with the condition: a lookup by key must not read another one whole.
 ALTER TABLE ff.exec_core ADD PRIMARY KEY (partition_key, execution_id);
@@ -233,8 +241,13 @@ COMMENT ON COLUMN ff.exec_core.flow_cancelled IS
 COMMENT ON COLUMN ff.exec_core.exceptional_state IS
     'NULL in the normal course: while the execution waits for a worker or runs, and once it has succeeded. '
     'Else why not: eligibility_state, paused_by_flow_cancel, suspended, or terminal_outcome.';
+COMMENT ON COLUMN ff.exec_core.quota_key_id IS
+    'The key whose limit decides how many run at once and how fast they start: see ff.quota_key. Never changes.';
 COMMENT ON COLUMN ff.exec_core.open_deadline_at_ms IS 'The deadline until the execution has ended.';
 COMMENT ON COLUMN ff.exec_core.blocking_detail IS 'Why the execution is held back, in words.';
+COMMENT ON COLUMN ff.exec_core.budget_ids IS
+    'The budgets that the execution is attached to, in ascending order: while one of them is spent, the execution '
+    'is held back. NULL: none. Never changes.';
 COMMENT ON COLUMN ff.exec_core.delay_until_ms IS
     'Not claimable before this instant. Set exactly while the execution is delayed.';
 COMMENT ON COLUMN ff.exec_core.not_before_ms IS
@@ -254,17 +267,26 @@ CREATE TABLE ff.ready (
     priority       integer NOT NULL,
     partition_key  smallint NOT NULL,
     execution_id   uuid NOT NULL,
-    deadline_at_ms bigint
+    deadline_at_ms bigint,
+    quota_key_id   bigint,
+    budget_ids     uuid[]
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
         autovacuum_vacuum_cost_limit = 2000);
 -- Claim order: best first within a route. Also finds the row of an execution, whose columns these are.
 CREATE UNIQUE INDEX ready_claim ON ff.ready (route_id, priority DESC, created_at_ms, execution_id, partition_key);
+-- Those that are attached to budgets. Empty where nothing is: the claim then looks no further.
+CREATE INDEX ready_budgets ON ff.ready (execution_id) WHERE budget_ids IS NOT NULL;
+-- Those that have a limit, by key. Empty where nothing has one: the claim then looks no further.
+CREATE INDEX ready_quota ON ff.ready (quota_key_id, priority DESC, created_at_ms, execution_id)
+    WHERE quota_key_id IS NOT NULL;
 COMMENT ON TABLE ff.ready IS
     'The queue: one row per execution that a worker can claim now. A row is inserted when an execution '
     'becomes claimable and deleted when it is claimed or not claimable any more, never updated: what a '
     'statement reads of the execution together with this row is up to date as long as the row is there.';
 COMMENT ON COLUMN ff.ready.created_at_ms IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.budget_ids IS 'Of the execution.';
+COMMENT ON COLUMN ff.ready.quota_key_id IS 'Of the execution.';
 
 CREATE TABLE ff.lease (
     partition_key         smallint NOT NULL,
@@ -276,6 +298,7 @@ CREATE TABLE ff.lease (
     last_mutation_at_ms   bigint NOT NULL,
     attempt_started_at_ms bigint NOT NULL,
     attempt_timeout_at_ms bigint,
+    quota_key_id          bigint,
     lease_reclaim_count   integer NOT NULL,
     attempt_recorded      boolean NOT NULL,
     attempt_type          text NOT NULL,
@@ -285,6 +308,8 @@ CREATE TABLE ff.lease (
     CONSTRAINT lease_attempt_type CHECK (attempt_type IN ('initial', 'retry', 'reclaim', 'replay', 'restart'))
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_limit = 2000);
+-- The slots of a limit that are in use: the leases of its key.
+CREATE INDEX lease_quota ON ff.lease (quota_key_id) WHERE quota_key_id IS NOT NULL;
 COMMENT ON TABLE ff.lease IS
     'One row per execution that a worker holds, deleted when the lease ends. There are as many as handlers '
     'run and workers have claimed ahead, so sweeps read all of them. Renewals change no indexed column.';
@@ -293,6 +318,7 @@ COMMENT ON COLUMN ff.lease.lease_id IS 'Random, made by the caller of the claim.
 COMMENT ON COLUMN ff.lease.lease_epoch IS 'One more than lease_epoch of the execution in exec_core.';
 COMMENT ON COLUMN ff.lease.attempt_started_at_ms IS
     'When the attempt began; an attempt that was interrupted keeps the instant of its first claim.';
+COMMENT ON COLUMN ff.lease.quota_key_id IS 'Of the execution: the lease holds a slot of that key.';
 COMMENT ON COLUMN ff.lease.attempt_timeout_at_ms IS 'When the running attempt times out.';
 COMMENT ON COLUMN ff.lease.lease_reclaim_count IS 'Of the execution, with this claim if it followed a lost lease.';
 COMMENT ON COLUMN ff.lease.attempt_recorded IS
@@ -320,7 +346,7 @@ CREATE VIEW ff.execution AS
            e.progress_pct, e.progress_message,
            e.resume_pending AND l.lease_id IS NULL AS resume_pending,
            e.lease_lost AND l.lease_id IS NULL AS lease_lost,
-           e.flow_cancelled, e.signal_seq, e.compensates,
+           e.flow_cancelled, e.signal_seq, e.compensates, e.quota_key_id, e.budget_ids,
            e.delay_until_ms, e.not_before_ms, e.deadline_at_ms,
            coalesce(e.started_at_ms, l.attempt_started_at_ms) AS started_at_ms, e.terminal_at_ms,
            e.last_capability_mismatch_at_ms,
@@ -350,6 +376,8 @@ CREATE TABLE ff.exec_body (
     idempotency_key  text,
     policy           jsonb,
     member_name      text,
+    quota_policy_id  uuid,
+    quota_dimension  text,
     PRIMARY KEY (partition_key, execution_id)
 );
 COMMENT ON TABLE ff.exec_body IS
@@ -359,6 +387,8 @@ COMMENT ON COLUMN ff.exec_body.payload IS
     'The arguments, or the result of an upstream that was passed to the execution.';
 COMMENT ON COLUMN ff.exec_body.policy IS 'Retries, timeouts and limits as they were at submit.';
 COMMENT ON COLUMN ff.exec_body.member_name IS 'Name of the execution in its flow.';
+COMMENT ON COLUMN ff.exec_body.quota_policy_id IS 'The limit of the execution; quota_key_id is computed from both.';
+COMMENT ON COLUMN ff.exec_body.quota_dimension IS 'The key that the limit counts the execution under.';
 
 CREATE TABLE ff.exec_tag (
     partition_key smallint NOT NULL,
@@ -382,12 +412,16 @@ CREATE TABLE ff.exec_idempotency (
     idempotency_key text NOT NULL,
     execution_id    uuid NOT NULL,
     expires_at_ms   bigint NOT NULL,
-    PRIMARY KEY (partition_key, namespace, idempotency_key)
+    scope           text NOT NULL DEFAULT 'window',
+    PRIMARY KEY (partition_key, namespace, idempotency_key),
+    CONSTRAINT exec_idempotency_scope CHECK (scope IN ('window', 'started', 'ended'))
 );
 COMMENT ON TABLE ff.exec_idempotency IS
     'One row per idempotency key: the execution that a repeated submit returns until the key expires.';
 COMMENT ON COLUMN ff.exec_idempotency.partition_key IS
     'ff.key_partition of namespace and key; the execution is in the same partition.';
+COMMENT ON COLUMN ff.exec_idempotency.scope IS
+    'How long the key belongs to the execution: until expires_at_ms, until it has started, or until it has ended.';
 COMMENT ON COLUMN ff.exec_idempotency.expires_at_ms IS 'From then on the key can be used for another execution.';
 
 CREATE TABLE ff.attempt (
@@ -429,6 +463,7 @@ CREATE TABLE ff.completion_event (
     event_id         bigint GENERATED ALWAYS AS IDENTITY,
     execution_id     uuid NOT NULL,
     route_id         bigint NOT NULL,
+    created_at_ms    bigint NOT NULL,
     occurred_at_ms   bigint NOT NULL,
     partition_key    smallint NOT NULL,
     outcome          text NOT NULL,
@@ -439,8 +474,9 @@ CREATE TABLE ff.completion_event (
     CONSTRAINT completion_event_outcome CHECK (
         outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped', 'resumable'))
 );
--- For history and retention. Execution ids ascend with time, so this index grows at its end.
-CREATE INDEX completion_event_execution ON ff.completion_event (execution_id);
+-- For history, retention and joins, which know the execution; and for searches of completed executions, newest
+-- first, which must not read the queue in front of them. It grows at the end of each route.
+CREATE INDEX completion_event_created ON ff.completion_event (route_id, created_at_ms, execution_id);
 -- For dispatch: completions of flow members that are not dispatched yet.
 CREATE INDEX completion_event_undispatched ON ff.completion_event (event_id)
     WHERE dispatched_at_ms IS NULL AND flow_id IS NOT NULL;
@@ -449,6 +485,7 @@ COMMENT ON TABLE ff.completion_event IS
     'outcome resumable says that a suspended execution can go on; no edge is resolved by such a row.';
 COMMENT ON COLUMN ff.completion_event.event_id IS
     'Ascending, with gaps; not in the order of commits. Readers must resolve gaps.';
+COMMENT ON COLUMN ff.completion_event.created_at_ms IS 'When the execution was created: searches sort by it.';
 COMMENT ON COLUMN ff.completion_event.dispatched_at_ms IS
     'When the edges of the flow were resolved with this completion; NULL until then, and for executions '
     'outside flows.';
@@ -499,7 +536,7 @@ CREATE TABLE ff.operator_event (
             'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
             'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'schedule_created', 'schedule_updated',
             'schedule_paused', 'schedule_resumed', 'schedule_triggered', 'schedule_backfilled',
-            'schedule_deleted'))
+            'schedule_deleted', 'budget_limits_changed', 'budget_reset'))
 );
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id, event_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
@@ -1173,6 +1210,95 @@ CREATE VIEW ff.settled_flow AS
 COMMENT ON VIEW ff.settled_flow IS
     'Flows whose members have all ended, as of the last projection. Retention keeps members of other flows.';
 
+-- Budgets: what work may use, what it has used, and which execution has used it.
+
+CREATE TABLE ff.budget_policy (
+    partition_key     smallint NOT NULL,
+    budget_id         uuid NOT NULL,
+    scope_type        text NOT NULL,
+    scope_id          text NOT NULL,
+    enforcement_mode  text NOT NULL,
+    policy_json       jsonb NOT NULL,
+    breach_count      bigint NOT NULL DEFAULT 0,
+    soft_breach_count bigint NOT NULL DEFAULT 0,
+    last_breach_at_ms bigint,
+    last_breach_dim   text,
+    next_reset_at_ms  bigint,
+    last_reset_at_ms  bigint,
+    reset_count       bigint NOT NULL DEFAULT 0,
+    period_no         bigint NOT NULL DEFAULT 0,
+    created_at_ms     bigint NOT NULL,
+    updated_at_ms     bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id),
+    CONSTRAINT budget_policy_enforcement_mode CHECK (enforcement_mode IN ('strict', 'warn'))
+) WITH (fillfactor = 50);
+CREATE INDEX budget_policy_reset ON ff.budget_policy (next_reset_at_ms) WHERE next_reset_at_ms IS NOT NULL;
+COMMENT ON TABLE ff.budget_policy IS
+    'One row per budget. Its lock is taken by everything that changes the usage, the ledger or the period.';
+COMMENT ON COLUMN ff.budget_policy.scope_type IS 'A label of what is limited, such as tenant; not read by the engine.';
+COMMENT ON COLUMN ff.budget_policy.policy_json IS
+    'hard_limits and soft_limits by dimension (0: no limit), reset_interval_ms (0: never), and the labels '
+    'on_hard_limit and on_soft_limit.';
+COMMENT ON COLUMN ff.budget_policy.breach_count IS
+    'How often a report would have passed a hard limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.soft_breach_count IS
+    'Reports after which a dimension was over its soft limit, since the budget was created.';
+COMMENT ON COLUMN ff.budget_policy.last_breach_dim IS 'The dimension of the last hard breach of this period.';
+COMMENT ON COLUMN ff.budget_policy.next_reset_at_ms IS 'NULL: the budget is not periodic.';
+COMMENT ON COLUMN ff.budget_policy.period_no IS 'Grows with every reset; the ledger has it too.';
+
+CREATE TABLE ff.budget_usage (
+    partition_key    smallint NOT NULL,
+    budget_id        uuid NOT NULL,
+    dimensions_key   text COLLATE "C" NOT NULL,
+    current_value    bigint NOT NULL,
+    last_reset_at_ms bigint,
+    updated_at_ms    bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id, dimensions_key),
+    CONSTRAINT budget_usage_not_negative CHECK (current_value >= 0)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE ff.budget_usage IS
+    'One row per budget and dimension: how much was used in this period. Also of budgets that nobody has created.';
+COMMENT ON COLUMN ff.budget_usage.dimensions_key IS 'The name of the dimension, such as tokens.';
+
+CREATE TABLE ff.budget_usage_dedup (
+    partition_key smallint NOT NULL,
+    budget_id     uuid NOT NULL,
+    dedup_key     text NOT NULL,
+    outcome_json  jsonb,
+    applied_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    PRIMARY KEY (partition_key, budget_id, dedup_key)
+);
+CREATE INDEX budget_usage_dedup_expiry ON ff.budget_usage_dedup (expires_at_ms);
+COMMENT ON TABLE ff.budget_usage_dedup IS
+    'One row per report that was counted under a key: within 24 hours the key does not count again.';
+COMMENT ON COLUMN ff.budget_usage_dedup.dedup_key IS 'Of the caller; keys of the ledger begin with spend:.';
+COMMENT ON COLUMN ff.budget_usage_dedup.outcome_json IS 'The answer of the first call.';
+
+CREATE TABLE ff.budget_usage_by_exec (
+    partition_key       smallint NOT NULL,
+    budget_id           uuid NOT NULL,
+    execution_partition smallint NOT NULL,
+    execution_id        uuid NOT NULL,
+    dimensions_key      text COLLATE "C" NOT NULL,
+    delta_total         bigint NOT NULL,
+    period_no           bigint NOT NULL,
+    updated_at_ms       bigint NOT NULL,
+    unsettled           boolean NOT NULL DEFAULT true,
+    PRIMARY KEY (partition_key, budget_id, execution_id, execution_partition, dimensions_key)
+);
+CREATE INDEX budget_usage_by_exec_execution ON ff.budget_usage_by_exec (execution_id);
+-- In the order of a hash: a sweep that reads a batch from a random hash on reaches every row equally.
+CREATE INDEX budget_usage_by_exec_unsettled ON ff.budget_usage_by_exec (uuid_hash(execution_id)) WHERE unsettled;
+COMMENT ON TABLE ff.budget_usage_by_exec IS
+    'The ledger: what each execution has spent of a budget by record_spend, so that it can be given back.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.execution_partition IS 'The partition of the execution.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.period_no IS
+    'The period of the budget that the amount belongs to. After a reset the amount is not in the usage any more.';
+COMMENT ON COLUMN ff.budget_usage_by_exec.unsettled IS
+    'The execution has not been seen to have ended: if it loses a race, the amount is given back.';
+
 -- Schedules: what is executed again and again, and what became of each instant.
 
 CREATE TABLE ff.schedule (
@@ -1282,3 +1408,91 @@ COMMENT ON COLUMN ff.schedule_fire.fire_at_ms IS 'The instant; of a trigger, whe
 COMMENT ON COLUMN ff.schedule_fire.trigger_id IS 'Of a trigger its own id, else zero.';
 COMMENT ON COLUMN ff.schedule_fire.execution_id IS 'The execution that was created.';
 COMMENT ON COLUMN ff.schedule_fire.reason IS 'Why the instant was not fired.';
+
+-- Limits: how many executions of a key run at once, and how many start in a window of time.
+
+CREATE TABLE ff.quota_policy (
+    partition_key           smallint NOT NULL,
+    quota_policy_id         uuid NOT NULL,
+    namespace               text NOT NULL,
+    name                    text,
+    window_ms               bigint NOT NULL,
+    max_requests_per_window integer NOT NULL,
+    active_concurrency_cap  integer NOT NULL,
+    jitter_ms               bigint NOT NULL DEFAULT 0,
+    created_at_ms           bigint NOT NULL,
+    updated_at_ms           bigint NOT NULL,
+    PRIMARY KEY (partition_key, quota_policy_id),
+    CONSTRAINT quota_policy_limits CHECK (
+        window_ms >= 0 AND max_requests_per_window >= 0 AND active_concurrency_cap >= 0 AND jitter_ms >= 0
+        AND (window_ms > 0 OR max_requests_per_window = 0))
+);
+CREATE INDEX quota_policy_id ON ff.quota_policy (quota_policy_id);
+CREATE INDEX quota_policy_name ON ff.quota_policy (namespace, name);
+COMMENT ON TABLE ff.quota_policy IS
+    'One row per limit. Its numbers hold for each key apart, and 0 means that there is no such limit.';
+COMMENT ON COLUMN ff.quota_policy.partition_key IS 'Hash of quota_policy_id modulo num_quota_partitions.';
+COMMENT ON COLUMN ff.quota_policy.quota_policy_id IS
+    'Computed from namespace and name; of a limit without a name, as its creator gave it.';
+COMMENT ON COLUMN ff.quota_policy.max_requests_per_window IS 'How many executions of a key may start in any window_ms.';
+COMMENT ON COLUMN ff.quota_policy.active_concurrency_cap IS 'How many executions of a key may run at once.';
+COMMENT ON COLUMN ff.quota_policy.jitter_ms IS 'Up to so much is added to the time after which check_admission says to ask again.';
+
+CREATE TABLE ff.quota_key (
+    partition_key   smallint NOT NULL,
+    quota_key_id    bigint NOT NULL,
+    quota_policy_id uuid NOT NULL,
+    dimension       text NOT NULL,
+    next_at_ms      bigint,
+    PRIMARY KEY (partition_key, quota_key_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX quota_key_next ON ff.quota_key (next_at_ms) WHERE next_at_ms IS NOT NULL;
+CREATE INDEX quota_key_policy ON ff.quota_key (quota_policy_id, quota_key_id);
+COMMENT ON TABLE ff.quota_key IS
+    'One row per key of a limit that a claim has seen. Whoever gives out a slot or a start of the key locks it '
+    'first. The slots in use are the leases of the key: there is no counter.';
+COMMENT ON COLUMN ff.quota_key.partition_key IS 'quota_key_id modulo num_flow_partitions.';
+COMMENT ON COLUMN ff.quota_key.quota_key_id IS 'ff.quota_key_id of quota_policy_id and dimension.';
+COMMENT ON COLUMN ff.quota_key.dimension IS 'The key in words.';
+COMMENT ON COLUMN ff.quota_key.next_at_ms IS 'When executions that are held back can be let go; NULL if no instant is known.';
+
+CREATE TABLE ff.quota_window (
+    partition_key  smallint NOT NULL,
+    quota_key_id   bigint NOT NULL,
+    admitted_at_ms bigint NOT NULL,
+    start_no       bigint GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (partition_key, quota_key_id, admitted_at_ms, start_no)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX quota_window_age ON ff.quota_window (admitted_at_ms);
+COMMENT ON TABLE ff.quota_window IS
+    'One row per start that a limit with a rate counts; deleted some time after its window has passed.';
+
+CREATE TABLE ff.quota_admitted (
+    partition_key       smallint NOT NULL,
+    quota_key_id        bigint NOT NULL,
+    quota_policy_id     uuid NOT NULL,
+    execution_id        uuid NOT NULL,
+    execution_partition smallint NOT NULL,
+    admitted_at_ms      bigint NOT NULL,
+    start_no            bigint,
+    expires_at_ms       bigint NOT NULL,
+    PRIMARY KEY (partition_key, quota_policy_id, execution_id)
+);
+CREATE INDEX quota_admitted_key ON ff.quota_admitted (quota_key_id);
+CREATE INDEX quota_admitted_execution ON ff.quota_admitted (execution_id);
+CREATE INDEX quota_admitted_expiry ON ff.quota_admitted (expires_at_ms);
+COMMENT ON TABLE ff.quota_admitted IS
+    'One row per execution that check_admission has admitted, until it is released or has expired.';
+COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
+COMMENT ON COLUMN ff.quota_admitted.expires_at_ms IS 'Until then the execution is admitted without being counted again.';
+
+CREATE TABLE ff.quota_wakeup (
+    partition_key smallint NOT NULL,
+    wakeup_id     bigint GENERATED ALWAYS AS IDENTITY,
+    quota_key_id  bigint NOT NULL,
+    PRIMARY KEY (partition_key, wakeup_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+COMMENT ON TABLE ff.quota_wakeup IS
+    'Keys of executions that left the queue or lost their lease without a worker that lets others of the key '
+    'go. A sweep does, and deletes the rows.';
+COMMENT ON COLUMN ff.quota_wakeup.partition_key IS 'Of the execution.';

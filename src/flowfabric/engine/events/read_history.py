@@ -44,11 +44,13 @@ SELECT created_at_ms, 'execution', 'submitted', NULL, creator_identity, NULL, NU
   FROM ff.exec_body
  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s AND %(from_start)s
  UNION ALL
-(SELECT occurred_at_ms, 'completion', outcome, NULL, NULL, NULL, NULL, NULL, event_id
-   FROM ff.completion_event
-  WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
-    AND event_id + 0 > %(after_completion)s
-  ORDER BY event_id + 0 LIMIT %(limit)s)
+(SELECT c.occurred_at_ms, 'completion', c.outcome, NULL, NULL, NULL, NULL, NULL, c.event_id
+   FROM ff.exec_core e JOIN ff.completion_event c
+     ON (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)
+      = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key)
+  WHERE e.execution_id = %(execution_id)s AND e.partition_key = %(partition_key)s
+    AND c.event_id + 0 > %(after_completion)s
+  ORDER BY c.event_id + 0 LIMIT %(limit)s)
  UNION ALL
 (SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, lease_epoch, details, event_id
    FROM ff.operator_event

@@ -5,9 +5,13 @@ explain_execution           why an execution does not run, or how it ended
 explanation                 the explanation, and the facts that it is made from
 reasons                     makes the reasons from the facts
 wait_reasons                the reasons of suspended and sleeping executions
+budget_reason               which budget holds an execution back
+read_limit                  the limit that holds an execution back
 read_waits                  what a suspended execution waits for
 words                       instants, spans and numbers in words
 search_executions           executions by lane, state, kind, tag and time
+search_cursor               where a page of a search begins
+exceptional_states          the stored words of public states
 list_executions             the ids of one partition
 locate_executions           full ids from uuids alone
 locate_execution_by_key     the execution of an idempotency key

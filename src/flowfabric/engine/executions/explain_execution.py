@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.executions.budget_reason import budget_reason
 from flowfabric.engine.executions.explanation import Explanation, Facts
+from flowfabric.engine.executions.read_limit import read_limit
 from flowfabric.engine.executions.read_waits import read_compensating, read_suspension
 from flowfabric.engine.executions.reasons import explained
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
-from flowfabric.states import LifecyclePhase, PublicState
+from flowfabric.states import EligibilityState, LifecyclePhase, PublicState
 
 AHEAD_AT_MOST: Final = 1000
 """The place in the queue is counted up to this number."""
@@ -154,8 +156,9 @@ SELECT core.seen_at_ms, core.public_state, core.lifecycle_phase, core.eligibilit
 async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Explanation:
     """The state of the execution, its reasons, and what would change it; raises `NotFound`.
 
-    Of a suspended execution a second statement reads what it waits for, and of one that ended
-    without success which execution compensates for it.
+    Of a suspended execution a second statement reads what it waits for, of one that a limit or a
+    budget holds back what uses it up, and of one that ended without success which execution
+    compensates for it.
     """
     facts = await fetch_maybe(
         conn,
@@ -167,9 +170,16 @@ async def explain_execution(conn: Connection, execution_id: ExecutionId) -> Expl
     )
     if facts is None:
         raise NotFound("execution", execution_id)
-    suspension = compensating = None
+    suspension = compensating = limit = None
     if facts.lifecycle_phase == LifecyclePhase.SUSPENDED:
         suspension = await read_suspension(conn, execution_id)
     elif facts.terminal_at_ms is not None and facts.public_state != PublicState.COMPLETED:
         compensating = await read_compensating(conn, execution_id, facts.replay_count)
-    return explained(execution_id, facts, suspension=suspension, compensating=compensating)
+    elif facts.eligibility_state == EligibilityState.BLOCKED_BY_QUOTA:
+        limit = await read_limit(conn, execution_id)
+    found = explained(
+        execution_id, facts, suspension=suspension, compensating=compensating, limit=limit
+    )
+    if facts.eligibility_state == EligibilityState.BLOCKED_BY_BUDGET:
+        return await budget_reason(conn, execution_id, found)
+    return found

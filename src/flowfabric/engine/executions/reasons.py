@@ -11,6 +11,7 @@ from flowfabric.engine.executions.explanation import (
     Facts,
     ReasonCode,
 )
+from flowfabric.engine.executions.read_limit import LimitStatus, limit_reason
 from flowfabric.engine.executions.read_waits import Compensating, OpenSuspension
 from flowfabric.engine.executions.wait_reasons import (
     compensation_reason,
@@ -40,8 +41,9 @@ def explained(
     *,
     suspension: OpenSuspension | None = None,
     compensating: Compensating | None = None,
+    limit: LimitStatus | None = None,
 ) -> Explanation:
-    """The explanation of one execution, its open suspension and its compensations included."""
+    """The explanation of one execution, with its open suspension, compensations and limit."""
     return Explanation(
         execution_id=execution_id,
         public_state=PublicState(facts.public_state),
@@ -51,7 +53,7 @@ def explained(
         required_capabilities=facts.required_capabilities,
         live_workers=facts.workers,
         able_workers=facts.able_workers,
-        reasons=list(_reasons(execution_id, facts, suspension, compensating)),
+        reasons=list(_reasons(execution_id, facts, suspension, compensating, limit)),
     )
 
 
@@ -60,6 +62,7 @@ def _reasons(
     facts: Facts,
     suspension: OpenSuspension | None,
     compensating: Compensating | None,
+    limit: LimitStatus | None,
 ) -> Iterator[ExplanationReason]:
     match LifecyclePhase(facts.lifecycle_phase):
         case LifecyclePhase.TERMINAL:
@@ -73,7 +76,7 @@ def _reasons(
             yield suspended_reason(execution_id, facts, suspension)
         case LifecyclePhase.RUNNABLE:
             if not _is_late(facts):
-                yield from _waiting(execution_id, facts)
+                yield from _waiting(execution_id, facts, limit)
     if _is_late(facts):
         yield ExplanationReason(
             why=ReasonCode.DEADLINE,
@@ -94,9 +97,11 @@ def _is_late(facts: Facts) -> bool:
     return facts.deadline_at_ms is not None and facts.deadline_at_ms <= facts.seen_at_ms
 
 
-def _waiting(execution_id: ExecutionId, facts: Facts) -> Iterator[ExplanationReason]:
+def _waiting(
+    execution_id: ExecutionId, facts: Facts, limit: LimitStatus | None
+) -> Iterator[ExplanationReason]:
     """What keeps a runnable execution from running, the first obstacle first."""
-    blocked = _blocked(execution_id, facts)
+    blocked = _blocked(execution_id, facts) if limit is None else limit_reason(limit)
     if blocked is not None:
         yield blocked
     lane_starts = _lane(facts).starts

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, LiteralString
 from uuid import UUID
@@ -12,6 +9,8 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.executions.exceptional_states import EXCEPTIONAL_STATES
+from flowfabric.engine.executions.search_cursor import read_search_cursor, search_cursor
 from flowfabric.engine.journal.entry import PATCH_PREFIX
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_tag_key, storable_text
@@ -105,11 +104,38 @@ BY_TIME: Final[LiteralString] = (
 COMPLETED: Final[LiteralString] = (
     "\n-- executions.search_executions: those that succeeded"
     + _ROUTES
-    + f""", found AS (
+    + f""", newest AS MATERIALIZED (  -- by the events of their ends: the queue is not read
+    SELECT e.partition_key, e.execution_id, e.created_at_ms, core.succeeded,
+           row_number() OVER (PARTITION BY e.partition_key, e.execution_id) AS nth
+      FROM (SELECT e.* FROM routes CROSS JOIN LATERAL (
+                    SELECT e.partition_key, e.execution_id, e.created_at_ms
+                      FROM ff.completion_event e
+                     WHERE e.route_id = routes.route_id AND e.outcome = 'success'
+                       AND {_IN_TIME}{_NEWEST}) AS e{_NEWEST}) AS e
+     CROSS JOIN LATERAL (
+            SELECT c.terminal_outcome = 'success' AS succeeded FROM ff.exec_core c
+             WHERE (c.partition_key, c.execution_id) = (e.partition_key, e.execution_id)
+            OFFSET 0) AS core
+), mixed AS (         -- was one replayed? Then each has to be looked at
+    SELECT count(*) > 0 AS mixed FROM newest WHERE nth > 1 OR NOT succeeded
+), found AS (
+    SELECT partition_key, execution_id, created_at_ms FROM newest
+     WHERE NOT (SELECT mixed FROM mixed)
+     UNION ALL
     SELECT e.* FROM routes CROSS JOIN LATERAL (
-            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
-             WHERE e.route_id = routes.route_id AND e.terminal_outcome = 'success'
-               AND {_IN_TIME}{_NEWEST}) AS e
+            SELECT e.partition_key, e.execution_id, e.created_at_ms
+              FROM ff.completion_event e CROSS JOIN LATERAL (
+                   SELECT c.terminal_outcome FROM ff.exec_core c
+                    WHERE (c.partition_key, c.execution_id) = (e.partition_key, e.execution_id)
+                   OFFSET 0) AS core
+             WHERE e.route_id = routes.route_id AND e.outcome = 'success'
+               AND core.terminal_outcome = 'success' AND {_IN_TIME}
+               AND NOT EXISTS (  -- it is found once, by its last success
+                       SELECT FROM ff.completion_event c
+                        WHERE (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)
+                            = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key)
+                          AND c.outcome = 'success' AND c.event_id > e.event_id){_NEWEST}) AS e
+     WHERE (SELECT mixed FROM mixed)
 )"""
     + _PAGE
 )
@@ -190,23 +216,6 @@ BY_TAG: Final[LiteralString] = (
     + _PAGE
 )
 
-_EXCEPTIONAL_STATES: Final[Mapping[PublicState, tuple[str, ...]]] = {
-    PublicState.WAITING: (
-        "blocked_by_route",
-        "blocked_by_lane_state",
-        "blocked_by_operator",
-        "paused_by_flow_cancel",
-    ),
-    PublicState.RESUMABLE: (),
-    PublicState.DELAYED: ("not_eligible_until_time",),
-    PublicState.RATE_LIMITED: ("blocked_by_budget", "blocked_by_quota"),
-    PublicState.WAITING_CHILDREN: ("blocked_by_dependencies",),
-    PublicState.SUSPENDED: ("suspended",),
-    PublicState.FAILED: ("failed",),
-    PublicState.CANCELLED: ("cancelled",),
-    PublicState.EXPIRED: ("expired",),
-    PublicState.SKIPPED: ("skipped",),
-}
 _END_OF_TIME: Final = 2**62
 _LAST: Final = UUID(int=2**128 - 1)
 
@@ -317,7 +326,7 @@ async def search_executions(
     elif state is PublicState.ACTIVE:
         rows = await fetch_all(conn, ACTIVE, _Row, **parameters)
     else:
-        parameters["exceptional"] = list(_EXCEPTIONAL_STATES[state])
+        parameters["exceptional"] = list(EXCEPTIONAL_STATES[state])
         if state in (PublicState.WAITING, PublicState.RESUMABLE):
             parameters["resume_pending"] = state is PublicState.RESUMABLE
             rows = await fetch_all(conn, WAITING, _Row, **parameters)
@@ -327,7 +336,7 @@ async def search_executions(
     more = len(rows) > limit
     return SearchPage(
         executions=[_found(row) for row in page],
-        next_cursor=_cursor(page[-1].created_at_ms, page[-1].execution_id) if more else None,
+        next_cursor=search_cursor(page[-1].created_at_ms, page[-1].execution_id) if more else None,
     )
 
 
@@ -356,24 +365,10 @@ async def _of_handlers(
 
 def _start(search: Search, cursor: str | None) -> tuple[int, UUID]:
     if cursor is not None:
-        return _read_cursor(cursor)
+        return read_search_cursor(cursor)
     if search.created_before is not None:
         return epoch_ms(check_instant(search.created_before, field="created_before")), UUID(int=0)
     return _END_OF_TIME, _LAST
-
-
-def _cursor(created_at_ms: int, execution_id: UUID) -> str:
-    return base64.urlsafe_b64encode(created_at_ms.to_bytes(8, "big") + execution_id.bytes).decode()
-
-
-def _read_cursor(cursor: str) -> tuple[int, UUID]:
-    try:
-        data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-    except (binascii.Error, UnicodeEncodeError):
-        raise invalid_input("cursor", cursor, "was not made by a search") from None
-    if len(data) != 24:
-        raise invalid_input("cursor", cursor, "was not made by a search")
-    return int.from_bytes(data[:8], "big") & 2**62 - 1, UUID(bytes=data[8:])
 
 
 def _found(row: _Row) -> FoundExecution:

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.db.rows import Connection, execute, fetch_all, fetch_maybe
-from flowfabric.engine.lifecycle.lock_members import lock_members, unended_members
+from flowfabric.engine.lifecycle.lock_members import lock_members
 from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
 from flowfabric.engine.lifecycle.park_members import park_members
 from flowfabric.engine.lifecycle.terminalize import terminalize
@@ -178,15 +178,14 @@ async def _end_or_park(
     if policy is CancellationPolicy.CANCEL_FLOW_ONLY:
         return (), ()
     all_end = policy is CancellationPolicy.CANCEL_ALL
-    free = await lock_members(conn, home, flow_id)
+    free, in_use = await lock_members(conn, home, flow_id)
     if all_end and len(free) <= end_at_once:
         ended = await terminalize(
             conn, free, outcome=TerminalOutcome.CANCELLED, reason=reason, by=BY
         )
-        return ended, await unended_members(conn, home, flow_id)
+        return ended, in_use
     parked = await park_members(conn, free, also_running=all_end)
     # Whether a member in use is to end is seen once it is locked: it may be about to run or to end.
-    in_use = {*await unended_members(conn, home, flow_id)}.difference(free)
     return (), [*parked, *in_use]
 
 

@@ -64,7 +64,12 @@ async def claim_execution(
         raise refusal
     await require_claim_grant(conn, execution_id, worker_id=worker_id)
     claimed = await claim_by_id(
-        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.FRESH
+        conn,
+        execution_id,
+        request,
+        lease_epoch=seen.lease_epoch,
+        kind=LeaseHandleKind.FRESH,
+        quota_key_id=seen.quota_key_id,
     )
     CLAIM_FROM_GRANT_SECONDS.observe(time.monotonic() - began, claimed.lane_id)
     return claimed

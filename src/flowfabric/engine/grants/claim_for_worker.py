@@ -16,16 +16,17 @@ from flowfabric.engine.keys.key import Key
 from flowfabric.ids import ExecutionId
 from flowfabric.states import GrantKind
 
-# `ff.claimable` leaves out executions with a claim grant that has not expired. Executions with a
-# reclaim grant are found, because any worker may claim them, but they get no second grant.
+# Executions whose budget is spent are blocked, and not found. Nor are executions with a claim grant
+# that has not expired. Executions with a reclaim grant are found, because any worker may claim
+# them, but they get no second grant.
 CLAIM_FOR_WORKER: Final[LiteralString] = """
 -- grants.claim_for_worker
 SELECT e.partition_key, e.execution_id, e.lease_epoch, ff.now_ms() AS now_ms,
        NOT EXISTS (SELECT FROM ff.unused_grant g
                     WHERE (g.partition_key, g.execution_id) = (e.partition_key, e.execution_id)
                       AND g.expires_at_ms > ff.now_ms()) AS grantable
-  FROM ff.claimable(ARRAY[%(lane_id)s]::text[], %(namespace)s, NULL,
-                    %(capabilities)s::text[], %(wanted)s) AS best
+  FROM ff.claimable_in_budget(ARRAY[%(lane_id)s]::text[], %(namespace)s, NULL,
+                              %(capabilities)s::text[], %(wanted)s, '', false) AS best
   JOIN ff.ready r ON r.ctid = best.place
   JOIN ff.exec_core e USING (partition_key, execution_id)
  ORDER BY e.priority DESC, e.created_at_ms, e.execution_id

@@ -46,7 +46,7 @@ async def claim_resumed_execution(
     )
     seen = await require_for_claim(conn, execution_id)
     if not seen.is_eligible:
-        raise ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
+        raise ExecutionNotLeaseable(execution_id, seen.not_eligible)
     if seen.obstacle is not None:
         raise ExecutionNotLeaseable(execution_id, seen.obstacle)
     if not seen.is_interrupted:
@@ -55,7 +55,12 @@ async def claim_resumed_execution(
     if not resumed or await has_claim_grant(conn, execution_id):
         await require_claim_grant(conn, execution_id, worker_id=worker_id)
     claimed = await claim_by_id(
-        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=LeaseHandleKind.RESUMED
+        conn,
+        execution_id,
+        request,
+        lease_epoch=seen.lease_epoch,
+        kind=LeaseHandleKind.RESUMED,
+        quota_key_id=seen.quota_key_id,
     )
     CLAIM_FROM_GRANT_SECONDS.observe(time.monotonic() - began, claimed.lane_id)
     return claimed

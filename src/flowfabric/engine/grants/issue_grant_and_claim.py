@@ -50,7 +50,12 @@ async def issue_grant_and_claim(
     await require_no_grant(conn, execution_id)
     kind = LeaseHandleKind.RESUMED if seen.is_interrupted else LeaseHandleKind.FRESH
     claimed = await claim_by_id(
-        conn, execution_id, request, lease_epoch=seen.lease_epoch, kind=kind
+        conn,
+        execution_id,
+        request,
+        lease_epoch=seen.lease_epoch,
+        kind=kind,
+        quota_key_id=seen.quota_key_id,
     )
     return GrantedClaim(
         lease_id=claimed.lease.lease_id,

@@ -94,7 +94,12 @@ async def reclaim_execution(
     if count % _WARN_EVERY == 0:
         log.warning("execution %s is reclaimed for the %dth time", execution_id, count)
     return await claim_by_id(
-        conn, execution_id, request, lease_epoch=lease_epoch, kind=LeaseHandleKind.RECLAIMED
+        conn,
+        execution_id,
+        request,
+        lease_epoch=lease_epoch,
+        kind=LeaseHandleKind.RECLAIMED,
+        quota_key_id=seen.quota_key_id,
     )
 
 

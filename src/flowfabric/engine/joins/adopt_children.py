@@ -21,7 +21,8 @@ ADOPT_CHILDREN: Final[LiteralString] = """
 -- joins.adopt_children: each with its edge to a join
 SELECT c.execution_id, c.flow_id, c.terminal_outcome, e.edge_id,
        coalesce((SELECT max(t.event_id) FROM ff.completion_event t
-                  WHERE t.execution_id = c.execution_id AND t.partition_key = c.partition_key), 1)
+                  WHERE (t.route_id, t.created_at_ms, t.execution_id, t.partition_key)
+                      = (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)), 1)
            AS last_event_id
   FROM ff.exec_core c
   JOIN ff.edge e ON (e.partition_key, e.upstream_eid) = (c.partition_key, c.execution_id)

@@ -57,8 +57,11 @@ SELECT e.execution_id, e.flow_id, e.lifecycle_phase, e.terminal_outcome
 # A statement of its own: the upstream may have ended while the one before waited for its lock.
 LAST_COMPLETION: Final[LiteralString] = """
 -- joins.apply_dependency_to_child: the upstream's last completion
-SELECT coalesce(max(event_id), 1) AS event_id FROM ff.completion_event
- WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
+SELECT coalesce(max(c.event_id), 1) AS event_id
+  FROM ff.exec_core e JOIN ff.completion_event c
+    ON (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)
+     = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key)
+ WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
 """
 
 APPLY: Final[LiteralString] = """

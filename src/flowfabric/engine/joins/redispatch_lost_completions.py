@@ -46,12 +46,13 @@ WITH looked_at AS (   -- some executions that wait, from `start` on and round th
               AND e.edge_state = 'applied' AND e.resolution = 'unresolved'
             LIMIT %(edges_each)s) AS open
      CROSS JOIN LATERAL (
-           SELECT u.lifecycle_phase FROM ff.exec_core u
+           SELECT u.lifecycle_phase, u.route_id, u.created_at_ms FROM ff.exec_core u
             WHERE (u.partition_key, u.execution_id) = (a.partition_key, open.upstream_eid)
             LIMIT 1) AS upstream
      CROSS JOIN LATERAL (
            SELECT c.event_id, c.flow_id, c.dispatched_at_ms FROM ff.completion_event c
-            WHERE c.execution_id = open.upstream_eid AND c.partition_key = a.partition_key
+            WHERE (c.route_id, c.created_at_ms) = (upstream.route_id, upstream.created_at_ms)
+              AND c.execution_id = open.upstream_eid AND c.partition_key = a.partition_key
             ORDER BY c.event_id + 0 DESC LIMIT 1) AS last
      WHERE upstream.lifecycle_phase = 'terminal' AND last.event_id > open.min_event_id
        AND (last.dispatched_at_ms IS NOT NULL OR last.flow_id IS NULL)

@@ -72,8 +72,9 @@ REOPEN: Final[LiteralString] = """
 WITH changed AS (
     SELECT e.flow_id, e.edge_id, c.terminal_outcome = 'success' AS succeeded,
            coalesce((SELECT max(t.event_id) FROM ff.completion_event t
-                      WHERE t.execution_id = c.execution_id
-                        AND t.partition_key = c.partition_key), 0) AS last_event_id
+                      WHERE (t.route_id, t.created_at_ms, t.execution_id, t.partition_key)
+                          = (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)), 0)
+               AS last_event_id
       FROM ff.edge e
       JOIN ff.exec_core c ON (c.partition_key, c.execution_id) = (e.partition_key, e.upstream_eid)
      WHERE (e.partition_key, e.group_id) = (%(partition_key)s, %(group_id)s)

@@ -25,8 +25,9 @@ RESET_EDGES: Final[LiteralString] = """
 WITH upstreams AS MATERIALIZED (
     SELECT e.partition_key, e.flow_id, e.edge_id, u.terminal_outcome = 'success' AS succeeded,
            coalesce((SELECT max(c.event_id + 0) FROM ff.completion_event c
-                      WHERE c.execution_id = u.execution_id
-                        AND c.partition_key = u.partition_key), 0) AS last_event_id
+                      WHERE (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)
+                          = (u.route_id, u.created_at_ms, u.execution_id, u.partition_key)), 0)
+               AS last_event_id
       FROM unnest(%(partition_key)s::smallint[], %(group_id)s::uuid[],
                   %(even_failed)s::boolean[]) AS named (partition_key, group_id, even_failed)
      CROSS JOIN LATERAL (  -- driven by the joins, whatever statistics say
@@ -85,9 +86,12 @@ UPDATE ff.edge_group g
 RESET_BELOW: Final[LiteralString] = """
 -- joins.reset_joins: an upstream that was skipped again at once does not count for the others
 UPDATE ff.edge e
-   SET min_event_id = (SELECT max(c.event_id + 0) FROM ff.completion_event c
-                        WHERE c.execution_id = e.upstream_eid
-                          AND c.partition_key = e.partition_key)
+   SET min_event_id = (SELECT max(c.event_id + 0)
+                         FROM ff.exec_core u JOIN ff.completion_event c
+                           ON (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)
+                            = (u.route_id, u.created_at_ms, u.execution_id, u.partition_key)
+                        WHERE (u.partition_key, u.execution_id)
+                            = (e.partition_key, e.upstream_eid))
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS member (partition_key, execution_id)
  CROSS JOIN LATERAL (
@@ -129,9 +133,12 @@ REOPEN_EDGES: Final[LiteralString] = """
 -- joins.reopen_edges: an upstream that runs again counts as running for what still waits for it
 WITH upstreams AS MATERIALIZED (
     SELECT named.partition_key, named.execution_id,
-           (SELECT max(c.event_id + 0) FROM ff.completion_event c
-             WHERE c.execution_id = named.execution_id
-               AND c.partition_key = named.partition_key) AS last_event_id
+           (SELECT max(c.event_id + 0)
+              FROM ff.exec_core u JOIN ff.completion_event c
+                ON (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)
+                 = (u.route_id, u.created_at_ms, u.execution_id, u.partition_key)
+             WHERE (u.partition_key, u.execution_id)
+                 = (named.partition_key, named.execution_id)) AS last_event_id
       FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
            AS named (partition_key, execution_id)
 ), open_edge AS MATERIALIZED (

@@ -64,7 +64,8 @@ class EntryWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_type(self.state, JournalState, field="state")
         _check_number("seq", self.seq, 1, _MAX_NUMBER)
         _check_number("occurrence", self.occurrence, 0, _MAX_NUMBER)
-        _check_number("tries", self.tries, 1, _MAX_TRIES)
+        if self.tries != 1:
+            _check_number("tries", self.tries, 1, _MAX_TRIES)
         if self.fingerprint is not None:
             _check_number("fingerprint", self.fingerprint, 0, _MAX_FINGERPRINT)
         if self.signal_seq is not None:
@@ -73,7 +74,7 @@ class EntryWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.due_at is not None:
             check_instant(self.due_at, field="due_at")
         if self.encoding is not None:
-            check_text(self.encoding, field="encoding")
+            _check_encoding(check_is_text(self.encoding, field="encoding"))
         if self.value is not None:
             _check_value(self.value)
 
@@ -123,6 +124,11 @@ def _check_name(name: str, field: str) -> None:
     check_text(name, field=field, at_most=MAX_NAME)
     if not name.isprintable():
         raise invalid_input(field, name, "must not contain control or invisible characters")
+
+
+@lru_cache(maxsize=64)
+def _check_encoding(encoding: str) -> None:
+    check_text(encoding, field="encoding")
 
 
 def stored_fingerprint(fingerprint: int | None) -> int | None:

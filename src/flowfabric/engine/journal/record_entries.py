@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, LiteralString
 
 from flowfabric.db.rows import Connection, fetch_all
@@ -94,8 +95,12 @@ async def record_entries(
         return {}
     numbers: dict[Lease, int] = {}
     latest: dict[tuple[int, int], EntryWrite] = {}
+    lease, number = None, 0
     for write in writes:
-        place = (numbers.setdefault(write.lease, len(numbers) + 1), write.seq)
+        if write.lease is not lease:  # entries of one lease follow each other
+            lease = write.lease
+            number = numbers.setdefault(lease, len(numbers) + 1)
+        place = (number, write.seq)
         before = latest.get(place)
         if before is None or before.state is JournalState.OPEN:
             latest[place] = write
@@ -123,20 +128,24 @@ def entry_columns(writes: Sequence[EntryWrite]) -> dict[str, Any]:
     return {
         "seq": [write.seq for write in writes],
         "occurrence": occurrences if any(occurrences) else None,
-        "started_at_ms": [epoch_ms(write.started_at) for write in writes],
+        "started_at_ms": [_began_ms(write.started_at) for write in writes],
         "due_at_ms": _column(
             [None if write.due_at is None else epoch_ms(write.due_at) for write in writes]
         ),
         "fingerprint": _column([stored_fingerprint(write.fingerprint) for write in writes]),
         "signal_seq": _column([write.signal_seq for write in writes]),
         "tries": None if tries.count(1) == len(tries) else tries,
-        "kind": [write.kind.value for write in writes],
-        "state": [write.state.value for write in writes],
+        "kind": [write.kind for write in writes],
+        "state": [write.state for write in writes],
         "name": [write.name for write in writes],
         "item": items if any(items) else None,
         "encoding": _column([write.encoding for write in writes]),
         "value": _column([write.value for write in writes]),
     }
+
+
+_began_ms = lru_cache(maxsize=64)(epoch_ms)
+"""Many entries of a call began in the same millisecond."""
 
 
 def _column(values: list[Any]) -> list[Any] | None:

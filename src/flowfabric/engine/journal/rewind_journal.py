@@ -12,9 +12,11 @@ from flowfabric.db.rows import Connection, execute, fetch_all
 from flowfabric.engine.journal.entry import check_entry_name, entry_key
 from flowfabric.engine.journal.kept_entries import kept_entries, mark_value
 from flowfabric.engine.lifecycle.arm_compensations import arm_compensations
+from flowfabric.engine.lifecycle.reopen_waitpoints import JournalWaitpoint, reopen_waitpoints
 from flowfabric.engine.lifecycle.sql.by_key import execution_row
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, id_columns
+from flowfabric.states import JournalKind
 
 ReplayFrom: TypeAlias = Literal["failure", "start"]
 """What a replay keeps: what was done before the failure, or nothing."""
@@ -24,14 +26,15 @@ MAX_KEYS: Final = 1000
 
 READ_BOUNDS: Final[LiteralString] = f"""
 -- journal.rewind_journal: those that have a journal
-SELECT named.ordinal, e.attempt_index, e.compensates, j.has_compensations, j.last_done,
-       j.last_failed, j.first_of_step
+SELECT named.ordinal, e.attempt_index, e.compensates, j.has_compensations, j.has_waitpoints,
+       j.last_done, j.last_failed, j.first_of_step
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[]) WITH ORDINALITY
        AS named (partition_key, execution_id, ordinal)
   JOIN ff.exec_core e ON {execution_row("named.partition_key", "named.execution_id")}
  CROSS JOIN LATERAL (
        SELECT count(*) AS entries, coalesce(bool_or(kind = 'compensation'), false)
               AS has_compensations,
+              coalesce(bool_or(kind = 'waitpoint'), false) AS has_waitpoints,
               max(seq) FILTER (WHERE state = 'done' AND seq > 0) AS last_done,
               max(seq) FILTER (WHERE state = 'failed') AS last_failed,
               min(seq) FILTER (WHERE name = %(step)s AND seq > 0) AS first_of_step
@@ -52,7 +55,16 @@ DELETE FROM ff.journal j USING named
    AND j.execution_id = named.execution_id AND j.seq <> 0
    AND (j.state = 'open' AND %(open_too)s OR j.state = 'failed' AND j.seq >= named.failed_from
         OR j.seq >= named.all_from)
-RETURNING named.ordinal, j.seq, j.name, j.item, j.occurrence
+RETURNING named.ordinal, j.seq, j.kind, j.name, j.item, j.occurrence
+"""
+
+KEPT_WAITPOINTS: Final[LiteralString] = """
+-- journal.rewind_journal: the waitpoints that the journals still have
+SELECT named.ordinal, j.seq, j.kind, j.name, j.item, j.occurrence
+  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[]) WITH ORDINALITY
+       AS named (partition_key, execution_id, ordinal)
+  JOIN ff.journal j ON j.partition_key = ANY (ARRAY[named.partition_key])
+   AND j.execution_id = named.execution_id AND j.kind = 'waitpoint'
 """
 
 MARK: Final[LiteralString] = """
@@ -107,6 +119,7 @@ class _Bounds(msgspec.Struct, frozen=True):
     attempt_index: int
     compensates: bool
     has_compensations: bool
+    has_waitpoints: bool
     last_done: int | None
     last_failed: int | None
     first_of_step: int | None
@@ -125,9 +138,14 @@ class _Bounds(msgspec.Struct, frozen=True):
 class _Dropped(msgspec.Struct, frozen=True):
     ordinal: int
     seq: int
+    kind: str
     name: str
     item: str
     occurrence: int
+
+    @property
+    def key(self) -> str:
+        return entry_key(self.name, self.item, self.occurrence)
 
 
 def check_replay_from(from_: object, from_step: str | None) -> None:
@@ -161,7 +179,8 @@ async def rewind_journal(
     or else the last one that failed. From a step: the first entry of that name and all after it.
     From the start: all entries, and the next generation begins. Signals that only dropped entries
     had consumed can be consumed again. Compensations that are still in the journal stay armed,
-    unless they were made.
+    unless they were made. Waitpoints that are still in the journal take signals again if the end
+    closed them; those of dropped entries are deleted.
 
     The caller holds the locks of `lock_executions`, and no worker holds the executions. Raises
     `SerializationConflict` if a journal has no such step; see `find_step`.
@@ -187,16 +206,14 @@ async def rewind_journal(
         **id_columns(named),
     ):
         dropped[entry.ordinal - 1].append(entry)
+    await _reopen_waitpoints(conn, named, rows, [entry for some in dropped for entry in some])
     generations = await _begin_generations(conn, named, rows) if anew else {}
     await _arm_as_kept(conn, armed)
     return {
         each: Rewound(
             from_=from_,
             from_step=from_step,
-            dropped=tuple(
-                entry_key(entry.name, entry.item, entry.occurrence)
-                for entry in sorted(entries, key=lambda entry: entry.seq)
-            ),
+            dropped=tuple(entry.key for entry in sorted(entries, key=lambda entry: entry.seq)),
             generation=generations.get(each),
         )
         for each, entries in zip(named, dropped, strict=True)
@@ -212,6 +229,28 @@ async def _read_bounds(
 ) -> list[_Bounds]:
     return await fetch_all(
         conn, READ_BOUNDS, _Bounds, step=step, also_empty=also_empty, **id_columns(executions)
+    )
+
+
+async def _reopen_waitpoints(
+    conn: Connection,
+    executions: Sequence[ExecutionId],
+    rows: Sequence[_Bounds],
+    dropped: Sequence[_Dropped],
+) -> None:
+    if not any(row.has_waitpoints for row in rows):
+        return
+    kept = await fetch_all(conn, KEPT_WAITPOINTS, _Dropped, **id_columns(executions))
+    await reopen_waitpoints(
+        conn,
+        [
+            JournalWaitpoint(
+                execution_id=executions[entry.ordinal - 1], waitpoint_key=entry.key, kept=is_kept
+            )
+            for entries, is_kept in ((kept, True), (dropped, False))
+            for entry in entries
+            if entry.kind == JournalKind.WAITPOINT
+        ],
     )
 
 

@@ -3,9 +3,12 @@
 Submitters and workers:
 
     create_execution           absent → runnable
+    create_unique_execution    the same, unless another one has its key; or that one ends
+    debounce_execution         absent → delayed, or the delay of one that waits is moved
     creation_columns           the parameters of `create_execution`
     claim                      runnable → active, the best of some lanes
     read_claimed               what a claim got whose answer was lost
+    admit_by_key               the limit of one that is claimed by its id counts the start
     claim_by_id                runnable → active, one by its id
     lock_for_claim             locks one for that, and says why a claim is refused
     renew                      a lease is extended
@@ -40,6 +43,7 @@ Called by other packages:
     resume                     suspended → runnable, and the suspension is closed
     resume_waiting             suspended → runnable, where a join of children is decided
     escalate                   suspended → suspended, until an operator decides
+    reopen_waitpoints          waitpoints that an end closed, when the execution is replayed
     number_signals             the signals of an inbox are numbered
     lock_leases                leases are locked against their end
     arm_compensations          unless the executions succeed, their compensations run
@@ -63,6 +67,7 @@ Called by operator controls:
 
     block                      runnable → blocked
     unblock                    blocked → runnable
+    unblock_budgets            sweep: blocked by a spent budget that has room again → runnable
     unblock_routes             sweep: blocked until a worker could run them → runnable
     reprioritise               the priority changes
     restart                    terminal → runnable

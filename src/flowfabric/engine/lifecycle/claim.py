@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from flowfabric.counters import BUDGET_HITS, QUOTA_HITS
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.sql.lease import (
     LEASE_TAKEN,
@@ -22,6 +23,8 @@ from flowfabric.pages import check_limit
 from flowfabric.policy import check_capabilities, milliseconds
 
 MAX_BATCH: Final = 1000
+_LOOKS: Final = 4
+"""So often a claim that leased nothing looks, if limits made room for others meanwhile."""
 
 # A claim that is a transaction of its own does not wait until its WAL is flushed. If the server
 # crashes before that, the executions are still eligible, and the lease, whose id is random, is
@@ -30,9 +33,19 @@ MAX_BATCH: Final = 1000
 CLAIM: Final[LiteralString] = (
     """
 -- lifecycle.claim
-WITH best AS (        -- the best that this worker can run and no other has a grant of, locked
-    SELECT * FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
+WITH looked AS MATERIALIZED (   -- is something queued that is attached to budgets?
+    SELECT ff.budgets_queued() AS found
+), best AS (          -- the best that this worker can run and no other has a grant of, locked
+    SELECT * FROM (
+           SELECT place, held_back, NULL::text[] AS out_of_budget
+             FROM ff.claimable(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
                                %(capabilities)s::text[], %(limit)s, %(worker_id)s)
+            WHERE NOT (SELECT found FROM looked)
+            UNION ALL
+           SELECT place, held_back, out_of_budget
+             FROM ff.claimable_in_budget(%(lanes)s::text[], %(namespace)s, %(kinds)s::text[],
+                                         %(capabilities)s::text[], %(limit)s, %(worker_id)s, true)
+            WHERE (SELECT found FROM looked)) AS best
      WHERE (SELECT CASE WHEN %(is_alone)s::boolean     -- once, and not if nothing is found
                         THEN set_config('synchronous_commit', 'off', true) ELSE 'on' END) <> ''
 ), taken AS (         -- a row that was queued after this statement began is left for the next claim
@@ -41,11 +54,24 @@ WITH best AS (        -- the best that this worker can run and no other has a gr
 )"""
     + LEASE_TAKEN
     + f"""
-SELECT{LEASED_ROW}
-  FROM leased JOIN ff.route route USING (route_id)
+SELECT{LEASED_ROW},
+       (SELECT held_back FROM best WHERE place IS NULL) AS held_back,
+       (SELECT out_of_budget FROM best WHERE place IS NULL) AS out_of_budget
+  FROM (SELECT) AS answer LEFT JOIN (leased JOIN ff.route route USING (route_id)) ON true
+ WHERE leased.execution_id IS NOT NULL OR EXISTS (SELECT FROM best WHERE place IS NULL)
  ORDER BY leased.priority DESC, leased.created_at_ms, leased.execution_id
 """
 )
+
+
+class _Row(LeasedRow, frozen=True, gc=False):
+    held_back: list[int] | None
+    """How many limits held back (by rate, by cap), and whether another claim finds more.
+
+    Where it is not null and nothing was leased, the other columns but the next are null.
+    """
+    out_of_budget: list[str] | None
+    """The dimensions for which executions were held back, each once for each execution."""
 
 
 class Claimant(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +121,8 @@ async def claim(
     The list is empty if nothing is claimable. Two claims never give the same execution. Executions
     that the claimant cannot run (lane, kind, capabilities, namespace) neither hide nor slow those
     that it can. Executions for which another worker has a grant, and executions past their
-    deadline, are passed over.
+    deadline, are passed over. Of the key of a limit no more are leased than the limit allows; what
+    is over it is held back until there is room, and so is what is attached to a spent budget.
 
     Outside of a transaction the claim does not wait for the disk: if the database server crashes
     within the next 600 ms (three times `wal_writer_delay`), the claim may never have happened, and
@@ -108,16 +135,30 @@ async def claim(
     if milliseconds(ttl) < 1:
         raise invalid_input("ttl", ttl, "must be positive")
     lease_id = lease_id or uuid4()
-    rows = await fetch_all(
-        conn,
-        CLAIM,
-        LeasedRow,
-        **claimant.route_columns(),
-        worker_id=claimant.worker_id,
-        worker_instance_id=claimant.worker_instance_id,
-        lease_id=lease_id,
-        ttl_ms=milliseconds(ttl),
-        limit=limit,
-        is_alone=not conn.is_in_transaction(),
-    )
+    for _ in range(_LOOKS):
+        rows = await fetch_all(
+            conn,
+            CLAIM,
+            _Row,
+            **claimant.route_columns(),
+            worker_id=claimant.worker_id,
+            worker_instance_id=claimant.worker_instance_id,
+            lease_id=lease_id,
+            ttl_ms=milliseconds(ttl),
+            limit=limit,
+            is_alone=not conn.is_in_transaction(),
+        )
+        if not rows or rows[0].held_back is None:
+            break
+        by_rate, by_cap, look_again = rows[0].held_back
+        QUOTA_HITS.add("rate", count=by_rate)
+        QUOTA_HITS.add("concurrency", count=by_cap)
+        for dimension in rows[0].out_of_budget or ():
+            BUDGET_HITS.add(dimension)
+        if rows[0].partition_key is None:  # pyright: ignore[reportUnnecessaryComparison]
+            rows = []
+        if rows or not look_again:
+            break
+    else:
+        rows = []
     return [claimed(row, lease_id) for row in rows]

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.admit_by_key import admit_by_key
 from flowfabric.engine.lifecycle.lease import LeaseHandle, LeaseHandleKind
 from flowfabric.engine.lifecycle.sql.lease import (
     LEASE_TAKEN,
@@ -112,12 +113,15 @@ async def claim_by_id(
     *,
     lease_epoch: int,
     kind: LeaseHandleKind,
+    quota_key_id: int | None = None,
 ) -> ClaimedById:
     """Lease the execution as requested and delete all grants of it.
 
     Raises `LeaseConflict` if it is not claimable under `lease_epoch` any more, because it changed
     after the caller read it. The lock of `lock_for_claim` rules that out within one transaction.
+    Raises `ExecutionNotLeaseable` if the limit of `quota_key_id` has no room.
     """
+    await admit_by_key(conn, execution_id, quota_key_id)
     row = await fetch_maybe(
         conn,
         CLAIM_BY_ID,

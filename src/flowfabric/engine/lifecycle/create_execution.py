@@ -22,6 +22,7 @@ from flowfabric.ids import (
     check_text,
 )
 from flowfabric.instants import check_instant, epoch_ms
+from flowfabric.limits import check_limit_key
 from flowfabric.policy import (
     ExecutionPolicy,
     check_capabilities,
@@ -48,7 +49,8 @@ SELECT ordinal, partition_key, execution_id, created, public_state, differs
        %(delay_until_ms)s::bigint[], %(deadline_ms)s::bigint[], %(deadline_at_ms)s::bigint[],
        %(idempotency_key)s::text[], %(dedup_window_ms)s::bigint[], %(tags)s::text[]::jsonb[],
        %(now_ms)s::bigint, %(flow_id)s::uuid[], %(hold)s::boolean[], %(member_name)s::text[],
-       %(fresh)s::boolean)
+       %(fresh)s::boolean, %(quota_policy_id)s::uuid[], %(quota_dimension)s::text[],
+       %(unique_scope)s::text[])
 """
 
 
@@ -86,6 +88,12 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """If true, not claimable until its join is satisfied or it is promoted."""
     member_name: str | None = None
     """Its name in the flow, by which other members read its result."""
+    quota_policy_id: UUID | None = None
+    """The limit that counts it; `quota_policy_id(namespace, name)` for a limit with a name."""
+    unique_until: Literal["started", "ended"] | None = None
+    """The idempotency key belongs to the execution until then, instead of for a window."""
+    limit_key: str | None = None
+    """The key that the limit counts it under; None: the same for all."""
 
     def __post_init__(self) -> None:
         if type(self.required_capabilities) is not tuple:
@@ -105,10 +113,14 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             check_text(self.idempotency_key, field="idempotency_key", at_most=1024)
         if self.idempotency_window is not None:
             self._check_window(self.idempotency_window)
+        if self.unique_until is not None:
+            self._check_unique(self.unique_until)
         if self.on_conflict != "error":
             check_on_conflict(self.on_conflict)
         if self.tags:
             check_tags(self.tags)
+        if self.limit_key is not None:
+            self._check_limit(self.limit_key)
         if self.delay_until is not None:
             check_instant(self.delay_until, field="delay_until")
         if self.execution_deadline_at is not None:
@@ -128,6 +140,18 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         msgspec.structs.force_setattr(new, "execution_id", execution_id)
         msgspec.structs.force_setattr(new, "input_payload", input_payload)
         return new
+
+    def _check_unique(self, until: object) -> None:
+        if until not in ("started", "ended"):
+            raise invalid_input("unique_until", until, "must be 'started' or 'ended'")
+        if self.idempotency_key is None or self.idempotency_window is not None:
+            why = "needs an idempotency_key, and no window"
+            raise invalid_input("unique_until", until, why)
+
+    def _check_limit(self, limit_key: str) -> None:
+        check_limit_key(limit_key)
+        if self.quota_policy_id is None:
+            raise invalid_input("limit_key", limit_key, "needs a limit")
 
     def _keep_capabilities(self, given: object) -> None:
         """Store a list or a set of capabilities as a tuple: the shapes of a batch are compared."""

@@ -71,6 +71,9 @@ def creation_columns(
         "hold": _column(by_field["hold"], bool),
         "member_name": _column(by_field["member_name"], str),
         "fresh": fresh,
+        "unique_scope": _column(by_field["unique_until"], _same),
+        "quota_policy_id": _column(by_field["quota_policy_id"], _same),
+        "quota_dimension": _column(by_field["limit_key"], _same),
     }
 
 

@@ -25,11 +25,18 @@ SELECT e.partition_key, e.execution_id, e.flow_id, e.lifecycle_phase, e.eligibil
        e.replay_count, e.lease_epoch, e.lease_id, e.worker_instance_id,
        ff.replay_cap(e.policy) AS max_replay_count, r.lane_id,
        coalesce((SELECT l.lane_state FROM ff.lane_registry l WHERE l.lane_id = r.lane_id),
-                'active') AS lane_state
+                'active') AS lane_state,
+       (SELECT format('{fp:%%s}:%%s', k.partition_key, k.execution_id)
+          FROM ff.exec_idempotency k
+         WHERE (k.partition_key, k.namespace, k.idempotency_key)
+             = (e.partition_key, r.namespace, e.idempotency_key)
+           AND k.scope <> 'window' AND k.execution_id <> e.execution_id
+           AND ff.key_stands(k.partition_key, k.execution_id, k.scope)) AS key_holder,
+       e.idempotency_key
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS named (partition_key, execution_id)
  CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
-       SELECT x.*, b.policy
+       SELECT x.*, b.policy, b.idempotency_key
          FROM ff.execution x JOIN ff.exec_body b USING (partition_key, execution_id)
         WHERE (x.partition_key, x.execution_id) = (named.partition_key, named.execution_id)
        OFFSET 0) AS e
@@ -57,6 +64,9 @@ class LockedExecution(msgspec.Struct, frozen=True):
     max_replay_count: int
     lane_id: str
     lane_state: str
+    key_holder: str | None = None
+    """Another execution that has its unique key now."""
+    idempotency_key: str | None = None
 
     @property
     def id(self) -> ExecutionId:

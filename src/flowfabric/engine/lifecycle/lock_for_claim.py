@@ -37,7 +37,14 @@ SELECT e.lifecycle_phase, e.ownership_state, e.eligibility_state, e.terminal_out
        coalesce(e.deadline_at_ms <= ff.now_ms(), false) AS past_deadline,
        ff.reclaim_cap(body.policy) AS reclaim_cap, route.lane_id,
        coalesce(lane.lane_state, 'active') AS lane_state, route.required_capabilities,
-       ff.now_ms() AS now_ms
+       ff.now_ms() AS now_ms, e.quota_key_id,
+       (SELECT coalesce(p.name, p.quota_policy_id::text) FROM ff.quota_policy p
+         WHERE p.quota_policy_id = body.quota_policy_id) AS limit_name, body.quota_dimension,
+       (SELECT format('budget %%s is spent: %%s of %%s %%s used',
+                      coalesce(nullif(spent.scope_id, ''), spent.budget_id::text), spent.used,
+                      spent.hard_limit, spent.dimension)
+          FROM ff.spent_budgets(e.budget_ids) AS spent
+         WHERE e.budget_ids IS NOT NULL ORDER BY spent.budget_id LIMIT 1) AS spent_budget
   FROM ff.execution e
   JOIN ff.exec_body body USING (partition_key, execution_id)
   JOIN ff.route route USING (route_id)
@@ -65,6 +72,18 @@ class LockedForClaim(msgspec.Struct, frozen=True):
     lane_state: str
     required_capabilities: list[str]
     now_ms: int
+    quota_key_id: int | None = None
+    limit_name: str | None = None
+    quota_dimension: str | None = None
+    spent_budget: str | None = None
+
+    @property
+    def not_eligible(self) -> str:
+        """Why an execution that is not eligible is not, in words."""
+        if self.eligibility_state != EligibilityState.BLOCKED_BY_QUOTA or self.limit_name is None:
+            return f"it is {self.public_state}"
+        key = self.quota_dimension or ""
+        return f"it is {self.public_state}: limit {self.limit_name!r}, key {key!r}"
 
     @property
     def is_eligible(self) -> bool:
@@ -78,10 +97,10 @@ class LockedForClaim(msgspec.Struct, frozen=True):
 
     @property
     def obstacle(self) -> str | None:
-        """Why it cannot be claimed: lane paused or disabled, or deadline passed; None if it can."""
+        """Why it cannot be claimed: its lane, its deadline, a spent budget; None if it can."""
         if not LaneState(self.lane_state).starts:
             return f"lane {self.lane_id!r} is {self.lane_state}"
-        return "its deadline has passed" if self.past_deadline else None
+        return "its deadline has passed" if self.past_deadline else self.spent_budget
 
 
 async def lock_for_claim(conn: Connection, execution_id: ExecutionId) -> LockedForClaim | None:
@@ -121,7 +140,7 @@ def claim_refusal(execution_id: ExecutionId, seen: LockedForClaim) -> EngineErro
     if seen.ownership_state != OwnershipState.UNOWNED:
         return LeaseConflict(execution_id)
     if not seen.is_eligible:
-        return ExecutionNotLeaseable(execution_id, f"it is {seen.public_state}")
+        return ExecutionNotLeaseable(execution_id, seen.not_eligible)
     if seen.obstacle is not None:
         return ExecutionNotLeaseable(execution_id, seen.obstacle)
     if seen.attempt_state == AttemptState.RUNNING_ATTEMPT:

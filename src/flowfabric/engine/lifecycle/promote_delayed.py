@@ -36,8 +36,8 @@ WITH named AS (
     + execution_row("delayed.partition_key", "delayed.execution_id")
     + """
  RETURNING delayed.delay_until_ms AS old_delay_until_ms, e.partition_key, e.execution_id,
-           e.route_id, e.priority, e.created_at_ms, e.deadline_at_ms, e.eligibility_state,
-           e.public_state
+           e.route_id, e.priority, e.created_at_ms, e.deadline_at_ms, e.quota_key_id,
+           e.budget_ids, e.eligibility_state, e.public_state
 )"""
     + queued("promoted")
     + f"""

@@ -36,7 +36,7 @@ WITH named AS (
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
        AND seen.eligibility_state = 'blocked_by_dependencies'
  RETURNING e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
-           e.deadline_at_ms, e.eligibility_state
+           e.deadline_at_ms, e.quota_key_id, e.budget_ids, e.eligibility_state
 )"""
     + queued("promoted")
     + f""", noted AS (         -- an operator's block stays, and is the only one from now on

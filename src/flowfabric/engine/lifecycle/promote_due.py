@@ -23,7 +23,7 @@ WITH due AS (         -- the longest overdue first, passing over rows in use
            blocking_detail = NULL, delay_until_ms = NULL, last_mutation_at_ms = ff.now_ms()
       FROM due WHERE (e.partition_key, e.execution_id) = (due.partition_key, due.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
-           e.deadline_at_ms, e.eligibility_state
+           e.deadline_at_ms, e.quota_key_id, e.budget_ids, e.eligibility_state
 )"""
     + queued("promoted")
     + f"""

@@ -19,7 +19,7 @@ WITH leased AS (
     SELECT e.partition_key, e.execution_id, e.route_id, e.flow_id, e.attempt_index, e.lease_epoch,
            e.lease_id, e.tags, e.attempt_type, e.priority, e.created_at_ms,
            e.attempt_timeout_at_ms, e.deadline_at_ms, e.total_attempt_count,
-           e.lease_expires_at_ms, body.payload, body.payload_encoding,
+           e.lease_expires_at_ms, e.quota_key_id, body.payload, body.payload_encoding,
            -- a claim leaves the execution as it was
            core.attempt_state = 'attempt_interrupted'
                AND core.attempt_index = held.attempt_index AS goes_on

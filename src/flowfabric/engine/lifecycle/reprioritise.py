@@ -18,7 +18,7 @@ WITH named AS (
         AS named (partition_key, execution_id)
 ), seen AS (
     SELECT e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
-           e.eligibility_state, e.deadline_at_ms
+           e.eligibility_state, e.deadline_at_ms, e.quota_key_id
       FROM ff.execution e JOIN named USING (partition_key, execution_id)
 ), changed AS (
     UPDATE ff.exec_core e
@@ -26,7 +26,8 @@ WITH named AS (
       FROM seen
      WHERE (e.partition_key, e.execution_id) = (seen.partition_key, seen.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
-           seen.eligibility_state, e.deadline_at_ms, seen.priority AS old_priority
+           seen.eligibility_state, e.deadline_at_ms, e.quota_key_id, e.budget_ids,
+           seen.priority AS old_priority
 ), leaving AS (      -- an execution that has this priority already keeps its row in the queue
     SELECT * FROM seen WHERE priority <> %(priority)s
 ), arriving AS (

@@ -18,6 +18,7 @@ from flowfabric.errors import (
     ExecutionNotTerminal,
     LaneNotAccepting,
     MaxReplaysExhausted,
+    UniqueKeyTaken,
 )
 from flowfabric.ids import ExecutionId
 from flowfabric.states import LaneState, LifecyclePhase
@@ -63,7 +64,8 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
     + execution_row("seen.partition_key", "seen.execution_id")
     + """
  RETURNING e.partition_key, e.execution_id, e.attempt_index, e.route_id, e.priority,
-           e.created_at_ms, e.eligibility_state, e.public_state, e.deadline_at_ms,
+           e.created_at_ms, e.eligibility_state, e.public_state, e.deadline_at_ms, e.quota_key_id,
+           e.budget_ids,
            e.replay_count, seen.waits, seen.public_state AS old_public_state,
            seen.failure_reason, seen.cancellation_reason,
            seen.deadline_at_ms AS old_deadline_at_ms
@@ -74,6 +76,15 @@ WITH named AS (       -- each, and whether it waits for its upstreams first
      WHERE a.partition_key = ANY (ARRAY[restarted.partition_key])
        AND (a.execution_id, a.attempt_index) = (restarted.execution_id, restarted.attempt_index)
  RETURNING a.partition_key, a.execution_id, a.outcome, a.worker_instance_id
+), key_taken AS (     -- its unique key is its own again
+    UPDATE ff.exec_idempotency k SET execution_id = restarted.execution_id
+      FROM restarted
+      JOIN ff.exec_body b ON b.partition_key = ANY (ARRAY[restarted.partition_key])
+       AND b.execution_id = restarted.execution_id
+      JOIN ff.route r ON r.route_id = restarted.route_id
+     WHERE (k.partition_key, k.namespace, k.idempotency_key)
+         = (b.partition_key, r.namespace, b.idempotency_key)
+       AND k.scope <> 'window' AND k.execution_id <> restarted.execution_id
 )
 SELECT restarted.partition_key, restarted.execution_id, restarted.old_public_state,
        restarted.public_state AS new_public_state,
@@ -119,7 +130,8 @@ class Restarted(msgspec.Struct, frozen=True):
 def restart_refusal(seen: LockedExecution) -> EngineError | None:
     """Why the execution cannot run once more, if it cannot.
 
-    It has not ended, was replayed too often, or its lane takes no new work.
+    It has not ended, was replayed too often, its lane takes no new work, or another execution has
+    its unique key now.
     """
     if seen.lifecycle_phase != LifecyclePhase.TERMINAL:
         return ExecutionNotTerminal(seen.id, seen.public_state)
@@ -127,6 +139,9 @@ def restart_refusal(seen: LockedExecution) -> EngineError | None:
         return MaxReplaysExhausted(seen.id, seen.replay_count)
     if not LaneState(seen.lane_state).accepts:
         return LaneNotAccepting(seen.lane_id, seen.lane_state)
+    if seen.key_holder is not None:
+        holder = ExecutionId.parse(seen.key_holder)
+        return UniqueKeyTaken(seen.idempotency_key or "", execution_id=holder)
     return None
 
 

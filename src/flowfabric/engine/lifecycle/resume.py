@@ -28,12 +28,13 @@ RESUME: Final[LiteralString] = (
 -- lifecycle.resume
 WITH named AS (
     SELECT * FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
-                         %(delay_ms)s::bigint[], %(closer)s::uuid[], %(satisfiers)s::text[])
-        AS named (partition_key, execution_id, delay_ms, closer, satisfiers)
+                         %(delay_ms)s::bigint[], %(closer)s::uuid[], %(satisfiers)s::text[],
+                         %(signals)s::integer[])
+        AS named (partition_key, execution_id, delay_ms, closer, satisfiers, signals)
 ), resumed AS (       -- claimable now or after the delay; a member of a cancelled flow is parked
     UPDATE ff.exec_core e
        SET lifecycle_phase = 'runnable', resume_pending = NOT e.flow_cancelled,
-           blocking_detail = NULL,
+           blocking_detail = NULL, signal_seq = e.signal_seq + named.signals,
            eligibility_state = CASE WHEN e.flow_cancelled THEN 'blocked_by_operator'
                                     WHEN named.delay_ms > 0 THEN 'not_eligible_until_time'
                                     ELSE 'eligible_now' END,
@@ -49,8 +50,9 @@ WITH named AS (
     + """
        AND e.lifecycle_phase = 'suspended'
  RETURNING named.closer, named.satisfiers, e.partition_key, e.execution_id, e.route_id, e.tags,
-           e.priority, e.created_at_ms, e.deadline_at_ms, e.eligibility_state, e.public_state,
-           e.resume_pending
+           e.priority, e.created_at_ms, e.deadline_at_ms, e.quota_key_id, e.budget_ids,
+           e.eligibility_state,
+           e.public_state, e.resume_pending
 )"""
     + queued("resumed")
     + """, suspension_closed AS (
@@ -79,9 +81,10 @@ WITH named AS (
        AND (w.state <> 'pending' OR NOT s.keeps_waitpoints)
 ), completion_recorded AS (
     INSERT INTO ff.completion_event (
-           execution_id, route_id, occurred_at_ms, partition_key, outcome, tags, dispatched_at_ms)
-    SELECT execution_id, route_id, ff.now_ms(), partition_key, 'resumable', nullif(tags, '{}'),
-           ff.now_ms()
+           execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome, tags,
+           dispatched_at_ms)
+    SELECT execution_id, route_id, created_at_ms, ff.now_ms(), partition_key, 'resumable',
+           nullif(tags, '{}'), ff.now_ms()
       FROM resumed WHERE resume_pending AND %(records_event)s
  RETURNING """
     + WAKE_COMPLETION
@@ -98,13 +101,14 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     """One execution that is to go on, after `delay`.
 
     `closer_signal_id` is the signal that satisfied its condition, and `satisfiers` a JSON array of
-    all that did; both None if no signal did.
+    all that did; both None if no signal did. `signals` are counted for it, as by `number_signals`.
     """
 
     execution_id: ExecutionId
     delay: float | timedelta = 0
     closer_signal_id: UUID | None = None
     satisfiers: str | None = None
+    signals: int = 0
 
 
 class _Resumed(msgspec.Struct, frozen=True):
@@ -136,6 +140,7 @@ async def resume(
         delay_ms=[milliseconds(each.delay, field="delay") for each in resumes],
         closer=[each.closer_signal_id for each in resumes],
         satisfiers=[each.satisfiers for each in resumes],
+        signals=[each.signals for each in resumes],
         close_reason=close_reason,
         records_event=records_event,
         **id_columns([each.execution_id for each in resumes]),

@@ -31,7 +31,7 @@ WITH named AS (
       FROM named
      WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
-           e.deadline_at_ms, e.eligibility_state
+           e.deadline_at_ms, e.quota_key_id, e.budget_ids, e.eligibility_state
 )"""
     + queued("unblocked")
     + f"""

@@ -31,7 +31,7 @@ WITH served AS (      -- routes that a live worker of their lane can run
            blocking_detail = NULL, last_mutation_at_ms = ff.now_ms()
       FROM found WHERE (e.partition_key, e.execution_id) = (found.partition_key, found.execution_id)
  RETURNING e.partition_key, e.execution_id, e.route_id, e.priority, e.created_at_ms,
-           e.deadline_at_ms, e.eligibility_state
+           e.deadline_at_ms, e.quota_key_id, e.budget_ids, e.eligibility_state
 )"""
     + queued("unblocked")
     + f"""

@@ -10,6 +10,7 @@ delete_schedule       a schedule and its ledger are gone
 get_schedule          one schedule
 list_schedules        the schedules of a namespace
 list_schedule_fires   what became of its instants
+count_schedules       how many there are in each state
 preview_schedule      its next instants
 explain_schedule      why it fires or does not
 diff_schedules        how the definitions of an application differ from what is stored
@@ -24,4 +25,5 @@ plan_fires            what becomes of the instants that are due
 record_fires          their executions are created, and the ledger has all
 open_executions       the last executions that have not ended
 add_latest            a schedule remembers executions that were created out of turn
+wake_sweeper          the process that fires schedules looks at once
 """

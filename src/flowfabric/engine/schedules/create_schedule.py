@@ -22,6 +22,7 @@ from flowfabric.engine.schedules.schedule import (
     read_now,
     read_schedules,
 )
+from flowfabric.engine.schedules.wake_sweeper import wake_sweeper
 from flowfabric.errors import ScheduleAlreadyExists
 from flowfabric.states import OperatorEventType
 
@@ -94,7 +95,8 @@ async def create_schedules(
     stored = await fetch_all(
         conn, CREATE_SCHEDULES, StoredSchedule, rows=json_rows(rows), actor=actor
     )
-    created = [row.schedule() for row in stored]
+    if not stored:
+        return []
     await system_events(
         conn,
         OperatorEventType.SCHEDULE_CREATED,
@@ -105,4 +107,5 @@ async def create_schedules(
         actor=actor,
         reason=None,
     )
-    return created
+    await wake_sweeper(conn)
+    return [row.schedule() for row in stored]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 from zlib import crc32
 
@@ -24,6 +24,8 @@ NAME_TAG: Final = "ff.schedule"
 INSTANT_TAG: Final = "ff.scheduled_at"
 MAX_PAYLOAD: Final = 1024 * 1024
 MAX_CATCH_UP: Final = 1000
+W = TypeVar("W", bound=StrEnum)
+
 _ANY_ID: Final = ExecutionId(0, UUID(int=0))
 
 
@@ -56,11 +58,11 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_name(self.name, field="name")
         check_type(self.spec, ScheduleSpec, field="spec")
-        self._keep("overlap", _word("overlap", ScheduleOverlap, self.overlap))
-        self._keep("source", _word("source", ScheduleSource, self.source))
+        self._keep("overlap", check_word(self.overlap, ScheduleOverlap, field="overlap"))
+        self._keep("source", check_word(self.source, ScheduleSource, field="source"))
         _check_count("catch_up", self.catch_up, 0, MAX_CATCH_UP)
-        for field, least in (("catch_up_window", 0), ("jitter", 0)):
-            self._keep(field, _duration(field, getattr(self, field), least))
+        for field in ("catch_up_window", "jitter"):
+            self._keep(field, _duration(field, getattr(self, field)))
         if self.starts is not None:
             check_instant(self.starts, field="starts")
         if self.until is not None:
@@ -122,16 +124,17 @@ class ScheduleDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return {**spec, **own, "tags": dict(self.tags), "policy": policy}
 
 
-def _word(field: str, words: type[StrEnum], given: str) -> StrEnum:
+def check_word(given: object, words: type[W], *, field: str) -> W:
+    """The word of an enumeration; raises `ValidationError(invalid_input)` that lists them."""
     try:
         return words(given)
     except ValueError:
         raise invalid_input(field, given, f"is not one of {', '.join(words)}") from None
 
 
-def _duration(field: str, given: float | timedelta, least: int) -> timedelta:
+def _duration(field: str, given: float | timedelta) -> timedelta:
     kept = milliseconds(given, field=field)
-    if kept < least:
+    if kept < 0:
         raise invalid_input(field, given, "must not be negative")
     return timedelta(milliseconds=kept)
 
@@ -153,7 +156,7 @@ class FieldChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def differences(stored: ScheduleDefinition, code: ScheduleDefinition) -> list[FieldChange]:
-    """The fields that differ. Only an interval that is given an anchor has one to compare."""
+    """The fields that differ, without the anchor of an interval: code knows only `starts`."""
     old, new = stored.facts(), code.facts()
     return [
         FieldChange(field=field, stored=old[field], code=new[field])

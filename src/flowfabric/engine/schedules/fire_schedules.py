@@ -8,6 +8,8 @@ from typing import Any, Final, LiteralString
 
 import msgspec
 
+from flowfabric.at_commit import at_commit
+from flowfabric.counters import SCHEDULE_FIRES
 from flowfabric.db.rows import Connection, fetch_all, fetch_maybe
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.schedules.open_executions import OPEN_OF_SCHEDULE, open_executions
@@ -147,11 +149,12 @@ async def fire_schedules(conn: Connection, limit: int) -> int:
     if not planned:
         return 0
     won = await fetch_all(conn, ADVANCE, _Won, rows=json_rows([each.row for each in planned]))
-    by_key = {each.due.key: each.orders for each in planned}
-    orders = [
-        order for each in won for order in by_key[each.partition_key, each.namespace, each.name]
-    ]
+    by_key = {each.due.key: each for each in planned}
+    fired = [by_key[each.partition_key, each.namespace, each.name] for each in won]
+    orders = [order for each in fired for order in each.orders]
     await record_fires(conn, orders, partitions=due[0].partitions)
+    if missed := sum(each.row["missed"] for each in fired):
+        at_commit(lambda: SCHEDULE_FIRES.add(ScheduleOutcome.MISSED.value, count=missed))
     return len(won)
 
 

@@ -7,8 +7,8 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
+from flowfabric.engine.schedules.definition import check_word
 from flowfabric.engine.schedules.schedule import SCHEDULE_COLUMNS, Schedule, StoredSchedule
-from flowfabric.errors import invalid_input
 from flowfabric.ids import check_name
 from flowfabric.pages import check_limit
 from flowfabric.states import ScheduleSource, ScheduleState
@@ -48,17 +48,10 @@ async def list_schedules(
         LIST_SCHEDULES,
         StoredSchedule,
         namespace=namespace,
-        state=None if state is None else _state(state).value,
+        state=None if state is None else check_word(state, ScheduleState, field="state").value,
         source=None if source is None else source.value,
         cursor="" if cursor is None else check_name(cursor, field="cursor"),
         limit=limit + 1,
     )
     page = [row.schedule() for row in rows[:limit]]
     return SchedulePage(schedules=page, next_cursor=page[-1].name if len(rows) > limit else None)
-
-
-def _state(given: str) -> ScheduleState:
-    try:
-        return ScheduleState(given)
-    except ValueError:
-        raise invalid_input("state", given, f"is not one of {', '.join(ScheduleState)}") from None

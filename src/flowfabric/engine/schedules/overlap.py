@@ -65,8 +65,9 @@ def kept_latest(
 
     Only where executions wait for their turn are more than ten of interest.
     """
-    first = 0
+    first = max(0, len(latest) - LATEST)
     if any(each.held for each in running):
         open_ids = {each.execution_id for each in running}
-        first = next((n for n, each in enumerate(latest) if each in open_ids), len(latest))
-    return list(latest[min(first, max(0, len(latest) - LATEST)) :])
+        oldest_open = next((n for n, each in enumerate(latest) if each in open_ids), first)
+        first = min(first, oldest_open)
+    return list(latest[first:])

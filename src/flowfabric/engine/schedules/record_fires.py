@@ -9,7 +9,8 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.counters import SCHEDULES_FIRED
+from flowfabric.at_commit import at_commit
+from flowfabric.counters import SCHEDULE_FIRES, SCHEDULE_LATENESS
 from flowfabric.db.rows import Connection, execute
 from flowfabric.engine.lifecycle.block import block
 from flowfabric.engine.lifecycle.create_execution import NewExecution, create_execution
@@ -21,7 +22,12 @@ from flowfabric.engine.schedules.schedule import StoredSchedule, read_policy
 from flowfabric.errors import IdempotencyConflict
 from flowfabric.ids import ExecutionId
 from flowfabric.schedules.next_after import jitter_of
-from flowfabric.states import BlockingReason, EligibilityState, TerminalOutcome
+from flowfabric.states import (
+    BlockingReason,
+    EligibilityState,
+    ScheduleOutcome,
+    TerminalOutcome,
+)
 from flowfabric.tags import read_tags
 
 CREATOR: Final = "schedule"
@@ -129,8 +135,18 @@ async def record_fires(
         )
     if orders:
         await execute(conn, RECORD_FIRES, **_columns(orders, made))
-        SCHEDULES_FIRED.add(count=len(new))
+        at_commit(lambda: _count(orders))
     return made
+
+
+def _count(orders: Sequence[FireOrder]) -> None:
+    """Count what became of the instants, but for the missed ones: most of them have no order."""
+    for order in orders:
+        outcome = order.fire.outcome
+        if outcome is not ScheduleOutcome.MISSED:
+            SCHEDULE_FIRES.add(outcome.value)
+        if outcome is ScheduleOutcome.FIRED:
+            SCHEDULE_LATENESS.observe((order.schedule.now_ms - order.fire.fire_at_ms) / 1000)
 
 
 def _id(answer: Any) -> ExecutionId:

@@ -13,6 +13,7 @@ from flowfabric.engine.schedules.schedule import (
     lock_schedule,
     schedule_key,
 )
+from flowfabric.engine.schedules.wake_sweeper import wake_sweeper
 from flowfabric.errors import ScheduleFinished
 from flowfabric.states import OperatorEventType, ScheduleState
 
@@ -70,4 +71,5 @@ async def resume_schedule(
         old_state=stored.state,
         catch_up=catch_up,
     )
+    await wake_sweeper(conn)
     return resumed.schedule()

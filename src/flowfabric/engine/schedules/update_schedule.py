@@ -20,6 +20,7 @@ from flowfabric.engine.schedules.schedule import (
     json_rows,
     lock_schedule,
 )
+from flowfabric.engine.schedules.wake_sweeper import wake_sweeper
 from flowfabric.errors import ScheduleChanged
 from flowfabric.states import OperatorEventType
 
@@ -83,4 +84,5 @@ async def update_schedule(
         schedule=stored.name,
         changes=[str(each) for each in changed],
     )
+    await wake_sweeper(conn)
     return updated.schedule()

@@ -100,15 +100,15 @@ async def append_frames(
     found = {row.caller: row for row in rows}
     refused = [lease for number, lease in enumerate(leases, 1) if number not in found]
     seen = iter(await read_seen(conn, refused))
-    collected: list[list[Appended] | EngineError] = []
-    numbers = iter(range(1, len(called) + 1))
-    for each in appends:
-        row = found.get(next(numbers)) if each.frames else None
-        if row is not None:
-            collected.append(_appended(each.frames, row))
-        else:
-            collected.append(_refusal(each.lease, next(seen)) if each.frames else [])
-    return collected
+    answers = iter(
+        [
+            _appended(each.frames, found[number])
+            if number in found
+            else _refusal(each.lease, next(seen))
+            for number, each in enumerate(called, 1)
+        ]
+    )
+    return [next(answers) if each.frames else [] for each in appends]
 
 
 async def append_frame(conn: Connection, lease: Lease, frame: NewFrame) -> Appended:

@@ -37,13 +37,13 @@ LAST: Final = FrameId(_MAX_TS, _MAX_SEQ)
 
 def lower_bound(text: str, *, field: str) -> FrameId:
     """The first id that a read from here may return; raises `ValidationError(invalid_input)`."""
-    return {START: FIRST, END: LAST}.get(text) or _parsed(text, field, also=True)
+    return {START: FIRST, END: LAST}.get(text) or _parsed(text, field, or_named=True)
 
 
 def upper_bound(text: str, *, field: str) -> FrameId:
     """The last id that a read up to here may return: of a bare millisecond its last frame."""
     named = {START: FIRST, END: LAST}.get(text)
-    return named or _parsed(text, field, also=True, seq=_MAX_SEQ)
+    return named or _parsed(text, field, or_named=True, seq=_MAX_SEQ)
 
 
 def after(text: str, *, field: str = "after") -> FrameId:
@@ -56,10 +56,11 @@ def after(text: str, *, field: str = "after") -> FrameId:
     return _parsed(text, field)
 
 
-def _parsed(text: str, field: str, *, also: bool = False, seq: int = 0) -> FrameId:
+def _parsed(text: str, field: str, *, or_named: bool = False, seq: int = 0) -> FrameId:
+    """The id that the text is, with this `seq` if it has none; a refusal lists what is allowed."""
     found = _WRITTEN.fullmatch(check_is_text(text, field=field))
     if found is not None:
         place = FrameId(int(found[1]), seq if found[2] is None else int(found[2]))
         if place.ms <= _MAX_TS and place.seq <= _MAX_SEQ:
             return place
-    raise invalid_input(field, text, f"{_RULE}; or {START} or {END}" if also else _RULE)
+    raise invalid_input(field, text, f"{_RULE}; or {START} or {END}" if or_named else _RULE)

@@ -24,7 +24,7 @@ _PAGE: Final = 200
 
 
 async def follow_stream(
-    hub: StreamReader,
+    reader: StreamReader,
     execution_id: ExecutionId,
     *,
     attempt: int | None = None,
@@ -41,11 +41,11 @@ async def follow_stream(
     """
     number, place = _begin(attempt, after)
     wanted = check_word(visibility, FrameVisibility, field="visibility")
-    return _follow(hub, execution_id, number, place, wanted, follow=follow, only=attempt)
+    return _follow(reader, execution_id, number, place, wanted, follow=follow, only=attempt)
 
 
 async def _follow(
-    hub: StreamReader,
+    reader: StreamReader,
     execution_id: ExecutionId,
     number: int,
     place: FrameId,
@@ -63,7 +63,7 @@ async def _follow(
             visibility=visibility,
         )
         try:
-            page = await hub.tail(request, None if follow else 0, attempt_only=False)
+            page = await reader.tail(request, None if follow else 0, attempt_only=False)
         except FlowFabricError as error:
             if not (follow and is_trouble(error)) or isinstance(error, Unavailable):
                 raise

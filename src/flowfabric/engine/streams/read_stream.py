@@ -11,7 +11,7 @@ from flowfabric.states import FrameVisibility
 
 
 async def read_stream(
-    hub: StreamReader,
+    reader: StreamReader,
     execution_id: ExecutionId,
     attempt_index: int,
     *,
@@ -35,5 +35,5 @@ async def read_stream(
         count_limit=count_limit,
         visibility=check_word(visibility, FrameVisibility, field="visibility"),
     )
-    with hub.limited():
-        return await hub.read(request)
+    with reader.limited():
+        return await reader.read(request)

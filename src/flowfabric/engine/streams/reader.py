@@ -26,10 +26,13 @@ from flowfabric.ids import ExecutionId
 POLL: Final = 5.0
 """Seconds after which a reader that waits queries again without having been notified."""
 _MOST_FRAMES: Final = 10_000
+_IN_FLIGHT: Final = 2
+"""Queries at once; each has the requests of many readers."""
 _GATHER: Final = 0.002
 _APART: Final = 0.02
 """Seconds between two wake-ups of all readers, however many executions end."""
-_TOPICS: Final = ("stream", "completion", "attempt")
+TOPICS: Final = ("stream", "completion", "attempt")
+"""What wakes readers: an append, the end of an execution, the end of an attempt."""
 
 
 class StreamReader:
@@ -38,9 +41,13 @@ class StreamReader:
     def __init__(self, pool: Pool, listener: Listener) -> None:
         self._pool, self._listener = pool, listener
         self._queries: Batcher[FrameRequest, StreamPage] = Batcher(
-            self._read, max_weight=_MOST_FRAMES, weight=lambda each: each.count_limit
+            self._read,
+            max_weight=_MOST_FRAMES,
+            weight=lambda each: each.count_limit,
+            # A connection is left for others: an append does not wait for a read.
+            in_flight=max(1, min(_IN_FLIGHT, pool.config.pool_size - 1)),
         )
-        self._waiter = Waiter(pool, listener, _TOPICS, name="stream", poll=POLL, gather=_GATHER)
+        self._waiter = Waiter(pool, listener, TOPICS, name="stream", poll=POLL, gather=_GATHER)
         self._waiting: set[asyncio.Event] = set()
         self._watching: asyncio.Task[None] | None = None
         self._running = 0

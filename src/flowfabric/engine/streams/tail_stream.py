@@ -19,7 +19,7 @@ MAX_BLOCK: Final = 30.0
 
 
 async def tail_stream(
-    hub: StreamReader,
+    reader: StreamReader,
     execution_id: ExecutionId,
     attempt_index: int,
     *,
@@ -44,8 +44,8 @@ async def tail_stream(
         count_limit=count_limit,
         visibility=check_word(visibility, FrameVisibility, field="visibility"),
     )
-    with hub.limited():
-        return await hub.tail(request, seconds)
+    with reader.limited():
+        return await reader.tail(request, seconds)
 
 
 def following(place: FrameId) -> FrameId:

@@ -64,11 +64,13 @@ async def close_waitpoints(
     *,
     reason: str = PROACTIVE,
     actor: str = DEFAULT_ACTOR,
+    by_handler: bool = False,
 ) -> list[ClosedWaitpoint | NotFound]:
     """The waitpoints of this execution are closed, each with an operator event; in the order given.
 
-    One that is closed already stays as it is. Needs a transaction. Raises
-    `ValidationError(invalid_input)` for reason or actor.
+    No event tells of a handler that has what it waited for (`by_handler`). One that is closed
+    already stays as it is. Needs a transaction. Raises `ValidationError(invalid_input)` for reason
+    or actor.
     """
     check_text(reason, field="reason")
     check_actor(actor)
@@ -84,7 +86,7 @@ async def close_waitpoints(
     )
     seen = {row.waitpoint_id: row for row in rows}
     for row in rows:
-        if row.state != "closed":
+        if row.state != "closed" and not by_handler:
             facts = {
                 "waitpoint_id": str(row.waitpoint_id),
                 "waitpoint_key": row.waitpoint_key,

@@ -26,7 +26,7 @@ SELECT w.partition_key, w.execution_id, w.waitpoint_id, w.waitpoint_key, w.state
        r.namespace, r.lane_id, r.execution_kind
   FROM ff.waitpoint_pending w JOIN ff.exec_core e USING (partition_key, execution_id)
   JOIN ff.route r USING (route_id)
- WHERE w.state <> 'closed'
+ WHERE w.state <> 'closed' AND e.lifecycle_phase <> 'terminal'
    AND (w.created_at_ms, w.waitpoint_id) < (%(before_ms)s::bigint, %(before_id)s::uuid)
    AND (%(namespace)s::text IS NULL OR r.namespace = %(namespace)s)
    AND (%(lane_id)s::text IS NULL OR r.lane_id = %(lane_id)s)
@@ -109,8 +109,9 @@ async def list_open_waitpoints(
 ) -> OpenWaitpointPage:
     """At most `limit` (1000) waitpoints that are pending or active, the newest first.
 
-    With `namespace` or `lane_id`, those of their executions only. Raises
-    `ValidationError(invalid_input)` for a filter, a limit or a cursor that cannot be.
+    Those of executions that have ended take no signals and are left out. With `namespace` or
+    `lane_id`, those of their executions only. Raises `ValidationError(invalid_input)` for a filter,
+    a limit or a cursor that cannot be.
     """
     check_limit(limit)
     if namespace is not None:

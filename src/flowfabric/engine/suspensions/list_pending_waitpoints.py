@@ -23,7 +23,7 @@ SELECT w.waitpoint_id, w.waitpoint_key, w.state, w.required_signal_names, w.crea
   FROM ff.exec_core e
   LEFT JOIN ff.waitpoint_pending w   -- one row without a waitpoint, if there is none
     ON w.execution_id = e.execution_id AND w.partition_key = e.partition_key
-   AND w.state <> 'closed' AND w.waitpoint_id > %(after)s
+   AND w.state <> 'closed' AND w.waitpoint_id > %(after)s AND e.lifecycle_phase <> 'terminal'
  WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
  ORDER BY w.waitpoint_id LIMIT %(limit)s
 """

@@ -14,9 +14,10 @@ from flowfabric.tokens import WaitpointToken
 
 READ_OPEN: Final[LiteralString] = """
 -- suspensions.read_waitpoint_token
-SELECT token FROM ff.waitpoint_pending
- WHERE (partition_key, waitpoint_id) = (%(partition_key)s, %(waitpoint_id)s)
-   AND execution_id = %(execution_id)s AND state <> 'closed'
+SELECT w.token FROM ff.waitpoint_pending w JOIN ff.exec_core e USING (partition_key, execution_id)
+ WHERE (w.partition_key, w.waitpoint_id) = (%(partition_key)s, %(waitpoint_id)s)
+   AND w.execution_id = %(execution_id)s AND w.state <> 'closed'
+   AND e.lifecycle_phase <> 'terminal'
 """
 
 
@@ -30,7 +31,7 @@ class _Row(msgspec.Struct, frozen=True):
 async def read_waitpoint_token(
     conn: Connection, execution_id: ExecutionId, waitpoint_id: UUID
 ) -> WaitpointToken | None:
-    """The token; None if the execution has no such waitpoint, or it is closed."""
+    """The token; None if the execution has no such waitpoint, or it takes no more signals."""
     row = await fetch_maybe(
         conn,
         READ_OPEN,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -20,7 +20,11 @@ from flowfabric.engine.lifecycle.resume import Resume, resume
 from flowfabric.engine.lifecycle.sql.by_key import open_suspension
 from flowfabric.engine.suspensions.evaluate_delivery import MAX_PAYLOAD
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
-from flowfabric.engine.suspensions.signal_events import NewSignalEvent, record_signal_events
+from flowfabric.engine.suspensions.signal_events import (
+    EVENTS_RECORDED,
+    NewSignalEvent,
+    event_columns,
+)
 from flowfabric.errors import (
     EngineError,
     NotFound,
@@ -33,7 +37,6 @@ from flowfabric.ids import (
     check_is_text,
     check_text,
     check_type,
-    id_columns,
     new_uuid,
     storable_text,
 )
@@ -72,20 +75,25 @@ SELECT given.ordinal, e.lifecycle_phase, e.public_state, e.signal_seq, e.max_sig
        OFFSET 0) AS sent ON given.idempotency_key IS NOT NULL
 """
 
-STORE_SIGNALS: Final[LiteralString] = """
+STORE_SIGNALS: Final[LiteralString] = (
+    """
 -- suspensions.send_signals
-INSERT INTO ff.signal_inbox (
-       partition_key, signal_seq, execution_id, signal_id, accepted_at_ms, signal_name,
-       source_type, source_identity, correlation_id, idempotency_key, encoding, payload)
-SELECT partition_key, signal_seq, execution_id, signal_id, ff.now_ms(), signal_name,
-       source_type, source_identity, correlation_id, idempotency_key, encoding, payload
-  FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[], %(signal_seq)s::integer[],
-              %(signal_id)s::uuid[], %(signal_name)s::text[], %(payload)s::bytea[],
-              %(encoding)s::text[], %(source_type)s::text[], %(source_identity)s::text[],
-              %(correlation_id)s::text[], %(idempotency_key)s::text[])
-       AS given (partition_key, execution_id, signal_seq, signal_id, signal_name, payload,
-                 encoding, source_type, source_identity, correlation_id, idempotency_key)
-"""
+WITH stored AS (
+    INSERT INTO ff.signal_inbox (
+           partition_key, signal_seq, execution_id, signal_id, accepted_at_ms, signal_name,
+           source_type, source_identity, correlation_id, idempotency_key, encoding, payload)
+    SELECT partition_key, signal_seq, execution_id, signal_id, ff.now_ms(), signal_name,
+           source_type, source_identity, correlation_id, idempotency_key, encoding, payload
+      FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[],
+                  %(signal_seq)s::integer[], %(signal_id)s::uuid[], %(signal_name)s::text[],
+                  %(payload)s::bytea[], %(encoding)s::text[], %(source_type)s::text[],
+                  %(source_identity)s::text[], %(correlation_id)s::text[],
+                  %(idempotency_key)s::text[])
+           AS given (partition_key, execution_id, signal_seq, signal_id, signal_name, payload,
+                     encoding, source_type, source_identity, correlation_id, idempotency_key)
+)"""
+    + EVENTS_RECORDED
+)
 
 
 class NewSignal(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,17 +173,24 @@ async def send_signals(
     answers = [batch.decide(signal, targets.get(at)) for at, signal in enumerate(signals)]
     if batch.accepted:
         await _store(conn, batch)
-        await resume(conn, list(batch.resumes.values()))
+        await resume(conn, batch.resumes())
     return answers
+
+
+class _Accepted(NamedTuple):
+    signal: NewSignal
+    number: int
+    """Which one it is in the inbox of its execution."""
+    effect: SignalEffect
 
 
 class _Batch:
     """What the signals that were looked at so far will change."""
 
     def __init__(self) -> None:
-        self.accepted: list[tuple[NewSignal, SignalAccepted]] = []
+        self.accepted: list[_Accepted] = []
         self.counts: Counter[ExecutionId] = Counter()
-        self.resumes: dict[ExecutionId, Resume] = {}
+        self._resumed: dict[ExecutionId, tuple[NewSignal, _Target]] = {}
         self._keys: dict[tuple[ExecutionId, str], UUID] = {}
 
     def decide(self, signal: NewSignal, target: _Target | None) -> SignalAnswer | EngineError:
@@ -204,14 +219,9 @@ class _Batch:
 
     def _accept(self, signal: NewSignal, target: _Target) -> SignalAccepted:
         each = signal.execution_id
-        resumes = each not in self.resumes and signal.signal_name in (target.awaits_signals or ())
+        resumes = each not in self._resumed and signal.signal_name in (target.awaits_signals or ())
         if resumes:
-            self.resumes[each] = Resume(
-                execution_id=each,
-                delay=target.delay_ms / 1000,
-                closer_signal_id=signal.signal_id,
-                satisfiers="[]",
-            )
+            self._resumed[each] = (signal, target)
         accepted = SignalAccepted(
             signal_id=signal.signal_id,
             effect=SignalEffect.RESUME_CONDITION_SATISFIED
@@ -219,8 +229,26 @@ class _Batch:
             else SignalEffect.BUFFERED_IN_INBOX,
         )
         self.counts[each] += 1
-        self.accepted.append((signal, accepted))
+        number = target.signal_seq + self.counts[each]
+        self.accepted.append(_Accepted(signal, number, accepted.effect))
         return accepted
+
+    def resumes(self) -> list[Resume]:
+        """The executions that waited for one of the signals; all of theirs are counted with it."""
+        return [
+            Resume(
+                execution_id=each,
+                delay=target.delay_ms / 1000,
+                closer_signal_id=signal.signal_id,
+                satisfiers="[]",
+                signals=self.counts[each],
+            )
+            for each, (signal, target) in self._resumed.items()
+        ]
+
+    def not_resumed(self) -> dict[ExecutionId, int]:
+        """How many signals the other executions get."""
+        return {each: n for each, n in self.counts.items() if each not in self._resumed}
 
 
 async def _read_targets(conn: Connection, signals: Sequence[NewSignal]) -> dict[int, _Target]:
@@ -244,40 +272,32 @@ async def _read_targets(conn: Connection, signals: Sequence[NewSignal]) -> dict[
 
 
 async def _store(conn: Connection, batch: _Batch) -> None:
-    """The accepted signals are numbered and stored, with one event each."""
-    last = await number_signals(conn, batch.counts)
-    following = {each: last[each] - count for each, count in batch.counts.items()}
-    numbers: list[int] = []
-    for signal, _ in batch.accepted:
-        following[signal.execution_id] += 1
-        numbers.append(following[signal.execution_id])
-    columns: dict[str, list[Any]] = {
-        name: [getattr(signal, name) for signal, _ in batch.accepted]
-        for name in (
-            "signal_id",
-            "signal_name",
-            "payload",
-            "encoding",
-            "source_type",
-            "source_identity",
-            "correlation_id",
-            "idempotency_key",
-        )
-    }
-    ids = id_columns([signal.execution_id for signal, _ in batch.accepted])
-    await execute(conn, STORE_SIGNALS, signal_seq=numbers, **ids, **columns)
+    """The accepted signals are stored, with one event each, and counted for who is not resumed."""
+    others = batch.not_resumed()
+    if others:
+        await number_signals(conn, others)
     events = [
         NewSignalEvent(
             execution_id=signal.execution_id,
             signal_id=signal.signal_id,
             signal_name=signal.signal_name,
-            effect=accepted.effect,
+            effect=effect,
             source_type=signal.source_type,
             source_identity=signal.source_identity,
         )
-        for signal, accepted in batch.accepted
+        for signal, _, effect in batch.accepted
     ]
-    await record_signal_events(conn, events)
+    signals = [each.signal for each in batch.accepted]
+    await execute(
+        conn,
+        STORE_SIGNALS,
+        signal_seq=[each.number for each in batch.accepted],
+        payload=[each.payload for each in signals],
+        encoding=[each.encoding for each in signals],
+        correlation_id=[each.correlation_id for each in signals],
+        idempotency_key=[each.idempotency_key for each in signals],
+        **event_columns(events),
+    )
 
 
 def _fault(signal: NewSignal) -> ValidationError | None:

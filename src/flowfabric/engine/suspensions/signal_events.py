@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import msgspec
@@ -12,8 +12,7 @@ from flowfabric.db.rows import Connection, execute
 from flowfabric.ids import ExecutionId, id_columns
 from flowfabric.states import SignalEffect
 
-RECORD_SIGNAL_EVENTS: Final[LiteralString] = """
--- suspensions.record_signal_events
+EVENTS_RECORDED: Final[LiteralString] = """
 INSERT INTO ff.signal_event (
        execution_id, signal_id, waitpoint_id, route_id, lease_epoch, occurred_at_ms, partition_key,
        signal_name, effect, source_type, source_identity, tags)
@@ -33,6 +32,13 @@ SELECT e.execution_id, named.signal_id, named.waitpoint_id, e.route_id, e.lease_
  ORDER BY named.ordinal
 RETURNING (SELECT ff.wake('signal'))
 """
+"""One event for each signal of `event_columns`; also the end of a statement that stores them."""
+
+RECORD_SIGNAL_EVENTS: Final[LiteralString] = (
+    """
+-- suspensions.record_signal_events"""
+    + EVENTS_RECORDED
+)
 
 
 class NewSignalEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +61,17 @@ async def record_signal_events(conn: Connection, events: Sequence[NewSignalEvent
     """
     if not events:
         return
-    await execute(
-        conn,
-        RECORD_SIGNAL_EVENTS,
-        signal_id=[each.signal_id for each in events],
-        waitpoint_id=[each.waitpoint_id for each in events],
-        signal_name=[each.signal_name for each in events],
-        effect=[each.effect.value for each in events],
-        source_type=[each.source_type for each in events],
-        source_identity=[each.source_identity for each in events],
+    await execute(conn, RECORD_SIGNAL_EVENTS, **event_columns(events))
+
+
+def event_columns(events: Sequence[NewSignalEvent]) -> dict[str, list[Any]]:
+    """The events as the array parameters of `EVENTS_RECORDED`."""
+    return {
+        "signal_id": [each.signal_id for each in events],
+        "waitpoint_id": [each.waitpoint_id for each in events],
+        "signal_name": [each.signal_name for each in events],
+        "effect": [each.effect.value for each in events],
+        "source_type": [each.source_type for each in events],
+        "source_identity": [each.source_identity for each in events],
         **id_columns([each.execution_id for each in events]),
-    )
+    }

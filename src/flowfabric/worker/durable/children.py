@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from flowfabric.budgets import GivenBudgets, OwnBudgets, budget_names
 from flowfabric.errors import ChildFailed, invalid_input
-from flowfabric.ids import ExecutionId, GroupId
+from flowfabric.ids import ExecutionId, GroupId, PartitionKey
 from flowfabric.joins import AllOf, AnyOf, Disposition, JoinPolicy, Quorum
 from flowfabric.states import GroupState, JournalKind, JournalState, PublicState
 from flowfabric.worker.child_batch import Child, ChildBatch, ChildCall, child_failed
@@ -50,8 +51,10 @@ class JoinDecision(msgspec.Struct, frozen=True):
 class Calls(Generic[R]):
     """The calls of one `gather`, `race`, `quorum` or `spawn`, with the key of its entry."""
 
-    def __init__(self, key: EntryKey, batch: ChildBatch[R]) -> None:
+    def __init__(self, key: EntryKey, batch: ChildBatch[R], *, inherits: bool = False) -> None:
         self.key, self.batch = key, batch
+        self.inherits = inherits
+        """Are the children attached to the budgets of their parent, which are still to be read?"""
         self.branch = current_branch()
         self.asked = False
         """Has the journal been asked for the entry?"""
@@ -72,8 +75,15 @@ class Children:
         self._durable, self._attempt = durable, durable.attempt
         self._engine, self._lease = durable.services.engine, durable.attempt.lease
 
-    def next_batch(self, calls: Iterable[ChildCall[R]], name: str | None = None) -> Calls[R]:
+    def next_batch(
+        self,
+        calls: Iterable[ChildCall[R]],
+        name: str | None = None,
+        budget: GivenBudgets | OwnBudgets | None = None,
+    ) -> Calls[R]:
         """The children of the next call, found again by its name or its place."""
+        inherits = isinstance(budget, OwnBudgets)
+        budgets = () if inherits else budget_names(budget)
         key = self._durable.allot(name or CHILDREN)
         batch = ChildBatch(
             self._lease.execution_id,
@@ -82,7 +92,8 @@ class Children:
             generation=self._durable.journal.generation,
             name=name,
         )
-        return Calls(key, batch)
+        batch.budgets = budgets
+        return Calls(key, batch, inherits=inherits)
 
     async def gather(self, calls: Calls[R], concurrency: int | None = None) -> list[R]:
         """The results of all children; raises `ChildFailed` as soon as one has failed."""
@@ -244,6 +255,7 @@ class Children:
     async def _spawned(self, calls: Calls[R], policy: JoinPolicy | None) -> Join | None:
         """Create the children, and the join of the parent unless `policy` is None (detached)."""
         batch = calls.batch
+        await self._inherit(calls)
         executions = [batch.execution(child) for child in batch.calls]
         group = None if policy is None else batch.group
         await self._durable.flush()
@@ -256,6 +268,19 @@ class Children:
         if policy is not None:
             self._attempt.has_children = True
         return join
+
+    async def _inherit(self, calls: Calls[Any]) -> None:
+        """The children of a call that says so get the budgets of this execution."""
+        if calls.inherits:
+            own = self._lease.execution_id
+            where = PartitionKey("fp", own.partition_key)
+            with self._durable.parking.busy():
+                read = await self._repeated(
+                    lambda: self._engine.read_exec_core_fields(where, own, ["budget_ids"])
+                )
+            found = msgspec.json.decode(read["budget_ids"] or "[]", type=tuple[str, ...])
+            calls.batch.budgets = found
+            calls.inherits = False
 
     async def _run_window(
         self, calls: Calls[R], concurrency: int, *, until_failure: bool
@@ -299,6 +324,7 @@ class Children:
         window: ChildWindow,
         concurrency: int,
     ) -> list[GroupId]:
+        await self._inherit(calls)
         known = {*window.running, *window.succeeded, *window.lost}
         missing = (
             (group, calls.batch.execution(child))

@@ -27,6 +27,7 @@ class _StoredTask:
         self.kind, self.lane = call.execution_kind, call.lane_id
         self.encoding = call.payload_encoding or "json"
         self.priority, self.requires = call.priority, call.required_capabilities
+        self.limit = None
         self.policy = None if call.policy is None else ExecutionPolicy.parse(call.policy)
 
     def read_result(self, result: bytes | None, _encoding: str | None = None, /) -> Any:
@@ -36,6 +37,7 @@ class _StoredTask:
 class _StoredCall(msgspec.Struct, frozen=True):
     task: _StoredTask
     payload: bytes
+    limit_key: str | None = None
 
 
 def compensator() -> Handler:

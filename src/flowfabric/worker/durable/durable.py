@@ -61,6 +61,8 @@ class Durable:
         self.journal = AttemptJournal(attempt, settings, stored, partial(services.record, attempt))
         self.parking = Parking(attempt, self.journal, services, transaction)
         self.transaction = transaction
+        self.uses = 0
+        """How many entries of this run are reports of usage."""
         self.taken: set[int] = set()
         """The numbers of the signals that calls of this run have consumed."""
         self._noted: dict[str, Any] = {}
@@ -181,6 +183,21 @@ class Durable:
         digest = hashlib.sha256(self.attempt.execution_id.uuid.bytes + text).digest()
         return UUID(bytes=digest[:16], version=5)
 
+    def usage_key(self, key: EntryKey) -> str:
+        """The key under which a report of usage counts.
+
+        It is the same whenever the handler runs. A handler that has made no other durable call
+        does its work again when it runs again: then the key belongs to this claim.
+        """
+        own = f":{self.attempt.lease.lease_epoch}" if self._is_plain else ""
+        return f"{self._derived('usage', key)}{own}"
+
+    @property
+    def _is_plain(self) -> bool:
+        """Has nothing been recorded but reports of usage and the version?"""
+        count = self.uses + (EntryKey(_VERSION, "", 0) in self.journal.entries)
+        return not self.journal.began_before and len(self.journal.entries) == count
+
     # Lazy entries.
 
     def noted(self, name: str, kind: JournalKind, value: Any, item: str | None = None) -> Any:
@@ -229,6 +246,8 @@ class Durable:
         attempt, journal = self.attempt, self.journal
         self.services.forget(attempt)
         if attempt.lost or attempt.suspended or journal.divergence is not None:
+            return
+        if self.uses and self._is_plain:
             return
         await journal.flush(ended_by)
         if journal.replaying and ended_by is None:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -46,6 +47,9 @@ _MAY_BE_LEFT: Final = frozenset(
 )
 """Entries that a handler need not ask for again."""
 _SHOWN: Final = 20
+
+_began = lru_cache(maxsize=64)(instant)
+"""Many entries of a process begin in the same millisecond."""
 
 Write = Callable[[Sequence[EntryWrite]], Coroutine[Any, Any, None]]
 KnownEntry: TypeAlias = JournalEntry | EntryWrite
@@ -278,7 +282,7 @@ class AttemptJournal:
             name=key.name,
             item=key.item,
             occurrence=key.occurrence,
-            started_at=instant(self.now_ms if started_ms is None else started_ms),
+            started_at=_began(self.now_ms if started_ms is None else started_ms),
             due_at=None if due_ms is None else instant(due_ms),
             fingerprint=fingerprint,
             signal_seq=signal_seq,
@@ -333,13 +337,12 @@ class AttemptJournal:
         """Do entries wait for a flush?"""
         return bool(self._later)
 
-    async def record(self, *writes: EntryWrite) -> None:
-        """Write these entries, and those that wait for a flush; returns once they are committed."""
+    def record(self, *writes: EntryWrite) -> Coroutine[Any, Any, None]:
+        """Write these entries, and those that wait for a flush; ends once they are committed."""
         everything: Sequence[EntryWrite] = writes
         if self._later:
             everything, self._later = [*self._later, *writes], []
-        if everything:
-            await self._write(everything)
+        return self._write(everything)
 
     async def flush(self, ended_by: BaseException | None) -> None:
         """The handler has ended: write what waits for a flush; but not the failure that ended it.

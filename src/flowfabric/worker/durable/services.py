@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flowfabric.counters import JOURNAL_ENTRIES, JOURNAL_FLUSH_SECONDS, JOURNAL_FLUSH_SIZE
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("flowfabric.worker")
 MOST_ENTRIES: Final = 500
+_KIND_AND_STATE: Final = attrgetter("kind", "state")
 _MOST_PARKS: Final = 200
 _MOST_JOURNALS: Final = 100
 _PROMOTE_WITHIN: Final = 60.0
@@ -92,14 +94,12 @@ class DurableServices:
         Frames that the handler emitted before are committed before: a handler that runs again
         emits none that comes before a recorded entry.
         """
-        await self.frames.flush(attempt)
+        if writes and attempt.frames is not None:
+            await self.frames.flush(attempt)
         try:
-            if len(writes) <= MOST_ENTRIES:
-                await repeat_while_leased(attempt, lambda: self._entries.request(writes))
-                return
             for first in range(0, len(writes), MOST_ENTRIES):
                 part = writes[first : first + MOST_ENTRIES]
-                await repeat_while_leased(attempt, lambda part=part: self._entries.request(part))
+                await repeat_while_leased(attempt, self._entries.request, part)
         except REFUSED as refusal:
             lease_lost(attempt, refusal)
 
@@ -148,9 +148,7 @@ class DurableServices:
             ahead, attempt.stored = await attempt.stored, None
             if ahead is not None:
                 return ahead
-        return await repeat_while_leased(
-            attempt, lambda: self._journals.request(attempt.execution_id)
-        )
+        return await repeat_while_leased(attempt, self._journals.request, attempt.execution_id)
 
     async def _record(
         self, requests: Sequence[Sequence[EntryWrite]]
@@ -162,7 +160,7 @@ class DurableServices:
         JOURNAL_FLUSH_SIZE.observe(len(writes))
         if refused:
             writes = [each for each in writes if each.lease not in refused]
-        for (kind, state), count in Counter((each.kind, each.state) for each in writes).items():
+        for (kind, state), count in Counter(map(_KIND_AND_STATE, writes)).items():
             JOURNAL_ENTRIES.add(kind.value, state.value, count=count)
         if not refused:
             return [None] * len(requests)
@@ -176,15 +174,13 @@ class DurableServices:
 
     async def refresh_inbox(self, attempt: RunningAttempt, now_ms: int) -> Inbox:
         """Read the signals again that the execution has not consumed; `now_ms` is the time."""
-        inbox = await repeat_while_leased(
-            attempt, lambda: self._inboxes.request(attempt.execution_id)
-        )
+        inbox = await repeat_while_leased(attempt, self._inboxes.request, attempt.execution_id)
         self.keep_inbox(attempt, inbox, now_ms)
         return inbox
 
     async def send_signal(self, attempt: RunningAttempt, signal: NewSignal) -> None:
         """The signal is accepted, or was before; raises why the other execution refuses it."""
-        await repeat_while_leased(attempt, lambda: self.engine.send_signal(signal))
+        await repeat_while_leased(attempt, self.engine.send_signal, signal)
 
     def keep_inbox(self, attempt: RunningAttempt, inbox: Inbox, read_ms: int) -> None:
         """The signals as they were read at this time, or later."""
@@ -212,15 +208,15 @@ class DurableServices:
 
     async def delay(self, attempt: RunningAttempt, request: DelayRequest) -> Any:
         await self.frames.flush(attempt)
-        return await repeat_while_leased(attempt, lambda: _answer(self._delays, request))
+        return await repeat_while_leased(attempt, _answer, self._delays, request)
 
     async def wait_children(self, attempt: RunningAttempt, request: ChildWait) -> Any:
         await self.frames.flush(attempt)
-        return await repeat_while_leased(attempt, lambda: _answer(self._child_waits, request))
+        return await repeat_while_leased(attempt, _answer, self._child_waits, request)
 
     async def suspend(self, attempt: RunningAttempt, request: SuspendRequest) -> Any:
         await self.frames.flush(attempt)
-        return await repeat_while_leased(attempt, lambda: _answer(self._suspends, request))
+        return await repeat_while_leased(attempt, _answer, self._suspends, request)
 
     @staticmethod
     def _plain(

@@ -108,7 +108,8 @@ def is_async(function: Callable[..., Any]) -> bool:
     while isinstance(function, partial):
         function = function.func
     if isinstance(function, FunctionType | MethodType):
-        return inspect.iscoroutinefunction(function)
+        is_plainly = function.__code__.co_flags & inspect.CO_COROUTINE
+        return bool(is_plainly) or inspect.iscoroutinefunction(function)
     return inspect.iscoroutinefunction(type(function).__call__)
 
 

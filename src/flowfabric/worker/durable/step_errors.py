@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from flowfabric.errors import HANDLER_ERROR, EntryDecodeError, Fail, StepFailed
+from flowfabric.errors import HANDLER_ERROR, BudgetExceeded, EntryDecodeError, Fail, StepFailed
 from flowfabric.ids import clean_text
 from flowfabric.worker.stored_traceback import stored_traceback
 
@@ -54,7 +54,7 @@ def decode_error(name: str, data: bytes | None) -> StoredError:
 def store_error(error: BaseException, category: str | None = None) -> StoredError:
     """What to store of the error of a step."""
     if category is None:
-        category = error.category if isinstance(error, Fail) else HANDLER_ERROR
+        category = error.category if isinstance(error, Fail | BudgetExceeded) else HANDLER_ERROR
     args, state = _parts(error)
     return StoredError(
         error_type=type(error).__name__,

@@ -166,7 +166,8 @@ class StepRun:
         journal, key = self._journal, self.key
         entry = journal.find(key, JournalKind.STEP)
         if entry is None:
-            await self._durable.frontier(key)
+            if not journal.is_frontier:
+                await self._durable.frontier(key)
             return None
         if not key.item and journal.is_repeated(key.name):
             journal.check_fingerprint(entry, self._fingerprint)

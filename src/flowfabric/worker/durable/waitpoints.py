@@ -283,11 +283,10 @@ async def look_at(
 async def close_waitpoints(durable: Durable, wanted: WaitpointCondition) -> None:
     """The waitpoints take no more signals: what waited for them is recorded."""
     engine, attempt = durable.services.engine, durable.attempt
-    for waitpoint_id in wanted.ids:
-        with durable.parking.busy():
-            await repeat_while_leased(
-                attempt,
-                lambda each=waitpoint_id: engine.close_waitpoint(
-                    attempt.execution_id, each, reason="resumed"
-                ),
-            )
+    with durable.parking.busy():
+        await repeat_while_leased(
+            attempt,
+            lambda: engine.close_waitpoints(
+                attempt.execution_id, wanted.ids, reason="resumed", by_handler=True
+            ),
+        )

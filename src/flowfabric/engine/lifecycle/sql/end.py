@@ -7,6 +7,7 @@ from typing import Final, LiteralString
 from flowfabric.engine.lifecycle.sql.attempt import save_attempt
 from flowfabric.engine.lifecycle.sql.by_key import execution_row, lease_row
 from flowfabric.engine.lifecycle.sql.events import record_completion_event, record_lease_event
+from flowfabric.engine.lifecycle.sql.queue import slot_freed
 from flowfabric.engine.lifecycle.sql.wake import (
     WAKE_COMPLETION,
     WAKE_COMPLETION_IF_ASKED,
@@ -44,7 +45,8 @@ ENDED: Final[LiteralString] = (
        AND (NOT ending.leased OR e.lease_epoch = ending.lease_epoch - 1)
  RETURNING ending.*, e.route_id, e.flow_id, e.tags, e.priority, e.created_at_ms,
            e.attempt_index AS last_attempt, e.attempt_type AS last_type, e.lease_id AS last_lease,
-           e.lease_epoch AS last_epoch, e.attempt_started_at_ms AS last_started_at_ms
+           e.lease_epoch AS last_epoch, e.attempt_started_at_ms AS last_started_at_ms,
+           e.quota_key_id
 ), lease_ended AS (    -- after a renewal in progress, whose event comes before that of the end
     DELETE FROM ff.lease l USING ended
      WHERE """
@@ -121,4 +123,5 @@ def end(
             "ended", wakes=WAKE_COMPLETION_IF_ASKED if by_holder else WAKE_COMPLETION
         )
         + ")"
+        + ("" if by_holder else slot_freed("lease_ended"))
     )

@@ -33,8 +33,9 @@ def record_completion_event(source: LiteralString, *, wakes: LiteralString) -> L
     """One completion event for each row of `source`, with its `outcome`."""
     return f"""
     INSERT INTO ff.completion_event (
-           execution_id, route_id, occurred_at_ms, partition_key, outcome, flow_id, tags)
-    SELECT execution_id, route_id, ff.now_ms(), partition_key, outcome, flow_id,
+           execution_id, route_id, created_at_ms, occurred_at_ms, partition_key, outcome, flow_id,
+           tags)
+    SELECT execution_id, route_id, created_at_ms, ff.now_ms(), partition_key, outcome, flow_id,
            nullif(tags, '{{}}')
       FROM {source}
  RETURNING {wakes}

@@ -49,7 +49,7 @@ LEASE_TAKEN: Final[LiteralString] = (
            e.attempt_state IN ('attempt_interrupted', 'pending_replay_attempt')
                AND NOT taken.reclaims AS attempt_recorded,
            e.attempt_state = 'attempt_interrupted' AND NOT taken.reclaims AS goes_on,
-           taken.reclaims, e.payload, e.payload_encoding
+           taken.reclaims, e.payload, e.payload_encoding, e.quota_key_id
       FROM taken
      CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
            SELECT c.*, b.policy, b.payload, b.payload_encoding
@@ -59,12 +59,12 @@ LEASE_TAKEN: Final[LiteralString] = (
 ), lease_begun AS (
     INSERT INTO ff.lease (
            partition_key, execution_id, attempt_index, lease_id, lease_epoch, lease_expires_at_ms,
-           last_mutation_at_ms, attempt_started_at_ms, attempt_timeout_at_ms, lease_reclaim_count,
-           attempt_recorded, attempt_type, worker_id, worker_instance_id)
+           last_mutation_at_ms, attempt_started_at_ms, attempt_timeout_at_ms, quota_key_id,
+           lease_reclaim_count, attempt_recorded, attempt_type, worker_id, worker_instance_id)
     SELECT partition_key, execution_id, attempt_index, lease_id, lease_epoch,
            ff.now_ms() + %(ttl_ms)s::bigint, ff.now_ms(), attempt_started_at_ms,
-           attempt_timeout_at_ms, lease_reclaim_count, attempt_recorded, attempt_type,
-           %(worker_id)s, worker_instance_id
+           attempt_timeout_at_ms, quota_key_id, lease_reclaim_count, attempt_recorded,
+           attempt_type, %(worker_id)s, worker_instance_id
       FROM leased
 ), lease_recorded AS ("""
     + record_lease_event(
@@ -82,7 +82,8 @@ LEASED_ROW: Final[LiteralString] = """
        leased.payload_encoding, nullif(leased.tags, '{}') AS tags, leased.attempt_type,
        leased.total_attempt_count, leased.goes_on,
        leased.attempt_timeout_at_ms - ff.now_ms() AS attempt_timeout_ms,
-       leased.deadline_at_ms - ff.now_ms() AS deadline_ms, ff.now_ms() AS claimed_at_ms"""
+       leased.deadline_at_ms - ff.now_ms() AS deadline_ms, ff.now_ms() AS claimed_at_ms,
+       leased.quota_key_id"""
 """The columns of `LeasedRow`, from `leased` and `ff.route route`."""
 
 
@@ -111,6 +112,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When it was leased, on the clock of the database."""
     flow_id: UUID | None = None
     """The flow that the execution is a member of."""
+    quota_key_id: int | None = None
+    """The key of the limit whose slot the lease holds."""
     kind: LeaseHandleKind = LeaseHandleKind.FRESH
     """`resumed` if an attempt goes on that was suspended, delayed, or whose lease was lost."""
 
@@ -134,6 +137,7 @@ class LeasedRow(msgspec.Struct, frozen=True, gc=False):
     attempt_timeout_ms: int | None
     deadline_ms: int | None
     claimed_at_ms: int
+    quota_key_id: int | None
 
 
 def claimed(row: LeasedRow, lease_id: UUID) -> Claimed:
@@ -152,5 +156,6 @@ def claimed(row: LeasedRow, lease_id: UUID) -> Claimed:
         deadline=None if row.deadline_ms is None else row.deadline_ms / 1000,
         claimed_at=_instant(row.claimed_at_ms),
         flow_id=row.flow_id,
+        quota_key_id=row.quota_key_id,
         kind=LeaseHandleKind.RESUMED if row.goes_on else LeaseHandleKind.FRESH,
     )

@@ -27,9 +27,22 @@ def queued(source: LiteralString) -> LiteralString:
     """
     return f""", queued AS (         -- those that are claimable now
     INSERT INTO ff.ready (
-           route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms)
-    SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms
+           route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+           quota_key_id, budget_ids)
+    SELECT route_id, created_at_ms, priority, partition_key, execution_id, deadline_at_ms,
+           quota_key_id, budget_ids
       FROM {source} WHERE eligibility_state = 'eligible_now'
+)"""
+
+
+def slot_freed(source: LiteralString) -> LiteralString:
+    """The CTE that notes the limits of the rows of `source`, which have lost their leases.
+
+    For leases that are not given up by their holder: a worker lets the next executions go itself.
+    """
+    return f""", {source}_freed AS (  -- the next one of the limit can be claimed
+    INSERT INTO ff.quota_wakeup (partition_key, quota_key_id)
+    SELECT partition_key, quota_key_id FROM {source} WHERE quota_key_id IS NOT NULL
 )"""
 
 
@@ -43,4 +56,8 @@ def dequeued(source: LiteralString, *, where: LiteralString = "true") -> Literal
     return f""", dequeued AS (       -- no longer claimable
     DELETE FROM ff.ready r USING {source} AS leaving
      WHERE {queue_row("leaving")} AND {where}
+ RETURNING r.partition_key, r.quota_key_id
+), place_freed AS (    -- the next one of a limit that held others back can be claimed
+    INSERT INTO ff.quota_wakeup (partition_key, quota_key_id)
+    SELECT partition_key, quota_key_id FROM dequeued WHERE quota_key_id IS NOT NULL
 )"""

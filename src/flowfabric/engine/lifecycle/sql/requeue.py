@@ -7,7 +7,7 @@ from typing import Final, LiteralString
 from flowfabric.engine.lifecycle.sql.attempt import save_attempt
 from flowfabric.engine.lifecycle.sql.by_key import execution_row, lease_row
 from flowfabric.engine.lifecycle.sql.events import record_lease_event
-from flowfabric.engine.lifecycle.sql.queue import queued
+from flowfabric.engine.lifecycle.sql.queue import queued, slot_freed
 from flowfabric.engine.lifecycle.sql.wake import WAKE_ATTEMPT, WAKE_LEASE, wake_holders, wake_lanes
 
 REQUEUED: Final[LiteralString] = (
@@ -52,7 +52,7 @@ REQUEUED: Final[LiteralString] = (
     + """
        AND e.lease_epoch = requeuing.lease_epoch - 1
  RETURNING requeuing.*, e.route_id, e.flow_id, e.tags, e.priority, e.created_at_ms,
-           e.eligibility_state, e.deadline_at_ms
+           e.eligibility_state, e.deadline_at_ms, e.quota_key_id, e.budget_ids
 ), lease_given_up AS ( -- after a renewal in progress, whose event comes before that of the end
     DELETE FROM ff.lease l USING requeued
      WHERE """
@@ -131,4 +131,5 @@ def requeue(
             wakes=WAKES if by_holder else WAKES + ", " + wake_holders("requeued"),
         )
         + ")"
+        + ("" if by_holder else slot_freed("lease_given_up"))
     )

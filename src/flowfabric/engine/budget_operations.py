@@ -1,0 +1,34 @@
+"""The operations of `Engine` on budgets."""
+
+from __future__ import annotations
+
+from flowfabric.engine.budgets import (
+    create_budget,
+    get_budget_status,
+    list_budgets,
+    read_budget_usage_and_limits,
+    record_spend,
+    release_budget,
+    report_usage,
+    report_usage_admin,
+    reset_budget,
+    update_budget_limits,
+)
+from flowfabric.engine.operation import procedure, statement
+
+
+class BudgetOperations:
+    """A part of `Engine`, which says how each operation runs."""
+
+    create_budget = statement(create_budget.create_budget)
+    update_budget_limits = procedure(update_budget_limits.update_budget_limits)
+    report_usage = statement(report_usage.report_usage)
+    report_usage_admin = statement(report_usage_admin.report_usage_admin)
+    record_spend = statement(record_spend.record_spend)
+    release_budget = procedure(release_budget.release_budget)
+    reset_budget = procedure(reset_budget.reset_budget)
+    get_budget_status = statement(get_budget_status.get_budget_status)
+    list_budgets = statement(list_budgets.list_budgets)
+    read_budget_usage_and_limits = statement(
+        read_budget_usage_and_limits.read_budget_usage_and_limits
+    )

@@ -1,0 +1,19 @@
+"""Budgets: what work may use of tokens, money or calls, and what it has used.
+
+create_budget                 a budget exists
+update_budget_limits          it has other limits
+report_usage                  a worker counts what its execution has used
+report_usage_admin            anybody counts usage
+record_spend                  usage is counted for an execution, which can give it back
+release_budget                what an execution has spent is given back
+reset_budget                  a new period begins
+get_budget_status             limits, usage and breaches of a budget
+list_budgets                  the budgets, page by page
+read_budget_usage_and_limits  usage and limits, also of a budget that does not exist
+reset_budgets                 sweep: periodic budgets that are due are reset
+release_lost_races            sweep: what executions that lost a race have spent is given back
+prune_usage_keys              sweep: keys of reports are deleted a day after
+usage                         a report and its answers
+status                        a budget as it is stored
+unblock_spent                 executions that budgets held back can be claimed
+"""

@@ -1,0 +1,113 @@
+"""Executions that were cancelled because a race was decided give back what they have spent."""
+
+from __future__ import annotations
+
+import random
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+
+from flowfabric.db.rows import Connection, Moved, execute, fetch_all, fetch_one
+from flowfabric.engine.budgets.release_budget import release_spend
+from flowfabric.ids import ExecutionId
+from flowfabric.states import SiblingCancelReason
+
+LOOKED_AT: Final = 1000
+_LOST: Final = (
+    SiblingCancelReason.SIBLING_QUORUM_SATISFIED,
+    SiblingCancelReason.SIBLING_QUORUM_IMPOSSIBLE,
+)
+
+# The cost does not depend on how many executions run: a call looks at some, from a random start.
+FIND_ENDED: Final[LiteralString] = """
+-- budgets.release_lost_races
+WITH looked_at AS (   -- some rows of the ledger, from `start` on and round the end
+    (SELECT budget_id, execution_partition, execution_id FROM ff.budget_usage_by_exec
+      WHERE unsettled AND uuid_hash(execution_id) >= %(start)s::integer
+      ORDER BY uuid_hash(execution_id) LIMIT %(looked_at)s)
+     UNION ALL
+    (SELECT budget_id, execution_partition, execution_id FROM ff.budget_usage_by_exec
+      WHERE unsettled AND uuid_hash(execution_id) < %(start)s::integer
+      ORDER BY uuid_hash(execution_id) LIMIT %(looked_at)s)
+     LIMIT %(looked_at)s
+)
+SELECT DISTINCT l.budget_id, l.execution_partition, l.execution_id,
+       e.terminal_outcome = 'cancelled' AND e.cancellation_reason = ANY (%(lost)s::text[]) AS lost
+  FROM looked_at l
+ CROSS JOIN LATERAL (
+       SELECT c.terminal_outcome, coalesce(c.cancellation_reason, '') AS cancellation_reason
+         FROM ff.exec_core c
+        WHERE (c.partition_key, c.execution_id) = (l.execution_partition, l.execution_id)
+          AND c.lifecycle_phase = 'terminal' OFFSET 0) AS e
+ LIMIT %(limit)s
+"""
+
+LOCK_BUDGETS: Final[LiteralString] = """
+-- budgets.release_lost_races: the budgets, locked before their ledgers
+SELECT ff.lock_budgets(%(budget_id)s::uuid[])
+"""
+
+SETTLE_LEDGERS: Final[LiteralString] = """
+-- budgets.release_lost_races: what ended otherwise keeps what it has spent
+UPDATE ff.budget_usage_by_exec s SET unsettled = false
+  FROM unnest(%(budget_id)s::uuid[], %(execution_partition)s::smallint[],
+              %(execution_id)s::uuid[]) AS ended (budget_id, execution_partition, execution_id)
+ WHERE (s.partition_key, s.budget_id, s.execution_id, s.execution_partition)
+     = (ff.budget_partition(ended.budget_id), ended.budget_id, ended.execution_id,
+        ended.execution_partition)
+"""
+
+
+UNSETTLED_SPENDS: Final[LiteralString] = """
+-- budgets.unsettled_spends
+SELECT count(*) AS moved
+  FROM (SELECT FROM ff.budget_usage_by_exec WHERE unsettled
+         ORDER BY uuid_hash(execution_id) LIMIT 1) AS one
+"""
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    budget_id: UUID
+    execution_partition: int
+    execution_id: UUID
+    lost: bool
+
+
+async def unsettled_spends(conn: Connection) -> bool:
+    """Is there a ledger whose execution has not been seen to have ended?"""
+    return (await fetch_one(conn, UNSETTLED_SPENDS, Moved)).moved > 0
+
+
+async def release_lost_races(conn: Connection, limit: int) -> int:
+    """Settle at most `limit` ledgers of executions that have ended; how many.
+
+    Those that lost a race are released, with what their handlers recorded after that; the others
+    are not looked at again. Needs a transaction.
+    """
+    ended = await fetch_all(
+        conn,
+        FIND_ENDED,
+        _Ended,
+        start=random.randint(-(2**31), 2**31 - 1),
+        looked_at=LOOKED_AT,
+        lost=[each.value for each in _LOST],
+        limit=limit,
+    )
+    if not ended:
+        return 0
+    await execute(conn, LOCK_BUDGETS, budget_id=[each.budget_id for each in ended])
+    lost = [each for each in ended if each.lost]
+    await release_spend(
+        conn,
+        [(e.budget_id, ExecutionId(e.execution_partition, e.execution_id)) for e in lost],
+    )
+    kept = [each for each in ended if not each.lost]
+    await execute(
+        conn,
+        SETTLE_LEDGERS,
+        budget_id=[each.budget_id for each in kept],
+        execution_partition=[each.execution_partition for each in kept],
+        execution_id=[each.execution_id for each in kept],
+    )
+    return len(ended)

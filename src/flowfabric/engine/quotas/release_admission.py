@@ -1,0 +1,31 @@
+"""An admission is given back: its slot is free, and its start stays counted."""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+from flowfabric.db.rows import Connection, execute
+from flowfabric.engine.quotas.quota_policy import policy_id
+from flowfabric.ids import ExecutionId
+
+RELEASE_ADMISSION: Final[LiteralString] = """
+-- quotas.release_admission
+DELETE FROM ff.quota_admitted
+ WHERE execution_id = %(execution_id)s AND quota_policy_id = %(quota_policy_id)s
+"""
+
+
+async def release_admission(
+    conn: Connection, limit: str | UUID, execution_id: ExecutionId, *, namespace: str = "default"
+) -> None:
+    """The execution holds no slot by `check_admission` any more; a repeated call changes nothing.
+
+    The start stays in the window: the request was made.
+    """
+    await execute(
+        conn,
+        RELEASE_ADMISSION,
+        quota_policy_id=policy_id(limit, namespace),
+        execution_id=execution_id.uuid,
+    )

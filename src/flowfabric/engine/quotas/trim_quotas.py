@@ -1,0 +1,75 @@
+"""Sweep: starts, admissions and keys that count no more are deleted."""
+
+from __future__ import annotations
+
+import random
+from typing import Final, LiteralString
+
+import msgspec
+
+from flowfabric.db.rows import Connection, fetch_one
+from flowfabric.engine.quotas.check_admission import GRACE_MS
+
+# A start is kept for a minute beyond its window: a claim that waited for the lock of the key counts
+# by a clock from before.
+TRIM_QUOTAS: Final[LiteralString] = """
+-- quotas.trim_quotas
+WITH starts AS (
+    DELETE FROM ff.quota_window w
+     USING (SELECT w.ctid AS place FROM ff.quota_window w
+              LEFT JOIN ff.quota_key q
+                ON (q.partition_key, q.quota_key_id) = (w.partition_key, w.quota_key_id)
+              LEFT JOIN ff.quota_policy p ON p.quota_policy_id = q.quota_policy_id
+             WHERE w.admitted_at_ms <= ff.now_ms() - 60000
+               AND w.admitted_at_ms <= ff.now_ms() - 60000 - coalesce(p.window_ms, 0)
+             ORDER BY w.admitted_at_ms LIMIT %(limit)s) AS old
+     WHERE w.ctid = old.place
+ RETURNING w.quota_key_id
+), admissions AS (    -- a slot is held while the execution runs
+    DELETE FROM ff.quota_admitted a
+     USING (SELECT a.ctid AS place FROM ff.quota_admitted a
+             WHERE a.expires_at_ms <= ff.now_ms()
+               AND a.admitted_at_ms <= ff.now_ms() - %(grace_ms)s::bigint
+               AND NOT EXISTS (SELECT FROM ff.lease l
+                                WHERE (l.partition_key, l.execution_id)
+                                    = (a.execution_partition, a.execution_id))
+             ORDER BY a.expires_at_ms LIMIT %(limit)s) AS old
+     WHERE a.ctid = old.place
+ RETURNING a.quota_key_id
+), idle AS (          -- nothing runs, waits, is held back, or has started in the window
+    SELECT q.ctid AS place
+      FROM (SELECT * FROM ff.quota_key
+             WHERE partition_key >= %(start)s ORDER BY partition_key, quota_key_id
+             LIMIT %(limit)s) AS looked_at
+      JOIN ff.quota_key q USING (partition_key, quota_key_id)
+     WHERE q.next_at_ms IS NULL
+       AND NOT EXISTS (SELECT FROM ff.lease l WHERE l.quota_key_id = q.quota_key_id)
+       AND NOT EXISTS (SELECT FROM ff.ready r WHERE r.quota_key_id = q.quota_key_id)
+       AND NOT EXISTS (SELECT FROM ff.exec_core e
+                        WHERE e.quota_key_id = q.quota_key_id
+                          AND e.exceptional_state = 'blocked_by_quota')
+       AND NOT EXISTS (SELECT FROM ff.quota_window w
+                        WHERE (w.partition_key, w.quota_key_id) = (q.partition_key, q.quota_key_id))
+       AND NOT EXISTS (SELECT FROM ff.quota_admitted a WHERE a.quota_key_id = q.quota_key_id)
+       FOR UPDATE OF q SKIP LOCKED
+), keys AS (
+    DELETE FROM ff.quota_key q USING idle WHERE q.ctid = idle.place RETURNING q.quota_key_id
+)
+SELECT (SELECT count(*) FROM starts) + (SELECT count(*) FROM admissions)
+       + (SELECT count(*) FROM keys) AS moved
+"""
+
+
+class _Trimmed(msgspec.Struct, frozen=True):
+    moved: int
+
+
+async def trim_quotas(conn: Connection, limit: int) -> int:
+    """At most `limit` rows of each sort are deleted; how many in all.
+
+    A key without a row gets one again with its next claim.
+    """
+    answer = await fetch_one(
+        conn, TRIM_QUOTAS, _Trimmed, limit=limit, grace_ms=GRACE_MS, start=random.randrange(256)
+    )
+    return answer.moved

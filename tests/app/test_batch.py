@@ -1,0 +1,86 @@
+"""Batch handlers: one call for many executions, and an outcome of its own for each."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowfabric import App, Batch, BatchCtx, Client, ConfigError, Ctx, ExecutionFailed, Fail
+from flowfabric.errors import ValidationError
+from flowfabric.states import PublicState
+
+pytestmark = pytest.mark.timeout(60)
+
+
+async def test_executions_are_handled_together_and_end_apart(ff_dsn: str) -> None:
+    app, sizes = App(), list[int]()
+
+    @app.task("double", batch=Batch(size=4, wait=0.05))
+    async def double(ctx: BatchCtx, items: list[int]) -> list[int | Fail]:
+        assert len(ctx.execution_ids) == len(items)
+        sizes.append(len(items))
+        return [Fail("odd", retryable=False) if item % 2 else 2 * item for item in items]
+
+    async with await Client.connect(ff_dsn) as client:
+        handles = await client.submit_many(double.many(range(10)))
+        await app.worker(dsn=ff_dsn).run_until_idle()
+
+        assert sum(sizes) == 10
+        assert max(sizes) == 4
+        assert [await each.result() for each in handles[::2]] == [0, 4, 8, 12, 16]
+        for each in handles[1::2]:
+            with pytest.raises(ExecutionFailed, match="odd"):
+                await each.result()
+
+
+async def test_an_exception_fails_all_of_the_call(ff_dsn: str) -> None:
+    app = App()
+
+    @app.task("broken", batch=Batch(size=3))
+    async def broken(ctx: BatchCtx, items: list[str]) -> None:
+        raise ValueError("no")
+
+    @app.task("short", batch=Batch(size=3))
+    async def short(ctx: BatchCtx, items: list[str]) -> list[int]:
+        return []
+
+    async with await Client.connect(ff_dsn) as client:
+        handles = await client.submit_many([*broken.many("abc"), *short.many("abc")])
+        await app.worker(dsn=ff_dsn).run_until_idle()
+
+        assert [await each.state() for each in handles] == [PublicState.FAILED] * 6
+        with pytest.raises(ExecutionFailed, match="returned 0 results"):
+            await handles[5].result()
+
+
+async def test_keys_of_a_limit_are_not_mixed(ff_dsn: str) -> None:
+    app, calls = App(), list[set[str]]()
+    limit = app.limit("per-tenant", concurrency=10)
+
+    @app.task("index", batch=Batch(size=10, wait=0.05), limit=limit, limit_key=lambda item: item)
+    async def index(ctx: BatchCtx, items: list[str]) -> None:
+        calls.append(set(items))
+
+    async with await Client.connect(ff_dsn) as client:
+        await client.submit_many(index.many("abababab"))
+        await app.worker(dsn=ff_dsn).run_until_idle()
+
+    assert all(len(each) == 1 for each in calls)
+    assert {"a"} in calls
+
+
+def test_what_cannot_be_a_batch_handler_is_refused() -> None:
+    app = App()
+    for size, wait in ((0, 1), (1001, 1), (True, 1), (2.0, 1), (5, -1)):
+        with pytest.raises(ValidationError):
+            Batch(size=size, wait=wait)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="must be a Batch"):
+        app.task("x", batch=5)  # type: ignore[arg-type]
+
+    def plain(ctx: BatchCtx, items: list[int]) -> None: ...
+    async def single(ctx: BatchCtx) -> None: ...
+    async def no_list(ctx: BatchCtx, items: int) -> None: ...
+    async def with_ctx(ctx: Ctx, items: list[int]) -> None: ...
+
+    for number, function in enumerate((plain, single, no_list, with_ctx)):
+        with pytest.raises(ConfigError, match="async def f"):
+            app.task(f"x{number}", batch=Batch(size=2))(function)  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""Admission by hand, the sweeps that let executions go, and what they delete."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
+from flowfabric.engine.lifecycle.lock_executions import lock_executions
+from flowfabric.engine.lifecycle.terminalize import terminalize
+from flowfabric.engine.quotas.check_admission import check_admission
+from flowfabric.engine.quotas.create_quota_policy import create_quota_policy
+from flowfabric.engine.quotas.read_quota_policy_limits import read_quota_policy_limits
+from flowfabric.engine.quotas.release_admission import release_admission
+from flowfabric.engine.quotas.trim_quotas import trim_quotas
+from flowfabric.engine.quotas.unblock_due_keys import keys_due, unblock_due_keys
+from flowfabric.engine.quotas.unblock_held_keys import unblock_held_keys
+from flowfabric.engine.quotas.update_quota_policy import update_quota_policy
+from flowfabric.errors import NotFound, ValidationError
+from flowfabric.ids import ExecutionId
+from flowfabric.limits import QuotaLimits
+from flowfabric.states import TerminalOutcome
+from flowfabric.testing import Clock
+from tests.engine.quotas import limited
+
+
+async def test_admission_counts_starts_and_slots(db: Connection, clock: Clock) -> None:
+    policy = uuid4()
+    limits = QuotaLimits(window_seconds=60, max_requests_per_window=2, max_concurrent=1)
+    assert (await create_quota_policy(db, policy, limits)).created
+    assert not (await create_quota_policy(db, policy, QuotaLimits())).created
+    assert await read_quota_policy_limits(db, policy) == limits
+    first, second, third = (ExecutionId.mint() for _ in range(3))
+
+    assert (await check_admission(db, policy, first)).outcome == "admitted"
+    assert (await check_admission(db, policy, first)).outcome == "already_admitted"
+    assert (await check_admission(db, policy, second)).outcome == "concurrency_exceeded"
+    await release_admission(db, policy, first)
+    await release_admission(db, policy, first)
+    assert (await check_admission(db, policy, second)).outcome == "admitted"
+    await clock.advance(10)
+    refused = await check_admission(db, policy, third)
+    assert (refused.outcome, refused.retry_after) == ("rate_exceeded", 50)
+    assert (await check_admission(db, policy, third, limit_key="other")).is_admitted
+    assert (await check_admission(db, uuid4(), third)).is_admitted, "no limit, no admission control"
+    await clock.advance(50)
+    await release_admission(db, policy, second)
+    assert (await check_admission(db, policy, third)).outcome == "admitted"
+
+
+async def test_a_lost_lease_and_a_cancel_make_room(db: Connection, clock: Clock) -> None:
+    await limited.limit(db, cap=1)
+    ids = await limited.created(db, *"aaa")
+    await limited.claimed(db)
+    await clock.advance(31)
+    await expire_leases(db, 10)  # queued again, before the others
+    assert await keys_due(db)
+    await unblock_due_keys(db, 10)
+    assert not await keys_due(db)
+
+    await lock_executions(db, [ids[0]])
+    await terminalize(db, [ids[0]], outcome=TerminalOutcome.CANCELLED)
+    await unblock_due_keys(db, 10)
+
+    assert await limited.claimed_ids(db) == [ids[1]]
+
+
+async def test_keys_that_nobody_woke_are_found(db: Connection) -> None:
+    await limited.limit(db, cap=1)
+    ids = await limited.created(db, *"aab")
+    tasks = await limited.claimed(db)
+    await db.execute("DELETE FROM ff.lease")
+    assert len(tasks) == 2
+
+    assert await unblock_held_keys(db, 200) == 1
+    assert await limited.states(db, [ids[1]]) == ["waiting"]
+
+
+async def test_a_raised_limit_lets_others_go(db: Connection) -> None:
+    await limited.limit(db, cap=1)
+    await limited.created(db, *"aaaa")
+    assert len(await limited.claimed(db)) == 1
+    await update_quota_policy(db, "per-customer", QuotaLimits(max_concurrent=3))
+    await unblock_due_keys(db, 10)
+
+    assert len(await limited.claimed(db)) == 2
+    with pytest.raises(NotFound):
+        await update_quota_policy(db, "nobody", QuotaLimits(max_concurrent=3))
+
+
+async def test_what_counts_no_more_is_deleted(db: Connection, clock: Clock) -> None:
+    await limited.limit(db, rate=5, window=60)
+    await limited.created(db, *"ab")
+    await limited.ended(db, await limited.claimed(db))
+    assert await trim_quotas(db, 100) == 0
+    await clock.advance(119)
+    assert await trim_quotas(db, 100) == 0
+    await clock.advance(2)
+
+    assert await trim_quotas(db, 100) >= 2
+    assert await db.fetchval("SELECT count(*) FROM ff.quota_window") == 0
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"max_concurrent": -1},
+        {"max_concurrent": True},
+        {"max_concurrent": 1.5},
+        {"max_requests_per_window": 5},
+        {"max_requests_per_window": "5", "window_seconds": 1},
+        {"window_seconds": -1},
+        {"jitter": -1},
+    ],
+    ids=str,
+)
+def test_numbers_that_are_no_limits_are_refused(numbers: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        QuotaLimits(**numbers)  # type: ignore[arg-type]

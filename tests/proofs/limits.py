@@ -1,0 +1,170 @@
+"""Limits are never passed, whatever is killed, and nothing is held back for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric import Client
+from flowfabric.config import DatabaseConfig
+from flowfabric.db.pool import connect
+from flowfabric.db.rows import Connection
+from tests.proofs.arena import Arena
+from tests.proofs.figures import Figure
+from tests.proofs.limited_worker import CAPS, RATE, cap_1, cap_2, cap_10, rate
+from tests.proofs.proof import Proof
+
+_AT_ONCE: Final = 1000
+_TASKS: Final = {1: cap_1, 2: cap_2, 10: cap_10}
+
+# Every insert of a lease looks at the leases of its key, of its own and of committed transactions.
+# Where the lock of the key is missing, two that are committed together are seen by the next look.
+WATCH: Final = """
+CREATE TABLE public.passed (limit_name text, n bigint);
+CREATE FUNCTION public.watch_leases() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO public.passed
+    SELECT p.name, held.n
+      FROM (SELECT l.quota_key_id, count(*) AS n FROM ff.lease l
+             WHERE l.quota_key_id = NEW.quota_key_id GROUP BY 1) AS held
+      JOIN ff.quota_key q USING (quota_key_id) JOIN ff.quota_policy p USING (quota_policy_id)
+     WHERE p.active_concurrency_cap BETWEEN 1 AND held.n - 1;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER watch AFTER INSERT ON ff.lease FOR EACH ROW
+    WHEN (NEW.quota_key_id IS NOT NULL) EXECUTE FUNCTION public.watch_leases();
+"""
+LOOK: Final = """
+SELECT count(*) FROM (
+    SELECT FROM ff.lease l JOIN ff.quota_key q USING (quota_key_id)
+      JOIN ff.quota_policy p USING (quota_policy_id)
+     WHERE p.active_concurrency_cap > 0
+     GROUP BY l.quota_key_id, p.active_concurrency_cap
+    HAVING count(*) > p.active_concurrency_cap) AS passed
+"""
+PASSED: Final = "SELECT count(*) FROM public.passed"
+LEFT: Final = "SELECT count(*) FROM ff.exec_core WHERE lifecycle_phase <> 'terminal'"
+# Claims of one key follow one another under its lock, so the ids of their events ascend.
+OVERTAKEN: Final = """
+SELECT count(*) FROM (
+    SELECT row_number() OVER (PARTITION BY e.quota_key_id ORDER BY first.event_id) AS began,
+           row_number() OVER (PARTITION BY e.quota_key_id
+                              ORDER BY e.created_at_ms, e.execution_id) AS came
+      FROM ff.exec_core e JOIN ff.route r USING (route_id)
+      JOIN (SELECT execution_id, min(event_id) AS event_id FROM ff.lease_event
+             WHERE event_type = 'acquired' GROUP BY 1) AS first USING (execution_id)
+     WHERE r.execution_kind = 'cap-1') AS place
+ WHERE began <> came
+"""
+TOO_FAST: Final = """
+SELECT count(*) FROM ff.quota_window a
+ WHERE (SELECT count(*) FROM ff.quota_window b
+         WHERE b.quota_key_id = a.quota_key_id
+           AND b.admitted_at_ms >= a.admitted_at_ms
+           AND b.admitted_at_ms < a.admitted_at_ms + $2) > $1
+"""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What became of the executions."""
+
+    passed: int
+    overtaken: int
+    too_fast: int
+    left: int
+    killed: int
+
+
+async def _start(dsn: str) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.proofs.limited_worker", dsn, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    return process
+
+
+async def _submit(dsn: str, each: int, keys: int) -> int:
+    calls: list[Any] = [
+        task.call(f"k-{number % keys}") for task in _TASKS.values() for number in range(each)
+    ]
+    calls += [rate.call() for _ in range(5 * RATE.count)]
+    async with await Client.connect(dsn) as client:
+        for first in range(0, len(calls), _AT_ONCE):
+            await client.submit_many(calls[first : first + _AT_ONCE])
+    return len(calls)
+
+
+async def _run(dsn: str, each: int, keys: int, kills: int, within: float) -> Seen:
+    db = await connect(DatabaseConfig(dsn=dsn), role="tests")
+    workers = list[asyncio.subprocess.Process]()
+    passed = killed = 0
+    try:
+        await db.execute(WATCH)
+        workers += await asyncio.gather(_start(dsn), _start(dsn))
+        total = await _submit(dsn, each, keys)
+        marks = [total * (kills - n) // (kills + 1) for n in range(kills)]
+        async with asyncio.timeout(within):
+            while left := await db.fetchval(LEFT):
+                passed += await db.fetchval(LOOK)
+                if marks and left <= marks[0]:
+                    marks.pop(0)
+                    victim = workers.pop(0)
+                    victim.kill()
+                    await victim.wait()
+                    killed += 1
+                    workers.append(await _start(dsn))
+                await asyncio.sleep(0.002)
+        return await _seen(db, passed, killed)
+    finally:
+        for worker in workers:
+            worker.kill()
+            await worker.wait()
+        await db.close()
+
+
+async def _seen(db: Connection, passed: int, killed: int) -> Seen:
+    return Seen(
+        passed=passed + await db.fetchval(PASSED),
+        overtaken=await db.fetchval(OVERTAKEN),
+        too_fast=await db.fetchval(TOO_FAST, RATE.count, RATE.window_ms),
+        left=await db.fetchval(LEFT),
+        killed=killed,
+    )
+
+
+def _figures(seen: Seen, each: int, keys: int) -> Sequence[Figure]:
+    what = f"{len(CAPS) * each:,} executions of {keys} keys with caps of {CAPS}"
+    return [
+        Figure(
+            "G14",
+            f"{what}, {seen.killed} workers killed: caps passed, windows passed, still held back",
+            f"{seen.passed}, {seen.too_fast}, {seen.left}",
+            "0, 0, 0",
+            held=(seen.passed, seen.too_fast, seen.left) == (0, 0, 0),
+        ),
+        Figure(
+            "G14",
+            "with a cap of 1, executions that began before an older one of their key",
+            str(seen.overtaken),
+            "0",
+            held=seen.overtaken == 0,
+        ),
+    ]
+
+
+def quick(arena: Arena) -> Sequence[Figure]:
+    with arena.database() as dsn:
+        return _figures(asyncio.run(_run(dsn, 200, 20, 1, 90)), 200, 20)
+
+
+def full(arena: Arena) -> Sequence[Figure]:
+    with arena.database() as dsn:
+        return _figures(asyncio.run(_run(dsn, 33_334, 1000, 10, 1800)), 33_334, 1000)
+
+
+LIMITS: Final = Proof("limits", quick, full, claims=("G14",))
