@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from flowfabric import errors
-from flowfabric.api.problems import problem_of
+from flowfabric.api.problems import error_of, problem_of
 from flowfabric.errors import FlowFabricError, NotFound, ValidationError, invalid_input
 from flowfabric.ids import ExecutionId
 from flowfabric.server.openapi import problem_kinds
@@ -50,6 +50,26 @@ def test_every_class_becomes_a_problem_with_its_facts(kind: type[FlowFabricError
     assert told["execution_id"] == str(error.execution_id)  # pyright: ignore
     assert "canary" not in str(told)
     assert 400 <= told["status"] < 600
+
+
+def test_a_problem_becomes_the_same_error_again() -> None:
+    execution_id = ExecutionId.mint()
+    for error in (
+        errors.StaleLease(execution_id, held=3, current=4),
+        errors.LeaseExpired(execution_id, lease_epoch=7),
+        NotFound("flow", "x"),
+        invalid_input("limit", 0, "must be 1 to 1000"),
+        errors.Unavailable("keys", "seed one"),
+        errors.OperationTimeout("claim", 2.0),
+        errors.InvalidToken(),
+    ):
+        told = msgspec.json.decode(msgspec.json.encode(problem_of(error)))
+        again = error_of(told)
+        assert again is not None
+        assert type(again) is type(error)
+        assert (str(again), again.code) == (str(error), error.code)
+        assert vars(again) | {"code": error.code} == vars(error) | {"code": error.code}
+    assert error_of({"kind": "of_the_future"}) is None
 
 
 def test_an_invalid_argument_names_its_field() -> None:

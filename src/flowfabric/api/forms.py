@@ -269,7 +269,7 @@ def _mirror(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
     members: list[Any] = []
     for each in fields:
         if each.encoding is not None:
-            raw: Any = msgspec.Raw | UnsetType if given else msgspec.Raw | None
+            raw: Any = msgspec.Raw | UnsetType if given else msgspec.Raw
             members.append((each.member, raw, UNSET if given else NODEFAULT))
             members.append((f"{each.member}_base64", bytes | None, None if given else NODEFAULT))
             if each.encoding:
@@ -310,7 +310,7 @@ def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
     tag: dict[str, Any] = {}
     if wanted.tagged:
         tag = {_tag_field(kind, wanted): snake(kind.__name__)}
-    packed = wanted.packed
+    packed, answers = wanted.packed, wanted.use == "out"
 
     def dump(value: Any) -> dict[str, Any]:
         found = dict(tag)
@@ -321,7 +321,10 @@ def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
                 continue
             said: str | None = getattr(value, field.encoding) if field.encoding else None
             raw, rest = (None, given) if packed else payloads.split(given, said)
-            found[field.member], found[f"{field.member}_base64"] = raw, rest
+            # A caller leaves out what it does not give: null would be a payload of its own.
+            for name, each in ((field.member, raw), (f"{field.member}_base64", rest)):
+                if each is not None or answers:
+                    found[name] = each
             if field.encoding:
                 found[encodings[field.member]] = said
         return found
@@ -331,6 +334,13 @@ def _dumper(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
 
 def _loader(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) -> Convert:
     packed = wanted.packed
+    hints = typing.get_type_hints(kind)
+    needed = {
+        each.name: b"" if hints[each.name] is bytes else None
+        for each in msgspec.structs.fields(kind)
+        if each.required
+    }
+    """What stands for a payload or an encoding that is not given, where the type has no default."""
 
     def load(given: Any) -> Any:
         found: dict[str, Any] = {}
@@ -343,11 +353,11 @@ def _loader(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
                     getattr(given, f"{field.member}_base64"),
                     getattr(given, name) if field.encoding else None,
                     packed=packed,
+                    answered=wanted.use == "out",
                 )
-                if data is not None:
-                    found[field.name] = data
-                if field.encoding and encoding is not None:
-                    found[field.encoding] = encoding
+                for name, each in ((field.name, data), (field.encoding, encoding)):
+                    if name and (each is not None or name in needed):
+                        found[name] = needed.get(name) if each is None else each
                 continue
             value = getattr(given, field.member)
             if value is UNSET or (value is None and not field.required):

@@ -10,6 +10,8 @@ from msgspec import UNSET, UnsetType
 from flowfabric.errors import invalid_input
 
 JSON: Final = "json"
+_NULLS: Final = (b"null", b"\xc0")
+"""Null in JSON and in MessagePack."""
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 
 PAIRS: Final = {
@@ -52,12 +54,16 @@ def join(
     encoding: str | None,
     *,
     packed: bool,
+    answered: bool = False,
 ) -> tuple[bytes | None, str | None]:
     """The bytes of a payload and their encoding, as given in either form.
 
+    In an answer null is no payload; in a request it is the JSON null, unless there are bytes.
     Raises `ValidationError(invalid_input)` if both are given, or an encoding that JSON has not.
     """
     if raw is None or raw is UNSET:
+        return data, encoding
+    if bytes(raw) in _NULLS and (answered or data is not None):
         return data, encoding
     if data is not None:
         raise invalid_input(member, None, f"and {member}_base64 must not both be given")

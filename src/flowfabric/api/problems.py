@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import functools
+import inspect
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, cast
@@ -10,13 +13,30 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.errors import FlowFabricError, ValidationError
+from flowfabric import errors
+from flowfabric.errors import (
+    FlowFabricError,
+    InvalidToken,
+    MissingToken,
+    NotFound,
+    PermissionDenied,
+    TokenExpired,
+    Unavailable,
+    ValidationError,
+)
 from flowfabric.ids import ExecutionId, GroupId, PartitionKey
 
 TYPE: Final = "urn:flowfabric:problem:"
 MEDIA_TYPE: Final = "application/problem+json"
 _OWN: Final = frozenset({"code", "detail", "field", "kind", "args", "token"})
 """Attributes that are other members, or are never told."""
+_MEMBERS: Final = frozenset(
+    {"type", "title", "status", "kind", "category", "retryable", "detail", "instance", "errors"}
+    | {"result"}
+)
+"""The members of every problem, and the tag of a refusal; what else there is are facts."""
+_MOST_PARTITIONS: Final = 65536
+_UUID_LENGTH: Final = 36
 _PLAIN: Final = (str, int, float, bool, type(None))
 
 
@@ -95,3 +115,60 @@ def _told(value: Any) -> Any:
             return [_told(each) for each in cast("Collection[Any]", value)]
         case _:
             return value
+
+
+def error_of(members: Mapping[str, Any]) -> FlowFabricError | None:
+    """The error that a problem was made from, with its facts; None for an unknown kind.
+
+    Ids are ids again and instants datetimes; other facts are as JSON has them.
+    """
+    kind: str = members["kind"]
+    known = _classes().get(kind)
+    if known is None and kind in ValidationError.CODES:
+        known = ValidationError
+    if known is None and kind.endswith("_not_found"):
+        known = NotFound
+    if known is None:
+        return None
+    error = known.__new__(known)
+    error.args = (members.get("detail", kind),)
+    error.code = kind
+    for name, value in members.items():
+        if name not in _MEMBERS:
+            setattr(error, name, _fact(name, value))
+    if isinstance(error, ValidationError):
+        errors: list[dict[str, str]] = members.get("errors") or [{}]
+        error.field = errors[0].get("field")
+        error.detail = str(error).removeprefix(f"{kind}: ")
+    return error
+
+
+@functools.cache
+def _classes() -> dict[str, type[FlowFabricError]]:
+    """The class of each code; of several, the one that is defined last is the most special."""
+    # These set their code when they are made.
+    found: dict[str, type[FlowFabricError]] = {
+        "unavailable": Unavailable,
+        "permission_denied": PermissionDenied,
+        "invalid_token": InvalidToken,
+        "missing_token": MissingToken,
+        "token_expired": TokenExpired,
+    }
+    for name in errors.__all__:
+        each = getattr(errors, name)
+        if inspect.isclass(each) and issubclass(each, FlowFabricError) and "code" in vars(each):
+            found[each.code] = each
+    return found
+
+
+def _fact(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    with contextlib.suppress(ValidationError, ValueError):
+        if value.startswith("{fp:"):
+            return ExecutionId.parse(value, partitions=_MOST_PARTITIONS)
+        if name.endswith("_id") and len(value) == _UUID_LENGTH:
+            return UUID(value)
+        if name.endswith(("_at", "_until")) or name == "until":
+            return datetime.fromisoformat(value)
+    return value

@@ -34,7 +34,10 @@ _MEANINGS: Final = {
     204: "Nothing",
     503: "Not ready",
 }
-_ENTITIES: Final = ("execution", "flow", "edge", "lane", "schedule", "waitpoint", "worker", "tag")
+_ENTITIES: Final = (
+    *("execution", "flow", "edge", "lane", "schedule", "waitpoint", "worker", "tag"),
+    *("budget", "limit", "sleep", "step"),
+)
 
 
 def problem_kinds() -> list[str]:

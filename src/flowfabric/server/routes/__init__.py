@@ -8,11 +8,13 @@ workers             the registry of workers           grants              claims
 lanes               lanes and retention               events              events, listed and live
 schedules           schedules                         keys                keys and API tokens
 info                probes, metrics, documents        callbacks           answers by token alone
+budgets             budgets and limits
 """
 
 from typing import Final
 
 from flowfabric.server.routes import (
+    budgets,
     callbacks,
     durable_work,
     events,
@@ -47,6 +49,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *lanes.ROUTES,
     *events.ROUTES,
     *schedules.ROUTES,
+    *budgets.ROUTES,
     *keys.ROUTES,
     *info.ROUTES,
 )

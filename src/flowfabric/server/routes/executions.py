@@ -22,9 +22,9 @@ from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_
 from flowfabric.server.problems import invalid
 from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
 from flowfabric.states import PublicState, Scope
+from flowfabric.tracing import TRACEPARENT, is_traceparent
 
 MAX_BATCH: Final = 1000
-TRACEPARENT: Final = "ff.traceparent"
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ def new_execution(call: ApiCall, given: SubmitRequest, key: str | None = None) -
         )
     fields["creator_identity"] = given.creator_identity or call.actor
     trace = call.header("traceparent")
-    if trace is not None and TRACEPARENT not in given.tags and len(trace) <= 64:
+    if trace is not None and TRACEPARENT not in given.tags and is_traceparent(trace):
         fields["tags"] = {**given.tags, TRACEPARENT: trace}
     return NewExecution(**fields)
 
