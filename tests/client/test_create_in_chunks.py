@@ -41,6 +41,19 @@ async def test_all_chunks_are_one_transaction_and_share_a_partition_each(
 
 
 async def test_a_call_that_is_refused_while_the_chunk_before_is_in_flight_is_named(
+    client: Client, db: Connection, double: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowfabric.engine.lifecycle.create_execution.MAX_PAYLOAD", 20)
+    calls = [double.call(n) for n in range(4)]
+
+    with pytest.raises(ValidationError, match="is over 20"):
+        await client.submit_many([*calls, double.call(10**18)])
+
+    assert await count(db) == 0
+    assert len(await client.submit_many(calls)) == 4
+
+
+async def test_what_is_no_call_is_named_and_nothing_is_submitted(
     client: Client, db: Connection, double: Any
 ) -> None:
     calls = [double.call(n) for n in range(4)]

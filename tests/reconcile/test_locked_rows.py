@@ -9,8 +9,10 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from flowfabric.budgets import budget_id
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
+from flowfabric.engine.joins.cancel_siblings import cancel_siblings
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.operators.block_execution_for_admission import block_execution_for_admission
 from flowfabric.engine.streams.frame import NewFrame
@@ -365,6 +367,72 @@ async def idle_key(engine: Engine, db: Connection) -> Unit:
     )
 
 
+# Budgets.
+
+OF_BUDGET = "SELECT FROM ff.budget_policy WHERE budget_id = $1 FOR UPDATE"
+OF_SPENDER = (
+    "SELECT FROM ff.budget_policy p JOIN ff.budget_usage_by_exec s USING (partition_key, budget_id)"
+    " WHERE s.execution_id = $1 FOR UPDATE OF p"
+)
+
+
+async def budget(engine: Engine, *, reset_interval: float = 0) -> str:
+    """A budget of ten tokens."""
+    name = str(uuid4())
+    await engine.create_budget(
+        name,
+        dimensions=["tokens"],
+        hard_limits=[10],
+        soft_limits=[0],
+        reset_interval=reset_interval,
+    )
+    return name
+
+
+async def over_period(engine: Engine, db: Connection) -> Unit:
+    name = await budget(engine, reset_interval=60)
+    reset = "SELECT reset_count > 0 FROM ff.budget_policy WHERE budget_id = $1"
+    return Unit(reset, budget_id(name), own=OF_BUDGET)
+
+
+async def out_of_budget(engine: Engine, db: Connection) -> Unit:
+    """The budget that held it back has room again."""
+    name = await budget(engine)
+    await engine.report_usage_admin(name, ["tokens"], [10])
+    policy = ExecutionPolicy(budget_ids=(name,))
+    execution_id = await given.created(db, lane_id=name, policy=policy)
+    worker = msgspec.structs.replace(given.WORKER, lanes=(name,))
+    assert await engine.claim(worker, ttl=30) == []
+    await db.execute("UPDATE ff.budget_usage SET current_value = 0")
+    unit = of_execution("public_state = 'waiting'", execution_id)
+    unit.own = (
+        "SELECT FROM ff.budget_policy p JOIN ff.exec_core e ON p.budget_id = ANY (e.budget_ids)"
+        " WHERE e.execution_id = $1 FOR UPDATE OF p"
+    )
+    return unit
+
+
+async def lost_race(engine: Engine, db: Connection) -> Unit:
+    """It has spent something before it was cancelled."""
+    name = await budget(engine)
+    unit = await loser(engine, db)
+    await engine.record_spend(name, unit.executions[0], {"tokens": 1})
+    async with db.transaction():
+        await cancel_siblings(db, 50)
+    assert await db.fetchval(unit.moved, unit.key)
+    unit.moved = "SELECT NOT EXISTS (SELECT FROM ff.budget_usage_by_exec WHERE execution_id = $1)"
+    unit.own = OF_SPENDER
+    return unit
+
+
+usage_key = of_table(
+    "budget_usage_dedup",
+    "dedup_key",
+    "partition_key, budget_id, applied_at_ms, expires_at_ms",
+    "0, gen_random_uuid(), 0, 0",
+)
+
+
 DUE: dict[str, tuple[Build, float]] = {
     "unblock_due_keys": (held_back, 0),
     "unblock_held_keys": (forgotten, 0),
@@ -396,6 +464,10 @@ DUE: dict[str, tuple[Build, float]] = {
     "prune_worker_events": (worker_event, 0),
     "prune_actions": (action, 0),
     "prune_schedule_fires": (instant_of_schedule, 0),
+    "reset_budgets": (over_period, 60),
+    "unblock_budgets": (out_of_budget, 0),
+    "release_lost_races": (lost_race, 0),
+    "prune_usage_keys": (usage_key, 0),
 }
 """What each sweep moves, and after how many seconds."""
 

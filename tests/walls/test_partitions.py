@@ -144,6 +144,7 @@ SWEEPS: Mapping[str, set[str]] = {
     "budgets.prune_usage_keys": {"budget_usage_dedup"},
     "budgets.release_lost_races": {"budget_usage_by_exec"},
     "budgets.reset_budgets": {"budget_policy"},
+    "budgets.reset_budgets: those in use, after a short wait": {"budget_policy"},
     "budgets.unsettled_spends": {"budget_usage_by_exec"},
     "lifecycle.unblock_budgets": {"exec_core"},
     "events.prune_actions": {"operator_event"},

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from flowfabric.app.check_call import check_call
 from flowfabric.app.task import Call
 from flowfabric.engine.quotas.check_admission import Admission
 from flowfabric.engine.quotas.create_quota_policy import QuotaPolicyCreated
@@ -71,7 +72,12 @@ class Limits:
         self._stored.discard(name)
 
     async def store(self, calls: Sequence[Call[Any]]) -> None:
-        """The limits of these calls exist; those that exist keep their numbers."""
+        """The limits of these calls exist; those that exist keep their numbers.
+
+        Raises `ValidationError` for what is no call; then none was created.
+        """
+        for each in calls:
+            check_call(each)
         for task in {call.task for call in calls}:
             if task.limit is None or task.limit.limit.name in self._stored:
                 continue

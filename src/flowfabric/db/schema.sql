@@ -3535,6 +3535,7 @@ CREATE OR REPLACE FUNCTION ff.submit(kind text, payload jsonb DEFAULT '{}'::json
  RETURNS text
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
 AS $function$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
@@ -3661,6 +3662,38 @@ BEGIN
       FROM jsonb_each_text(tags) AS t;
     RETURN CASE WHEN number > 64 THEN format('tags are %s, and must be at most 64', number)
                 WHEN size > 16384 THEN format('tags have %s bytes, and must have at most 16384', size) END;
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION ff.try_lock_budgets(given_budget_id uuid[])
+ RETURNS TABLE(budget_id uuid)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET lock_timeout TO '100ms'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    budget record;
+    waits boolean := true;
+BEGIN
+    FOR budget IN
+        SELECT DISTINCT ff.budget_partition(id) AS partition_key, id FROM unnest(given_budget_id) AS id ORDER BY 1, 2
+    LOOP
+        budget_id := budget.id;
+        PERFORM FROM ff.budget_policy p
+          WHERE (p.partition_key, p.budget_id) = (budget.partition_key, budget.id) FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            RETURN NEXT;
+        ELSIF waits THEN
+            BEGIN
+                PERFORM ff.lock_budgets(ARRAY[budget.id]);
+                RETURN NEXT;
+            EXCEPTION WHEN lock_not_available THEN
+                waits := false;
+            END;
+        END IF;
+    END LOOP;
 END
 $function$;
 

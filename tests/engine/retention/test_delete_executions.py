@@ -5,6 +5,7 @@ from uuid import uuid4
 
 from flowfabric.conditions import Single
 from flowfabric.db.rows import Connection
+from flowfabric.engine.budgets.record_spend import record_spend
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.engine.lifecycle.claim import claim
@@ -36,6 +37,7 @@ SELECT c.table_name FROM information_schema.columns c
 """
 EMPTIED = {
     "attempt",
+    "budget_usage_by_exec",
     "cancel_backlog_member",
     "claim_grant",
     "completion_event",
@@ -152,6 +154,7 @@ async def remembered(db: Connection, **fields: Any) -> ExecutionId:
     await seed_waitpoint_hmac_secret(db, "k1", "a1" * 32)
     [task] = await claim(db, given.WORKER, ttl=30)
     await append_frame(db, task.lease, NewFrame(payload=b"{}", mode=FrameMode.SUMMARY))
+    await record_spend(db, "b", execution_id, {"tokens": 1})
     held = Suspended(task.lease, {"a": await pending(db, task.lease)})
     await suspend(db, held, Single("a"))
     await accepted(db, held.waitpoints["a"], idempotency_key="k")

@@ -1,7 +1,6 @@
 -- Submits one execution from SQL, a trigger or any driver, in the caller's transaction. Returns the id of
 -- the new execution, or of the earlier one that has the same idempotency key. If the earlier one has
--- another kind or payload, the call is refused with SQLSTATE FF002, unless on_conflict is 'return'. The
--- planner settings are bound to ff.create_execution, which reads and writes the tables.
+-- another kind or payload, the call is refused with SQLSTATE FF002, unless on_conflict is 'return'.
 CREATE OR REPLACE FUNCTION ff.submit(
     kind text,
     payload jsonb DEFAULT '{}',
@@ -21,6 +20,7 @@ CREATE OR REPLACE FUNCTION ff.submit(
 ) RETURNS text
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
     AS $$
 DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);

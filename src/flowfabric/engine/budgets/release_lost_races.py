@@ -45,7 +45,7 @@ SELECT DISTINCT l.budget_id, l.execution_partition, l.execution_id,
 
 LOCK_BUDGETS: Final[LiteralString] = """
 -- budgets.release_lost_races: the budgets, locked before their ledgers
-SELECT ff.lock_budgets(%(budget_id)s::uuid[])
+SELECT budget_id FROM ff.try_lock_budgets(%(budget_id)s::uuid[])
 """
 
 SETTLE_LEDGERS: Final[LiteralString] = """
@@ -67,6 +67,10 @@ SELECT count(*) AS moved
 """
 
 
+class _Locked(msgspec.Struct, frozen=True):
+    budget_id: UUID
+
+
 class _Ended(msgspec.Struct, frozen=True):
     budget_id: UUID
     execution_partition: int
@@ -83,7 +87,8 @@ async def release_lost_races(conn: Connection, limit: int) -> int:
     """Settle at most `limit` ledgers of executions that have ended; how many.
 
     Those that lost a race are released, with what their handlers recorded after that; the others
-    are not looked at again. Needs a transaction.
+    are not looked at again. Those of a budget that somebody keeps locked are left for a later call.
+    Needs a transaction.
     """
     ended = await fetch_all(
         conn,
@@ -96,7 +101,10 @@ async def release_lost_races(conn: Connection, limit: int) -> int:
     )
     if not ended:
         return 0
-    await execute(conn, LOCK_BUDGETS, budget_id=[each.budget_id for each in ended])
+    budgets = [each.budget_id for each in ended]
+    locked = await fetch_all(conn, LOCK_BUDGETS, _Locked, budget_id=budgets)
+    free = {each.budget_id for each in locked}
+    ended = [each for each in ended if each.budget_id in free]
     lost = [each for each in ended if each.lost]
     await release_spend(
         conn,
