@@ -28,6 +28,7 @@ from tests.proofs.arena import Arena
 from tests.proofs.crowd import a_few_due, analyzed, crowded
 from tests.proofs.figures import Figure
 from tests.proofs.proof import Proof
+from tests.proofs.rationed import rationed, rations_due
 from tests.proofs.scheduled import schedules_alive, schedules_due
 from tests.proofs.waits import waiting, waits_due
 
@@ -91,12 +92,14 @@ async def _sweeps(config: DatabaseConfig, size: Size) -> list[Look]:
         await crowded(db, ended=size.ended, live=size.live)
         armed = await waiting(db, live=size.live)
         await schedules_alive(db, live=size.live)
+        spent = await rationed(db, live=size.live)
         looks = await _looked(db, config, due=False)
         await analyzed(db)
         looks += await _looked(db, config, due=False)
         await a_few_due(db)
         await waits_due(db, armed)
         await schedules_due(db)
+        await rations_due(db, spent)
         looks += await _looked(db, config, due=True)
         await analyzed(db)
         return looks + await _looked(db, config, due=True)
