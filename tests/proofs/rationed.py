@@ -13,6 +13,8 @@ from flowfabric.engine.budgets.create_budget import create_budget
 from flowfabric.engine.budgets.record_spend import record_spend
 from flowfabric.engine.lifecycle.claim import Claimant, Claimed, claim
 from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.lease import Lease
+from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
@@ -54,8 +56,8 @@ UPDATE ff.budget_usage_dedup SET expires_at_ms = 1
 async def rationed(db: Connection, *, live: int) -> list[ExecutionId]:
     """So many keys of a limit and so many spent budgets, each of which holds an execution back.
 
-    Each key has another execution that runs, a start and an admission; each budget has one that
-    spent it. The answer are some of the former and some of the latter.
+    Each key has another execution that may be claimed, a start and an admission; each budget has
+    one that spent it. The answer are some of the former and some of the latter.
     """
     names = [f"budget-{number}" for number in range(live)]
     spenders = [given.new(lane_id="spenders") for _ in names]
@@ -63,19 +65,22 @@ async def rationed(db: Connection, *, live: int) -> list[ExecutionId]:
         given.new(lane_id=_LANE, policy=ExecutionPolicy(budget_ids=(name,))) for name in names
     ]
     keys = [f"key-{number}" for number in range(live)]
-    first, second = ([limited.new(key, lane_id=_LANE) for key in keys] for _ in range(2))
+    pairs = [limited.new(key, lane_id=_LANE) for key in keys for _ in range(2)]
     async with db.transaction():
         await limited.limit(db, 1)
-        await create_execution(db, [*spenders, *attached, *first, *second])
+        await create_execution(db, [*spenders, *attached, *pairs])
         for name, spender in zip(names, spenders, strict=True):
             await _spent(db, name, spender.execution_id)
-    running = []
+    leases: list[Lease] = []
     while tasks := await _claimed(db, live):
-        running += [task.lease.execution_id for task in tasks]
+        leases += [task.lease for task in tasks]
+    async with db.transaction():  # the leases of the crowd are those of `crowd`
+        await release(db, leases)
     await db.execute(_ADMITTED)
     held = await db.fetchrow(_HELD)
-    assert held is not None and tuple(held) == (live, live), held
-    return [*running[:_FEW], *(each.execution_id for each in spenders[:_FEW])]
+    assert tuple(held or ()) == (live, live), held
+    first = [lease.execution_id for lease in leases[:_FEW]]
+    return [*first, *(each.execution_id for each in spenders[:_FEW])]
 
 
 async def _claimed(db: Connection, limit: int) -> list[Claimed]:
