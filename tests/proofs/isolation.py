@@ -26,6 +26,7 @@ from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import FlowFabricError
 from flowfabric.ids import ExecutionId
 from flowfabric.joins import AllOf
+from flowfabric.limits import QuotaLimits
 from tests import given
 from tests.engine.flows.graphs import minted
 from tests.proofs.arena import Arena
@@ -39,9 +40,11 @@ from tests.proofs.tour import (
     Place,
     Stop,
     first_events,
+    keyed,
     later,
     settle,
     unclassified,
+    unique,
 )
 
 FILTERED_BY_THE_READER: Final = frozenset(
@@ -55,10 +58,15 @@ FILTERED_BY_THE_READER: Final = frozenset(
 )
 """Events of all namespaces are read; the filter then takes those that were asked for."""
 
-COUNTS: Final = {"count_trimmable": 1, "count_claimable": 4, "count_expiring_leases": 1}
+COUNTS: Final = {
+    "count_trimmable": 1,
+    "count_claimable": 4,
+    "count_expiring_leases": 1,
+    "count_schedules": 1,
+}
 """Reads that show nothing but a number, and the number of one namespace."""
-INSTANTS: Final = ("preview_schedule",)
-"""Their answers are instants, which tell nothing of a namespace."""
+NAMELESS: Final = ("preview_schedule", "read_quota_policy_limits")
+"""Their answers are instants and numbers, which tell nothing of a namespace."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -110,7 +118,9 @@ async def leaks(engine: Engine, mine: Place, foreign: Place) -> dict[str, list[s
     counted = await engine.count_trimmable(mine.trim, now=later())
     leased = (await engine.count_expiring_leases(mine.claimant, within=LATER)).leases
     claimable = await engine.count_claimable(mine.claimant)
-    for (name, own), number in zip(COUNTS.items(), (counted, claimable, leased), strict=True):
+    scheduled = sum((await engine.count_schedules(namespace=mine.namespace)).values())
+    numbers = (counted, claimable, leased, scheduled)
+    for (name, own), number in zip(COUNTS.items(), numbers, strict=True):
         found[name] = [] if number == own else [f"{number} counted, of which {own} are its"]
     return found
 
@@ -125,7 +135,7 @@ def looks(engine: Engine, mine: Place, foreign: Place) -> dict[str, Look]:
     reads = {
         name: on_tour(stop)
         for name, stop in TOUR.items()
-        if (stop.access, stop.bound) == ("read", "namespace") and name not in (*COUNTS, *INSTANTS)
+        if (stop.access, stop.bound) == ("read", "namespace") and name not in (*COUNTS, *NAMELESS)
     }
     return reads | {
         "explain_execution": lambda: engine.explain_execution(mine.waiting),
@@ -182,8 +192,11 @@ async def differences(engine: Engine, mine: Place, foreign: Place) -> dict[str, 
     )
     flow, space = mine.flow_id, mine.namespace
 
-    def keyed(key: str) -> Awaitable[Any]:
-        return _without_its_id(engine, given.new(idempotency_key=key, namespace=space))
+    await engine.create_unique_execution(unique(foreign.namespace, "unique"))
+    await engine.debounce_execution(keyed(foreign.namespace, "debounced"), wait=60)
+
+    def created(key: str) -> Awaitable[Any]:
+        return _without_its_id(engine, keyed(space, key))
 
     asked: dict[str, tuple[Ask, Any, Any]] = {
         "add_execution_to_flow": (
@@ -247,13 +260,54 @@ async def differences(engine: Engine, mine: Place, foreign: Place) -> dict[str, 
             key,
             "a key of nobody",
         ),
-        "idempotency key": (keyed, key, "a key that nobody used"),
+        **_of_keys(engine, space),
+        **_of_limits(engine, mine, foreign),
+        "idempotency key": (created, key, "a key that nobody used"),
         "client.submit with a key": (_submitted(engine, space), key, "another new key"),
         "client.start with a key": (_started(engine, foreign, space), key, "yet another"),
     }
     return {
         name: (await told(ask(theirs)), await told(ask(nobodys)))
         for name, (ask, theirs, nobodys) in asked.items()
+    }
+
+
+def _of_keys(engine: Engine, namespace: str) -> dict[str, tuple[Ask, Any, Any]]:
+    """Keys that a live execution of the foreign namespace has."""
+
+    async def alone(key: str) -> str:
+        new = unique(namespace, key)
+        return type(await engine.create_unique_execution(new, on_conflict="cancel_old")).__name__
+
+    async def debounced(key: str) -> str:
+        return type(await engine.debounce_execution(keyed(namespace, key), wait=60)).__name__
+
+    return {
+        "create_unique_execution": (alone, "unique", "unique to nobody"),
+        "debounce_execution": (debounced, "debounced", "debounced by nobody"),
+    }
+
+
+def _of_limits(engine: Engine, mine: Place, foreign: Place) -> dict[str, tuple[Ask, Any, Any]]:
+    """Limits by their ids."""
+    space, ids = {"namespace": mine.namespace}, (foreign.quota_policy_id, uuid4())
+    under = space | {"limit_key": foreign.limit_key}
+    return {
+        "get_quota_policy": (lambda each: engine.get_quota_policy(each, **space), *ids),
+        "read_quota_policy_limits": (
+            lambda each: engine.read_quota_policy_limits(each, **space),
+            *ids,
+        ),
+        "list_quota_keys": (lambda each: engine.list_quota_keys(each, **space), *ids),
+        "update_quota_policy": (
+            lambda each: engine.update_quota_policy(each, QuotaLimits(), **space),
+            *ids,
+        ),
+        "delete_quota_policy": (lambda each: engine.delete_quota_policy(each, **space), *ids),
+        "check_admission": (
+            lambda each: engine.check_admission(each, mine.waiting, **under),
+            *ids,
+        ),
     }
 
 
@@ -315,6 +369,15 @@ async def damage(engine: Engine, db: Connection, mine: Place, foreign: Place) ->
         liveness_ttl=1,
         namespace=mine.namespace,
     )
+    space, theirs = {"namespace": mine.namespace}, foreign.quota_policy_id
+    for limits in (None, QuotaLimits(max_concurrent=1)):
+        await engine.check_admission(
+            theirs, mine.waiting, limit_key=foreign.limit_key, limits=limits, **space
+        )
+    await engine.release_admission(theirs, foreign.waiting, **space)
+    await told(engine.update_quota_policy(theirs, QuotaLimits(), **space))
+    await told(engine.delete_quota_policy(theirs, **space))
+    await engine.create_unique_execution(unique(mine.namespace, "unique"), on_conflict="cancel_old")
     after = await _rows_of(db, foreign)
     return sorted(before ^ after)
 
@@ -342,6 +405,11 @@ UNION ALL SELECT 'signal ' || i::text FROM ff.signal_inbox i
 UNION ALL SELECT 'frame ' || f::text FROM ff.stream_frame f
   JOIN ff.execution e USING (partition_key, execution_id) JOIN ff.route r USING (route_id)
  WHERE r.namespace = $1
+UNION ALL SELECT 'limit ' || p::text FROM ff.quota_policy p WHERE p.namespace = $1
+UNION ALL SELECT 'key of a limit ' || q::text FROM ff.quota_key q
+  JOIN ff.quota_policy p USING (quota_policy_id) WHERE p.namespace = $1
+UNION ALL SELECT 'admission ' || a::text FROM ff.quota_admitted a
+  JOIN ff.quota_policy p USING (quota_policy_id) WHERE p.namespace = $1
 """
 
 
@@ -409,7 +477,7 @@ async def _prove(dsn: str) -> list[Figure]:
         ),
         Figure(
             promise="S3",
-            what="rows of a namespace changed by claims, trims and workers of another",
+            what="rows of a namespace changed by claims, trims, workers and limits of another",
             reached=f"{len(changed)} {changed[:3] or ''}",
             target="0",
             held=not changed,

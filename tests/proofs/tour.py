@@ -26,6 +26,7 @@ from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completion
+from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.delay import DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.lease import Lease
@@ -44,6 +45,7 @@ from flowfabric.engine.suspensions.suspension import (
 )
 from flowfabric.ids import ExecutionId, PartitionKey, attempt_id, child_id, children_group_id
 from flowfabric.joins import AllOf
+from flowfabric.limits import QuotaLimits, quota_key_id, quota_policy_id
 from flowfabric.schedules.spec import spec_of
 from tests import given
 from tests.engine.flows.graphs import member
@@ -54,6 +56,8 @@ from tests.engine.suspensions.parked import ask
 LANE: Final = "default"
 FROM_START: Final = encode_cursor(0)
 LATER: Final = timedelta(days=2)
+LIMIT: Final = "per-customer"
+LIMITS: Final = QuotaLimits(max_concurrent=5)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,20 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process."""
     scheduled: ExecutionId
     """An execution of the schedule `hourly`."""
+
+    @property
+    def budget(self) -> str:
+        """The name of a budget, of which `lease` has spent something."""
+        return f"budget of {self.namespace}"
+
+    @property
+    def limit_key(self) -> str:
+        """A key of the limit `per-customer`; `waiting` is admitted under it."""
+        return f"customer of {self.namespace}"
+
+    @property
+    def quota_policy_id(self) -> UUID:
+        return quota_policy_id(self.namespace, LIMIT)
 
     @property
     def key(self) -> str:
@@ -144,7 +162,7 @@ async def settle(engine: Engine, namespace: str) -> Place:
     await engine.create_schedule(_scheduled(namespace))
     scheduled = (await engine.trigger_schedule("hourly", namespace=namespace)).execution_id
     assert scheduled is not None
-    return Place(
+    place = Place(
         namespace=namespace,
         waiting=new[0].execution_id,
         blocked=new[1].execution_id,
@@ -160,6 +178,11 @@ async def settle(engine: Engine, namespace: str) -> Place:
         instance=instance,
         scheduled=scheduled,
     )
+    await engine.create_quota_policy(LIMIT, LIMITS, namespace=namespace)
+    await engine.check_admission(LIMIT, place.waiting, **_admitted(place))
+    await engine.create_budget(place.budget, **_budgeted())
+    await engine.record_spend(place.budget, place.lease.execution_id, {"tokens": 1})
+    return place
 
 
 def _scheduled(namespace: str, name: str = "hourly", **fields: Any) -> ScheduleDefinition:
@@ -264,6 +287,19 @@ async def _verify(engine: Engine, place: Place) -> Any:
     )
 
 
+def _admitted(place: Place) -> dict[str, Any]:
+    return {"limit_key": place.limit_key, "namespace": place.namespace}
+
+
+def _budgeted() -> dict[str, Any]:
+    return {"dimensions": ["tokens"], "hard_limits": [10], "soft_limits": [0]}
+
+
+async def _revoke(engine: Engine, place: Place) -> Any:
+    made = await engine.create_token(f"of {place.namespace}", role="reader")
+    return await engine.revoke_token(made.token_id)
+
+
 async def _followed(engine: Engine, place: Place) -> Any:
     frames = await engine.follow_stream(place.lease.execution_id, follow=False)
     return [each async for each in frames]
@@ -277,6 +313,12 @@ TOUR: Final[Mapping[str, Stop]] = {
     # Submitters and workers.
     "create_execution": writes(
         "namespace", lambda e, p: e.create_execution([given.new(namespace=p.namespace)])
+    ),
+    "create_unique_execution": writes(
+        "namespace", lambda e, p: e.create_unique_execution(unique(p.namespace, "unique"))
+    ),
+    "debounce_execution": writes(
+        "namespace", lambda e, p: e.debounce_execution(keyed(p.namespace, "debounced"), wait=60)
     ),
     "claim": writes("namespace", lambda e, p: e.claim(p.claimant, ttl=30)),
     "read_claimed": reads(
@@ -371,6 +413,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "cancel_flow_header": writes("id", lambda e, p: e.cancel_flow_header(p.flow_id)),
     "ack_cancel_member": writes("id", lambda e, p: e.ack_cancel_member(p.flow_id, p.upstream)),
     "describe_flow": reads("id", lambda e, p: e.describe_flow(p.flow_id)),
+    "get_flow_namespace": reads("id", lambda e, p: e.get_flow_namespace(p.flow_id)),
     "list_flows": reads("namespace", lambda e, p: e.list_flows(namespace=p.namespace)),
     "list_flow_members": reads("id", lambda e, p: e.list_flow_members(p.flow_id)),
     "read_flow_outcomes": reads("id", lambda e, p: e.read_flow_outcomes([p.flow_id])),
@@ -497,6 +540,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "read_current_attempt_index": reads("id", lambda e, p: e.read_current_attempt_index(p.ended)),
     "read_total_attempt_count": reads("id", lambda e, p: e.read_total_attempt_count(p.ended)),
     "get_execution_tag": reads("id", lambda e, p: e.get_execution_tag(p.ended, "a.b")),
+    "read_namespaces": reads("id", lambda e, p: e.read_namespaces([p.ended])),
     "get_execution_namespace": reads("id", lambda e, p: e.get_execution_namespace(p.ended)),
     "resolve_execution_flow_id": reads("id", lambda e, p: e.resolve_execution_flow_id(p.upstream)),
     "read_exec_core_fields": reads(
@@ -541,6 +585,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     # Lanes, workers, retention, keys.
     "register_lanes": writes("all", lambda e, _: e.register_lanes(["new"], registered_by="x")),
     "list_lanes": reads("all", lambda e, _: e.list_lanes()),
+    "read_gauges": reads("all", lambda e, _: e.read_gauges()),
     "count_by_lane": reads("all", lambda e, _: e.count_by_lane()),
     "set_lane_state": writes("all", lambda e, _: e.set_lane_state("aside", "paused")),
     "set_lane_retention": writes("all", lambda e, _: e.set_lane_retention("aside", 60)),
@@ -613,6 +658,7 @@ TOUR: Final[Mapping[str, Stop]] = {
         "namespace", lambda e, p: e.get_schedule("hourly", namespace=p.namespace)
     ),
     "list_schedules": reads("namespace", lambda e, p: e.list_schedules(namespace=p.namespace)),
+    "count_schedules": reads("namespace", lambda e, p: e.count_schedules(namespace=p.namespace)),
     "list_schedule_fires": reads(
         "namespace", lambda e, p: e.list_schedule_fires("hourly", namespace=p.namespace)
     ),
@@ -625,7 +671,70 @@ TOUR: Final[Mapping[str, Stop]] = {
     "delete_schedule": writes(
         "namespace", lambda e, p: e.delete_schedule("hourly", namespace=p.namespace)
     ),
+    # Limits.
+    "create_quota_policy": writes(
+        "namespace", lambda e, p: e.create_quota_policy("other", LIMITS, namespace=p.namespace)
+    ),
+    "update_quota_policy": writes(
+        "namespace", lambda e, p: e.update_quota_policy(LIMIT, LIMITS, namespace=p.namespace)
+    ),
+    "delete_quota_policy": writes(
+        "namespace", lambda e, p: e.delete_quota_policy(LIMIT, namespace=p.namespace)
+    ),
+    "get_quota_policy": reads(
+        "namespace", lambda e, p: e.get_quota_policy(LIMIT, namespace=p.namespace)
+    ),
+    "read_quota_policy_limits": reads(
+        "namespace", lambda e, p: e.read_quota_policy_limits(LIMIT, namespace=p.namespace)
+    ),
+    "list_quota_policies": reads(
+        "namespace", lambda e, p: e.list_quota_policies(namespace=p.namespace)
+    ),
+    "list_quota_keys": reads(
+        "namespace", lambda e, p: e.list_quota_keys(LIMIT, namespace=p.namespace)
+    ),
+    "check_admission": writes(
+        "namespace", lambda e, p: e.check_admission(LIMIT, p.blocked, **_admitted(p))
+    ),
+    "release_admission": writes(
+        "namespace", lambda e, p: e.release_admission(LIMIT, p.waiting, namespace=p.namespace)
+    ),
+    "unblock_keys": writes(
+        "id", lambda e, p: e.unblock_keys([quota_key_id(p.quota_policy_id, p.limit_key)])
+    ),
+    # Budgets, which all namespaces share.
+    "create_budget": writes("all", lambda e, _: e.create_budget(uuid4(), **_budgeted())),
+    "update_budget_limits": writes(
+        "id", lambda e, p: e.update_budget_limits(p.budget, hard_limits={"tokens": 20})
+    ),
+    "reset_budget": writes("id", lambda e, p: e.reset_budget(p.budget)),
+    "report_usage": writes("id", lambda e, p: e.report_usage(p.lease, p.budget, {"tokens": 1})),
+    "report_usage_admin": writes(
+        "id", lambda e, p: e.report_usage_admin(p.budget, ["tokens"], [1])
+    ),
+    "record_spend": writes("id", lambda e, p: e.record_spend(p.budget, p.waiting, {"tokens": 1})),
+    "release_budget": writes("id", lambda e, p: e.release_budget(p.budget, p.lease.execution_id)),
+    "get_budget_status": reads("id", lambda e, p: e.get_budget_status(p.budget)),
+    "read_budget_usage_and_limits": reads(
+        "id", lambda e, p: e.read_budget_usage_and_limits(p.budget)
+    ),
+    "list_budgets": reads("all", lambda e, _: e.list_budgets()),
+    # Tokens of the server.
+    "create_token": writes("all", lambda e, _: e.create_token("a", role="reader")),
+    "revoke_token": writes("all", _revoke),
+    "find_token": writes("all", lambda e, _: e.find_token(bytes(32))),  # notes when it was used
+    "has_tokens": reads("all", lambda e, _: e.has_tokens()),
+    "list_tokens": reads("all", lambda e, _: e.list_tokens()),
 }
+
+
+def keyed(namespace: str, key: str, **fields: Any) -> NewExecution:
+    return given.new(namespace=namespace, idempotency_key=key, **fields)
+
+
+def unique(namespace: str, key: str) -> NewExecution:
+    """The key is its own until it has ended."""
+    return keyed(namespace, key, unique_until="ended")
 
 
 def new_flow(namespace: str) -> NewFlow:

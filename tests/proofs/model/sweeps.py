@@ -108,9 +108,15 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "end_parked_members": end_parked_members,
     "fire_schedules": _nothing,
     "release_queued": _nothing,
+    "unblock_due_keys": _nothing,
+    "unblock_held_keys": _nothing,
+    "trim_quotas": _nothing,
     "start_compensations": _nothing,
     "project_unsettled": flows.project_unsettled,
     "unblock_routes": _nothing,
+    "reset_budgets": _nothing,
+    "unblock_budgets": _nothing,
+    "release_lost_races": _nothing,
     "expire_pending_waitpoints": waits.expire_pending_waitpoints,
     "expire_workers": _nothing,
     "expire_waiters": _nothing,
@@ -122,7 +128,8 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "prune_worker_events": _nothing,
     "prune_actions": _nothing,
     "prune_schedule_fires": _nothing,
+    "prune_usage_keys": _nothing,
 }
 """What each moves. No run is long enough for those that move nothing to find anything, no worker of
-the model holds a lock whose loss `recover_dead_workers` could see, and the model has no schedules
-and no streams."""
+the model holds a lock whose loss `recover_dead_workers` could see, and the model has no schedules,
+no streams, no limits and no budgets."""

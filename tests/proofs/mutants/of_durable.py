@@ -36,8 +36,9 @@ OF_DURABLE: Final = (
         (
             Edit(
                 Place(function="AttemptJournal.record"),
-                find="await self._write($everything)",
-                put="import asyncio; self._lost = asyncio.create_task(self._write($everything))",
+                find="return self._write($everything)",
+                put="import asyncio; self._lost = asyncio.create_task(self._write($everything)); "
+                "return asyncio.sleep(0)",
             ),
         ),
         proofs=("chaos_steps",),

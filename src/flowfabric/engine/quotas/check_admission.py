@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.counters import QUOTA_HITS
-from flowfabric.db.rows import Connection, execute, fetch_one
+from flowfabric.db.rows import Connection, execute, fetch_maybe, fetch_one
 from flowfabric.engine.quotas.quota_policy import policy_id
 from flowfabric.engine.quotas.read_quota_policy_limits import read_quota_policy_limits
 from flowfabric.ids import ExecutionId
@@ -22,13 +22,17 @@ GRACE_MS: Final = 120_000
 DEFAULT_WINDOW_MS: Final = 60_000
 
 # The key of the limit is locked before anything is counted, by a statement of its own: the next one
-# sees what the transactions have committed that this one waited for.
+# sees what the transactions have committed that this one waited for. A key of a limit of another
+# namespace is not touched.
 LOCK_KEY: Final[LiteralString] = """
 -- quotas.check_admission: locks
 INSERT INTO ff.quota_key AS q (partition_key, quota_key_id, quota_policy_id, dimension)
 SELECT ff.quota_partition(%(quota_key_id)s, %(partitions)s), %(quota_key_id)s,
        %(quota_policy_id)s, %(dimension)s
+ WHERE NOT EXISTS (SELECT FROM ff.quota_policy p
+                    WHERE p.quota_policy_id = %(quota_policy_id)s AND p.namespace <> %(namespace)s)
     ON CONFLICT (partition_key, quota_key_id) DO UPDATE SET dimension = EXCLUDED.dimension
+ RETURNING q.quota_key_id
 """
 
 COUNT_ADMISSION: Final[LiteralString] = """
@@ -101,6 +105,10 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome in ("admitted", "already_admitted")
 
 
+class _Key(msgspec.Struct, frozen=True):
+    quota_key_id: int
+
+
 class _Counted(msgspec.Struct, frozen=True):
     now_ms: int
     already: bool
@@ -122,16 +130,17 @@ async def check_admission(
 ) -> Admission:
     """Count the execution as started, if the limit allows it; needs a transaction.
 
-    `limits` replaces the stored numbers; a limit that does not exist admits everything. The key is
-    locked until the transaction ends, so concurrent calls never admit more than the limit allows. A
-    call for an execution that was admitted within the window changes nothing. A slot is held until
-    `release_admission`, or as long as the execution runs, or for two minutes if it does not run.
+    `limits` replaces the stored numbers; a limit that the namespace lacks admits everything.
+    The key is locked until the transaction ends, so concurrent calls never admit more than the
+    limit allows. A call for an execution that was admitted within the window changes nothing. A
+    slot is held until `release_admission`, or as long as the execution runs, or for two minutes if
+    it does not run.
     """
     key = limit_key if limit_key in ("", "default") else check_limit_key(limit_key)
     key = "" if key == "default" else key
     quota_policy_id = policy_id(limit, namespace)
     if limits is None:
-        limits = await read_quota_policy_limits(conn, quota_policy_id)
+        limits = await read_quota_policy_limits(conn, quota_policy_id, namespace=namespace)
     if limits is None or not (limits.max_requests_per_window or limits.max_concurrent):
         return Admission(outcome="admitted")
     names = {
@@ -140,7 +149,8 @@ async def check_admission(
         "partitions": partitions,
     }
     window_ms = limits.window_ms or DEFAULT_WINDOW_MS
-    await execute(conn, LOCK_KEY, dimension=key, **names)
+    if await fetch_maybe(conn, LOCK_KEY, _Key, dimension=key, namespace=namespace, **names) is None:
+        return Admission(outcome="admitted")
     counted = await fetch_one(
         conn,
         COUNT_ADMISSION,

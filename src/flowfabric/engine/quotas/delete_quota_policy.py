@@ -17,6 +17,7 @@ DELETE_QUOTA_POLICY: Final[LiteralString] = """
 -- quotas.delete_quota_policy
 DELETE FROM ff.quota_policy p
  WHERE (p.partition_key, p.quota_policy_id) = (%(partition_key)s, %(quota_policy_id)s)
+   AND p.namespace = %(namespace)s
  RETURNING p.quota_policy_id
 """
 
@@ -40,6 +41,7 @@ async def delete_quota_policy(
         _Deleted,
         partition_key=quota_policy_partition(quota_policy_id),
         quota_policy_id=quota_policy_id,
+        namespace=namespace,
     )
     if deleted is None:
         raise NotFound("limit", limit)

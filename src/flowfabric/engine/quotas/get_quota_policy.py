@@ -19,13 +19,14 @@ GET_QUOTA_POLICY: Final[LiteralString] = f"""
 SELECT{POLICY_COLUMNS}
   FROM ff.quota_policy p
  WHERE (p.partition_key, p.quota_policy_id) = (%(partition_key)s, %(quota_policy_id)s)
+   AND p.namespace = %(namespace)s
 """
 
 
 async def get_quota_policy(
     conn: Connection, limit: str | UUID, *, namespace: str = "default"
 ) -> QuotaPolicy | None:
-    """The limit; None if there is none. Raises `ValidationError(corruption)`."""
+    """The limit; None if the namespace has none. Raises `ValidationError(corruption)`."""
     quota_policy_id = policy_id(limit, namespace)
     row = await fetch_maybe(
         conn,
@@ -33,5 +34,6 @@ async def get_quota_policy(
         PolicyRow,
         partition_key=quota_policy_partition(quota_policy_id),
         quota_policy_id=quota_policy_id,
+        namespace=namespace,
     )
     return None if row is None else row.policy()

@@ -35,6 +35,7 @@ SELECT q.quota_key_id, q.dimension, q.next_at_ms,
                                LIMIT %(counted_at_most)s) AS counted) AS held_back
   FROM ff.quota_key q LEFT JOIN ff.quota_policy p ON p.quota_policy_id = q.quota_policy_id
  WHERE q.quota_policy_id = %(quota_policy_id)s
+   AND coalesce(p.namespace, %(namespace)s) = %(namespace)s
    AND q.quota_key_id > coalesce(%(after)s::bigint, -9223372036854775808)
    AND (%(key)s::bigint IS NULL OR q.quota_key_id = %(key)s::bigint)
  ORDER BY q.quota_key_id LIMIT %(limit)s
@@ -95,6 +96,7 @@ async def list_quota_keys(
         LIST_QUOTA_KEYS,
         _Row,
         quota_policy_id=quota_policy_id,
+        namespace=namespace,
         after=after,
         key=key,
         limit=count,

@@ -13,6 +13,8 @@ RELEASE_ADMISSION: Final[LiteralString] = """
 -- quotas.release_admission
 DELETE FROM ff.quota_admitted
  WHERE execution_id = %(execution_id)s AND quota_policy_id = %(quota_policy_id)s
+   AND NOT EXISTS (SELECT FROM ff.quota_policy p
+                    WHERE p.quota_policy_id = %(quota_policy_id)s AND p.namespace <> %(namespace)s)
 """
 
 
@@ -28,4 +30,5 @@ async def release_admission(
         RELEASE_ADMISSION,
         quota_policy_id=policy_id(limit, namespace),
         execution_id=execution_id.uuid,
+        namespace=namespace,
     )

@@ -23,6 +23,7 @@ UPDATE ff.quota_policy p
        active_concurrency_cap = %(active_concurrency_cap)s, jitter_ms = %(jitter_ms)s,
        updated_at_ms = ff.now_ms()
  WHERE (p.partition_key, p.quota_policy_id) = (%(partition_key)s, %(quota_policy_id)s)
+   AND p.namespace = %(namespace)s
  RETURNING{POLICY_COLUMNS}
 """
 
@@ -53,6 +54,7 @@ async def update_quota_policy(
         PolicyRow,
         partition_key=quota_policy_partition(quota_policy_id),
         quota_policy_id=quota_policy_id,
+        namespace=namespace,
         **limit_columns(limits),
     )
     if row is None:
