@@ -22,7 +22,7 @@ from flowfabric.errors import NotFound, ValidationError
 from flowfabric.states import EnforcementMode
 from flowfabric.testing import Clock
 from tests import given
-from tests.engine.controls import actions
+from tests.engine.controls import Another, actions
 
 HOUR = timedelta(hours=1)
 LIMITS: dict[str, Any] = {
@@ -182,6 +182,24 @@ async def test_the_sweep_resets_what_is_due_once_and_counts_from_now(
     await ff_clock.advance(30 * 24 * HOUR)
     assert [await reset_budgets(db, 1) for _ in range(3)] == [1, 1, 0]
     assert (await engine.get_budget_status("lifetime")).usage == {"tokens": 9}
+
+
+async def test_a_budget_that_somebody_keeps_locked_hides_no_other_from_the_sweep(
+    engine: Engine, db: Connection, ff_clock: Clock, another: Another
+) -> None:
+    for name in ("longest overdue", "second"):
+        await engine.create_budget(name, reset_interval=HOUR, **LIMITS)
+        await ff_clock.advance(1)
+    await ff_clock.advance(HOUR)
+    holder = await another()
+
+    async with holder.transaction():
+        lock = "SELECT FROM ff.budget_policy WHERE budget_id = $1 FOR UPDATE"
+        await holder.fetch(lock, budget_id("longest overdue"))
+        assert [await reset_budgets(db, 1) for _ in range(2)] == [1, 0]
+
+    assert (await engine.get_budget_status("second")).reset_count == 1
+    assert await reset_budgets(db, 1) == 1
 
 
 async def test_keys_are_deleted_after_a_day(
