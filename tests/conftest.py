@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import settings
 
 from flowfabric.config import DATABASE_POOLER, DatabaseConfig
 from flowfabric.db.pool import connect
@@ -18,6 +19,10 @@ from tests import pgbouncer
 from tests.warm_server import WarmServer
 
 THROUGH = "--through-pgbouncer"
+
+# An example may take as long as the machine makes it: only tests marked `timing` bound a time.
+settings.register_profile("flowfabric", deadline=None)
+settings.load_profile("flowfabric")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -42,11 +42,15 @@ async def test_every_noun_has_a_list_with_the_same_words_in_the_table_and_in_jso
     )
 
     await ff_engine.create_schedule(define())
+    await ff("budgets", "create", "tokens", "--hard", "tokens=5")
+    await ff("limits", "set", "api", "--concurrency", "1")
+    await ff("tokens", "create", "shop", "--role", "reader")
 
     for noun in NOUNS:
         heading, *lines = (await ff(noun, "list")).out.splitlines()
         told = await rows(ff, noun)
-        assert set(heading.replace(" (UTC)", "").split()) <= set(told[0]), noun
+        if noun != "budgets":  # which have a line with a bar for each dimension
+            assert set(heading.replace(" (UTC)", "").split()) <= set(told[0]), noun
         assert len(lines) == len(told) > 0, noun
         if noun != "keys":
             await paged(ff, noun, told)

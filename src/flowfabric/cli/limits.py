@@ -36,10 +36,14 @@ Namespace = Annotated[str, typer.Option(help="The namespace of the limit.")]
 
 @app.command("list")
 def list_(
-    namespace: Namespace = "default", database_url: DatabaseUrl = None, as_json: AsJson = False
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
+    namespace: Namespace = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the limits of a namespace."""
-    found = ask(database_url, lambda engine: engine.list_quota_policies(namespace=namespace))
+    policies = ask(database_url, lambda engine: engine.list_quota_policies(namespace=namespace))
+    found = policies[:limit]
     if as_json:
         print_json({"limits": found, "next_cursor": None})
         return
