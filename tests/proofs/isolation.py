@@ -292,7 +292,7 @@ def _of_limits(engine: Engine, mine: Place, foreign: Place) -> dict[str, tuple[A
     """Limits by their ids."""
     space: dict[str, Any] = {"namespace": mine.namespace}
     ids = (foreign.quota_policy_id, uuid4())
-    under = space | {"limit_key": foreign.limit_key}
+    under: dict[str, Any] = space | {"limit_key": foreign.limit_key}
     return {
         "get_quota_policy": (lambda each: engine.get_quota_policy(each, **space), *ids),
         "read_quota_policy_limits": (
