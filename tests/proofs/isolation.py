@@ -290,8 +290,9 @@ def _of_keys(engine: Engine, namespace: str) -> dict[str, tuple[Ask, Any, Any]]:
 
 def _of_limits(engine: Engine, mine: Place, foreign: Place) -> dict[str, tuple[Ask, Any, Any]]:
     """Limits by their ids."""
-    space, ids = {"namespace": mine.namespace}, (foreign.quota_policy_id, uuid4())
-    under = space | {"limit_key": foreign.limit_key}
+    space: dict[str, Any] = {"namespace": mine.namespace}
+    ids = (foreign.quota_policy_id, uuid4())
+    under: dict[str, Any] = space | {"limit_key": foreign.limit_key}
     return {
         "get_quota_policy": (lambda each: engine.get_quota_policy(each, **space), *ids),
         "read_quota_policy_limits": (
@@ -369,7 +370,8 @@ async def damage(engine: Engine, db: Connection, mine: Place, foreign: Place) ->
         liveness_ttl=1,
         namespace=mine.namespace,
     )
-    space, theirs = {"namespace": mine.namespace}, foreign.quota_policy_id
+    space: dict[str, Any] = {"namespace": mine.namespace}
+    theirs = foreign.quota_policy_id
     for limits in (None, QuotaLimits(max_concurrent=1)):
         await engine.check_admission(
             theirs, mine.waiting, limit_key=foreign.limit_key, limits=limits, **space

@@ -15,7 +15,12 @@ from flowfabric.engine.quotas.quota_policy import policy_id
 from flowfabric.engine.quotas.read_quota_policy_limits import read_quota_policy_limits
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import check_instant, epoch_ms
-from flowfabric.limits import QuotaLimits, check_limit_key, quota_key_id
+from flowfabric.limits import (
+    QuotaLimits,
+    check_limit_key,
+    quota_key_id,
+    quota_policy_partition,
+)
 
 GRACE_MS: Final = 120_000
 """So long an admitted execution that does not run yet holds its slot."""
@@ -30,7 +35,9 @@ INSERT INTO ff.quota_key AS q (partition_key, quota_key_id, quota_policy_id, dim
 SELECT ff.quota_partition(%(quota_key_id)s, %(partitions)s), %(quota_key_id)s,
        %(quota_policy_id)s, %(dimension)s
  WHERE NOT EXISTS (SELECT FROM ff.quota_policy p
-                    WHERE p.quota_policy_id = %(quota_policy_id)s AND p.namespace <> %(namespace)s)
+                    WHERE (p.partition_key, p.quota_policy_id)
+                        = (%(policy_partition)s, %(quota_policy_id)s)
+                      AND p.namespace <> %(namespace)s)
     ON CONFLICT (partition_key, quota_key_id) DO UPDATE SET dimension = EXCLUDED.dimension
  RETURNING q.quota_key_id
 """
@@ -149,7 +156,16 @@ async def check_admission(
         "partitions": partitions,
     }
     window_ms = limits.window_ms or DEFAULT_WINDOW_MS
-    if await fetch_maybe(conn, LOCK_KEY, _Key, dimension=key, namespace=namespace, **names) is None:
+    locked = await fetch_maybe(
+        conn,
+        LOCK_KEY,
+        _Key,
+        dimension=key,
+        policy_partition=quota_policy_partition(quota_policy_id),
+        namespace=namespace,
+        **names,
+    )
+    if locked is None:
         return Admission(outcome="admitted")
     counted = await fetch_one(
         conn,

@@ -8,13 +8,16 @@ from uuid import UUID
 from flowfabric.db.rows import Connection, execute
 from flowfabric.engine.quotas.quota_policy import policy_id
 from flowfabric.ids import ExecutionId
+from flowfabric.limits import quota_policy_partition
 
 RELEASE_ADMISSION: Final[LiteralString] = """
 -- quotas.release_admission
 DELETE FROM ff.quota_admitted
  WHERE execution_id = %(execution_id)s AND quota_policy_id = %(quota_policy_id)s
    AND NOT EXISTS (SELECT FROM ff.quota_policy p
-                    WHERE p.quota_policy_id = %(quota_policy_id)s AND p.namespace <> %(namespace)s)
+                    WHERE (p.partition_key, p.quota_policy_id)
+                        = (%(policy_partition)s, %(quota_policy_id)s)
+                      AND p.namespace <> %(namespace)s)
 """
 
 
@@ -25,10 +28,12 @@ async def release_admission(
 
     The start stays in the window: the request was made.
     """
+    quota_policy_id = policy_id(limit, namespace)
     await execute(
         conn,
         RELEASE_ADMISSION,
-        quota_policy_id=policy_id(limit, namespace),
+        quota_policy_id=quota_policy_id,
+        policy_partition=quota_policy_partition(quota_policy_id),
         execution_id=execution_id.uuid,
         namespace=namespace,
     )

@@ -43,14 +43,16 @@ WITH starts AS (
              LIMIT %(limit)s) AS looked_at
       JOIN ff.quota_key q USING (partition_key, quota_key_id)
      WHERE q.next_at_ms IS NULL
-       AND NOT EXISTS (SELECT FROM ff.lease l WHERE l.quota_key_id = q.quota_key_id)
-       AND NOT EXISTS (SELECT FROM ff.ready r WHERE r.quota_key_id = q.quota_key_id)
+       AND NOT EXISTS (SELECT FROM ff.lease l WHERE l.quota_key_id = q.quota_key_id OFFSET 0)
+       AND NOT EXISTS (SELECT FROM ff.ready r WHERE r.quota_key_id = q.quota_key_id OFFSET 0)
        AND NOT EXISTS (SELECT FROM ff.exec_core e
                         WHERE e.quota_key_id = q.quota_key_id
-                          AND e.exceptional_state = 'blocked_by_quota')
+                          AND e.exceptional_state = 'blocked_by_quota' OFFSET 0)
        AND NOT EXISTS (SELECT FROM ff.quota_window w
-                        WHERE (w.partition_key, w.quota_key_id) = (q.partition_key, q.quota_key_id))
-       AND NOT EXISTS (SELECT FROM ff.quota_admitted a WHERE a.quota_key_id = q.quota_key_id)
+                        WHERE (w.partition_key, w.quota_key_id) = (q.partition_key, q.quota_key_id)
+                       OFFSET 0)
+       AND NOT EXISTS (SELECT FROM ff.quota_admitted a
+                        WHERE a.quota_key_id = q.quota_key_id OFFSET 0)
        FOR UPDATE OF q SKIP LOCKED
 ), keys AS (
     DELETE FROM ff.quota_key q USING idle WHERE q.ctid = idle.place RETURNING q.quota_key_id
