@@ -88,17 +88,17 @@ class StreamReader:
     ) -> StreamPage:
         """As `read`; if there is no frame, waits up to `seconds` for one, or for the end.
 
-        Returns when the stream is closed, with `attempt_only=False` only once no frame can follow:
-        the execution has ended, or goes on with another attempt.
+        Returns when no frame can follow: the execution has ended, or goes on with another attempt.
+        Unless `attempt_only=False`, returns when the stream is closed, too.
         """
         until = None if seconds is None else time.monotonic() + seconds
         with self._notified(request.execution_id) as event:
             while True:
                 page = await self.read(request)
-                over = page.closed_at is not None
+                closed = attempt_only and page.closed_at is not None
                 if page.frames:
                     self._waiter.found()
-                if page.frames or (over if attempt_only else is_over(page, request)):
+                if page.frames or closed or is_over(page, request):
                     return page
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
