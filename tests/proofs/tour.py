@@ -699,6 +699,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "release_admission": writes(
         "namespace", lambda e, p: e.release_admission(LIMIT, p.waiting, namespace=p.namespace)
     ),
+    "unblock_keys_of": writes("id", lambda e, p: e.unblock_keys_of([p.waiting])),
     "unblock_keys": writes(
         "id", lambda e, p: e.unblock_keys([quota_key_id(p.quota_policy_id, p.limit_key)])
     ),

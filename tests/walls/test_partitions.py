@@ -38,6 +38,7 @@ BATCHES = {
     "executions.locate_executions",
     "executions.look_at_waits",
     "executions.read_namespaces",
+    "quotas.unblock_keys_of",
     "executions.read_outcomes",
     "joins.cancel_siblings: cancelled upstreams are not listed any more",
     "joins.find_unneeded",

@@ -13,6 +13,7 @@ from flowfabric.engine.budgets.usage import HardBreach, UsageAlreadyApplied, Usa
 from flowfabric.testing import Clock
 from tests import given
 from tests.worker.durable.lab import Lab
+from tests.worker.facts import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -203,10 +204,12 @@ async def test_losers_of_a_race_give_back_what_they_have_spent(lab: Lab) -> None
 
     handle = await lab.submitted(job.call())
     assert await handle.result(5) == 1
-    while await release_lost_races(lab.db, 100):
-        pass
 
-    assert await used(lab) == 1
+    async def given_back() -> bool:  # once the losers have ended, which may be after the race
+        await release_lost_races(lab.db, 100)
+        return await used(lab) == 1
+
+    await eventually(given_back)
     ledger = "SELECT unsettled FROM ff.budget_usage_by_exec"
     assert [row["unsettled"] for row in await lab.db.fetch(ledger)] == [False]
 
