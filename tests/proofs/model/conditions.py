@@ -23,12 +23,13 @@ def keys(leaf: Single | CountOf) -> tuple[str, ...]:
 
 
 def counted(leaf: Single | CountOf, signals: Signals) -> list[Received]:
-    """The first signal of each kind that the leaf tells apart."""
+    """The first signal to arrive of each kind that the leaf tells apart."""
+    arrived = [(key, each) for key in keys(leaf) for each in signals.get(key, ())]
+    arrived.sort(key=lambda one: one[1].accepted_at_ms)
     found: dict[object, Received] = {}
-    for key in keys(leaf):
-        for each in signals.get(key, ()):
-            if leaf.name in (None, each.signal_name):
-                found.setdefault(_kind(leaf, key, each), each)
+    for key, each in arrived:
+        if leaf.name in (None, each.signal_name):
+            found.setdefault(_kind(leaf, key, each), each)
     return list(found.values())
 
 
