@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.engine.access_operations import AccessOperations
 from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
+from flowfabric.engine.console_operations import ConsoleOperations
 from flowfabric.engine.events import (
     list_events,
     list_events_of,
@@ -168,6 +169,7 @@ class Engine(
     BudgetOperations,
     QuotaOperations,
     AccessOperations,
+    ConsoleOperations,
 ):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
