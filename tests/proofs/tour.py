@@ -574,6 +574,10 @@ TOUR: Final[Mapping[str, Stop]] = {
         "namespace", lambda e, p: e.list_queries(owner="c", namespace=p.namespace)
     ),
     "forget_query": writes("namespace", _forgotten_query),
+    "list_signals": reads("id", lambda e, p: e.list_signals(p.waiting)),
+    "list_reviews": reads("namespace", lambda e, p: e.list_reviews(namespace=p.namespace)),
+    "list_spend": reads("id", lambda e, p: e.list_spend(p.budget)),
+    "count_waitpoints_by_kid": reads("all", lambda e, _: e.count_waitpoints_by_kid()),
     "count_matching": reads("namespace", lambda e, p: e.count_matching(_search(p))),
     "group_failures": reads(
         "namespace", lambda e, p: e.group_failures(window=3600, namespace=p.namespace)

@@ -91,7 +91,7 @@ def every_route_is_called(request: pytest.FixtureRequest) -> Generator[None]:
     yield
     here = [each for each in request.session.items if each.path == request.path]
     alone = os.environ.get("PYTEST_XDIST_WORKER") is None and not request.session.testsfailed
-    if alone and len(here) == 17:
+    if alone and len(here) == 18:
         streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
         assert {each.name for each in ROUTES} - CALLED - streams == set()
 
@@ -401,6 +401,9 @@ async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -
     waiting = {"execution_ids": [execution_id]}
     [inbox] = (await story.post("/v1/work/read-inbox", waiting))["items"]
     assert [each["signal_name"] for each in inbox["inbox"]["signals"]] == ["go"]
+    sent_to = (await story.get(f"{path}/signals"))["items"]
+    assert "go" in [each["signal_name"] for each in sent_to]
+    assert (await story.get("/v1/reviews"))["items"] == []
     await story.post("/v1/work/read-wait", waiting)
     await story.post("/v1/work/close-waitpoints", {**lease, **ids})
     suspended = await story.post(
@@ -531,6 +534,8 @@ async def test_events_keys_tokens_and_the_server_tell_about_themselves(
     assert listed["items"][0]["result"] == "operator_event"
     await story.post("/v1/keys/rotate", {"new_kid": "k1"})
     assert (await story.get("/v1/keys"))["current_kid"] == "k1"
+    assert (await story.get("/v1/keys/waitpoints"))["items"] == []
+    assert "exec_core" in [each["table_name"] for each in (await story.get("/v1/tables"))["items"]]
     for probe in ("/livez", "/healthz", "/readyz", "/v1/info", "/v1/doctor", "/v1/whoami"):
         await story.get(probe)
     assert b"ff_http_requests_total" in await story.get("/metrics")
@@ -592,6 +597,7 @@ async def test_budgets_and_limits_are_kept(story: Story) -> None:
     await story.post(f"{path}/release", {"execution_id": held["id"]})
     await story.post(f"{path}/reset")
     assert len((await story.get("/v1/budgets"))["items"]) == 1
+    assert isinstance((await story.get(f"{path}/spend"))["items"], list)
     limit = {"name": "bank", "limits": {"max_concurrent": 2}}
     assert (await story.post("/v1/quotas", limit, 201))["created"]
     assert (await story.get("/v1/quotas/bank"))["limits"]["max_concurrent"] == 2
