@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Literal,
@@ -40,7 +41,6 @@ from flowfabric.config import (
     direct_database_url,
     require_database_url,
 )
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
@@ -59,10 +59,13 @@ from flowfabric.worker.durable.step import (
     check_timeout,
     exception_types,
 )
-from flowfabric.worker.loop import Worker
 from flowfabric.worker.processes import ProcessPool
 from flowfabric.worker.settings import WorkerSettings, listed
 from flowfabric.worker.threads import HandlerThreads
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
+    from flowfabric.worker.loop import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -352,6 +355,8 @@ class App:
             lease_history=lease_history,
             reconcile=reconcile,
         )
+        from flowfabric.worker.loop import Worker  # with the sweeps: only workers need them
+
         threads = HandlerThreads(sync_workers, most_stuck=max_stuck_threads)
         environment = Environment(threads=threads, processes=ProcessPool())
         handlers = {kind: task.handler(environment) for kind, task in self.tasks.items()}
@@ -374,12 +379,8 @@ class App:
 
     async def _store_definitions(self, engine: Engine, instance: str) -> None:
         await store_limits(engine, self.limits.values())
-        await create_schedules(
-            engine,
-            self.schedule_definitions(),
-            namespace=self.namespace,
-            actor=f"worker {instance}",
-        )
+        definitions, actor = self.schedule_definitions(), f"worker {instance}"
+        await create_schedules(engine, definitions, namespace=self.namespace, actor=actor)
 
     @property
     def lanes(self) -> tuple[str, ...]:

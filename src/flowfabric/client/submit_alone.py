@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowfabric.client.options import Options
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
 from flowfabric.errors import invalid_input
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 
 async def submit_alone(engine: Engine, new: NewExecution, options: Options, conn: Any) -> Creation:
