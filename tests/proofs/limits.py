@@ -115,7 +115,7 @@ async def _submit(dsn: str, each: int, keys: int) -> int:
 
 
 async def _arrive(dsn: str) -> None:
-    """Twice as many as the rate admits, in every part of its window: each sees a window half full."""
+    """Twice as many as the rate admits, in every part of its window: they see it half full."""
     async with await Client.connect(dsn) as client:
         for _ in range(20):
             await client.submit_many([rate.call() for _ in range(RATE.count // 2)])
