@@ -35,6 +35,7 @@ from flowfabric.states import (
 from flowfabric.tokens import WaitpointToken
 from flowfabric.worker.attempt_suspended import AttemptSuspended
 from flowfabric.worker.durable.awaited import Awaited
+from flowfabric.worker.durable.services import count_entries
 from flowfabric.worker.durable.step_errors import StoredError
 from flowfabric.worker.durable.values import StoredValue
 from flowfabric.worker.durable.waits import check_duration
@@ -117,13 +118,13 @@ async def make_waitpoint(
     if entry is None:
         await durable.frontier(key)
         await durable.flush()
-        # Should the worker die between the two, the next attempt finds the waitpoint by its id.
+        write = journal.entry(key, JournalKind.WAITPOINT, JournalState.DONE)
         made = await durable.fenced(
             lambda: engine.create_waitpoint(
-                attempt.lease, str(key), expires_in=length, waitpoint_id=waitpoint_id
+                attempt.lease, str(key), expires_in=length, waitpoint_id=waitpoint_id, entry=write
             )
         )
-        await durable.record(journal.entry(key, JournalKind.WAITPOINT, JournalState.DONE))
+        count_entries([write])
         return HandlerWaitpoint(key.name, waitpoint_id, str(key), made.token)
     token = await durable.token_of(waitpoint_id)
     return HandlerWaitpoint(key.name, waitpoint_id, str(key), token)
