@@ -93,6 +93,7 @@ BATCHES = {
     "lifecycle.expire_executions: those that are still past it, under their locks",
     "lifecycle.lock_and_read",
     "lifecycle.lock_executions",
+    "lifecycle.lock_unique_keys",
     "lifecycle.lock_leases",
     "lifecycle.operator_events",
     "lifecycle.progress",

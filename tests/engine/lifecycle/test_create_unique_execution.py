@@ -1,0 +1,121 @@
+"""A unique key has one live execution, whatever transactions meet."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.create_execution import Created, Creation, Duplicate, NewExecution
+from flowfabric.engine.lifecycle.create_unique_execution import create_unique_execution
+from flowfabric.engine.operators.cancel_execution import cancel_execution
+from flowfabric.engine.operators.replay_execution import replay_execution
+from flowfabric.errors import UniqueKeyTaken
+from flowfabric.ids import ExecutionId, key_partition, new_uuid
+from tests import given
+
+Another = Callable[[], Awaitable[Connection]]
+KEY = "unique:job:k"
+
+
+@pytest.fixture(autouse=True)
+async def routed(db: Connection) -> None:
+    """The route exists: callers meet at the key, and not before."""
+    await given.created(db, execution_kind="job")
+
+
+def new(**fields: Any) -> NewExecution:
+    home = key_partition("default", KEY, 256)
+    return NewExecution(
+        execution_id=ExecutionId(home, new_uuid()),
+        execution_kind="job",
+        idempotency_key=KEY,
+        **{"unique_until": "ended", "on_conflict": "return"} | fields,
+    )
+
+
+async def created(conn: Connection, **fields: Any) -> Creation:
+    async with conn.transaction():
+        return await create_unique_execution(conn, new(), **fields)
+
+
+async def alive(db: Connection) -> list[ExecutionId]:
+    """The executions of the key that have not ended."""
+    rows = await db.fetch(
+        "SELECT partition_key, execution_id FROM ff.exec_core JOIN ff.exec_body"
+        " USING (partition_key, execution_id)"
+        " WHERE lifecycle_phase <> 'terminal' AND idempotency_key = $1",
+        KEY,
+    )
+    return [ExecutionId(row["partition_key"], row["execution_id"]) for row in rows]
+
+
+async def test_a_submit_that_waited_for_another_finds_its_execution(
+    db: Connection, another: Another
+) -> None:
+    one, two = await another(), await another()
+    async with one.transaction():
+        first = await create_unique_execution(one, new())
+        waiting = await given.blocked(db, two, created(two))
+
+    assert isinstance(first, Created)
+    assert await waiting == Duplicate(execution_id=first.execution_id)
+    assert await alive(db) == [first.execution_id]
+
+
+async def test_a_submit_that_waited_for_one_that_is_undone_makes_its_own(
+    db: Connection, another: Another
+) -> None:
+    one, two = await another(), await another()
+    undone = one.transaction()
+    await undone.start()
+    await create_unique_execution(one, new())
+    waiting = await given.blocked(db, two, created(two))
+    await undone.rollback()
+
+    second = await waiting
+    assert isinstance(second, Created)
+    assert await alive(db) == [second.execution_id]
+
+
+async def test_the_newest_wins_over_one_that_it_waited_for(
+    db: Connection, another: Another
+) -> None:
+    one, two = await another(), await another()
+    async with one.transaction():
+        await create_unique_execution(one, new())
+        waiting = await given.blocked(db, two, created(two, on_conflict="cancel_old"))
+
+    second = await waiting
+    assert isinstance(second, Created)
+    assert await alive(db) == [second.execution_id]
+
+
+async def test_a_replay_and_a_submit_do_not_both_get_the_key(
+    db: Connection, another: Another
+) -> None:
+    one, two = await another(), await another()
+    first = await created(db)
+    assert isinstance(first, Created)
+    await cancel_execution(db, first.execution_id, reason="no")
+    async with one.transaction():
+        await replay_execution(one, first.execution_id)
+        waiting = await given.blocked(db, two, created(two))
+
+    assert await waiting == Duplicate(execution_id=first.execution_id)
+
+    await cancel_execution(db, first.execution_id, reason="no")
+    async with one.transaction():
+        second = await create_unique_execution(one, new())
+        replayed = await given.blocked(db, two, _replay(two, first.execution_id))
+    with pytest.raises(UniqueKeyTaken):
+        await replayed
+    assert isinstance(second, Created)
+    assert await alive(db) == [second.execution_id]
+
+
+async def _replay(conn: Connection, execution_id: ExecutionId) -> None:
+    async with conn.transaction():
+        await replay_execution(conn, execution_id)
