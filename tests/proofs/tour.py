@@ -322,6 +322,9 @@ TOUR: Final[Mapping[str, Stop]] = {
     "create_unique_execution": writes(
         "namespace", lambda e, p: e.create_unique_execution(unique(p.namespace, "unique"))
     ),
+    "create_unique_executions": writes(
+        "namespace", lambda e, p: e.create_unique_executions([unique(p.namespace, "several")])
+    ),
     "debounce_execution": writes(
         "namespace", lambda e, p: e.debounce_execution(keyed(p.namespace, "debounced"), wait=60)
     ),

@@ -10,9 +10,10 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.create_execution import Created, Creation, Duplicate, NewExecution
 from flowfabric.engine.lifecycle.create_unique_execution import create_unique_execution
+from flowfabric.engine.lifecycle.debounce_execution import debounce_execution
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.replay_execution import replay_execution
-from flowfabric.errors import UniqueKeyTaken
+from flowfabric.errors import IdempotencyConflict, UniqueKeyTaken
 from flowfabric.ids import ExecutionId, key_partition, new_uuid
 from tests import given
 
@@ -22,17 +23,20 @@ KEY = "unique:job:k"
 
 @pytest.fixture(autouse=True)
 async def routed(db: Connection) -> None:
-    """The route exists: callers meet at the key, and not before."""
+    """The routes exist: callers meet at the key, and not before."""
     await given.created(db, execution_kind="job")
+    await given.created(db, execution_kind="other")
 
 
 def new(**fields: Any) -> NewExecution:
     home = key_partition("default", KEY, 256)
+    given_fields: dict[str, Any] = {
+        "execution_kind": "job",
+        "unique_until": "ended",
+        "on_conflict": "return",
+    }
     return NewExecution(
-        execution_id=ExecutionId(home, new_uuid()),
-        execution_kind="job",
-        idempotency_key=KEY,
-        **{"unique_until": "ended", "on_conflict": "return"} | fields,
+        execution_id=ExecutionId(home, new_uuid()), idempotency_key=KEY, **given_fields | fields
     )
 
 
@@ -114,6 +118,22 @@ async def test_a_replay_and_a_submit_do_not_both_get_the_key(
         await replayed
     assert isinstance(second, Created)
     assert await alive(db) == [second.execution_id]
+
+
+async def test_a_debounce_does_not_change_an_execution_of_another_kind(db: Connection) -> None:
+    async def debounced(kind: str, payload: bytes) -> Creation:
+        call = new(execution_kind=kind, input_payload=payload, unique_until=None)
+        async with db.transaction():
+            return await debounce_execution(db, call, wait=5)
+
+    first = await debounced("job", b"1")
+    before = await given.everything(db)
+
+    other = await debounced("other", b"2")
+
+    assert isinstance(other, IdempotencyConflict)
+    assert (other.execution_id, other.differs) == (first.execution_id, ("kind",))
+    assert await given.everything(db) == before
 
 
 async def _replay(conn: Connection, execution_id: ExecutionId) -> None:
