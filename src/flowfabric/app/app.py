@@ -28,6 +28,7 @@ from flowfabric.budgets import GivenBudgets
 from flowfabric.config import (
     DatabaseConfig,
     behind_pooler,
+    callback_url,
     direct_database_url,
     require_database_url,
 )
@@ -333,6 +334,7 @@ class App:
             lease_history=lease_history,
             reconcile=reconcile,
         )
+        callback_url()  # refuses an address that is none before a handler asks for it
         threads = HandlerThreads(sync_workers, most_stuck=max_stuck_threads)
         environment = Environment(threads=threads, processes=ProcessPool())
         handlers = {kind: task.handler(environment) for kind, task in self.tasks.items()}
