@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.claim import claim
+from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.create_execution import Created, Creation, Duplicate, NewExecution
 from flowfabric.engine.lifecycle.create_unique_execution import create_unique_execution
 from flowfabric.engine.lifecycle.debounce_execution import debounce_execution
+from flowfabric.engine.lifecycle.fail import Failure, fail
+from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.errors import IdempotencyConflict, UniqueKeyTaken
 from flowfabric.ids import ExecutionId, key_partition, new_uuid
+from flowfabric.policy import ExecutionPolicy, FixedBackoff, RetryPolicy
+from flowfabric.testing import Clock
 from tests import given
 
 Another = Callable[[], Awaitable[Connection]]
@@ -134,6 +140,24 @@ async def test_a_debounce_does_not_change_an_execution_of_another_kind(db: Conne
     assert isinstance(other, IdempotencyConflict)
     assert (other.execution_id, other.differs) == (first.execution_id, ("kind",))
     assert await given.everything(db) == before
+
+
+async def test_a_retry_does_not_free_the_key(db: Connection, clock: Clock) -> None:
+    retried = RetryPolicy(max_retries=1, backoff=FixedBackoff(delay=60))
+    fields: dict[str, Any] = {"policy": ExecutionPolicy(retry_policy=retried), "priority": 9}
+    async with db.transaction():
+        first = await create_unique_execution(db, new(**fields))
+    [task] = await claim(db, given.WORKER, ttl=30)
+    await fail(db, [Failure(lease=task.lease, reason="again")])
+
+    assert task.lease.execution_id == first.execution_id
+    assert await created(db) == Duplicate(execution_id=first.execution_id)
+    await clock.advance(60)
+    await promote_due(db, 10)
+    [task] = await claim(db, given.WORKER, ttl=30)
+    assert await created(db) == Duplicate(execution_id=first.execution_id)
+    await complete(db, [Completion(task.lease)])
+    assert isinstance(await created(db), Created)
 
 
 async def _replay(conn: Connection, execution_id: ExecutionId) -> None:

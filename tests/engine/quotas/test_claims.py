@@ -148,6 +148,17 @@ async def test_an_unknown_limit_is_refused(db: Connection) -> None:
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
 
 
+async def test_an_enqueue_that_is_not_committed_does_not_stop_its_key(
+    db: Connection, another: Callable[[], Awaitable[Connection]]
+) -> None:
+    other = await another()
+    await limited.limit(db, cap=2)
+    [first] = await limited.created(db, "a")
+    async with other.transaction():
+        await limited.created(other, *"aaa")
+        assert await limited.claimed_ids(db) == [first]  # without waiting
+
+
 async def test_two_workers_that_claim_at_once_never_pass_the_cap(
     db: Connection, another: Callable[[], Awaitable[Connection]]
 ) -> None:
