@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, Literal, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, Unpack
 
 from flowfabric.app.batch import Batch, batch_function
 from flowfabric.app.check_settings import (
@@ -32,7 +32,6 @@ from flowfabric.config import (
     direct_database_url,
     require_database_url,
 )
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
@@ -50,10 +49,13 @@ from flowfabric.worker.durable.step import (
     check_timeout,
     exception_types,
 )
-from flowfabric.worker.loop import Worker
 from flowfabric.worker.processes import ProcessPool
 from flowfabric.worker.settings import WorkerSettings, listed
 from flowfabric.worker.threads import HandlerThreads
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
+    from flowfabric.worker.loop import Worker
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -335,6 +337,8 @@ class App:
             reconcile=reconcile,
         )
         callback_url()  # refuses an address that is none before a handler asks for it
+        from flowfabric.worker.loop import Worker  # with the sweeps: only workers need them
+
         threads = HandlerThreads(sync_workers, most_stuck=max_stuck_threads)
         environment = Environment(threads=threads, processes=ProcessPool())
         handlers = {kind: task.handler(environment) for kind, task in self.tasks.items()}
@@ -357,12 +361,8 @@ class App:
 
     async def _store_definitions(self, engine: Engine, instance: str) -> None:
         await store_limits(engine, self.limits.values())
-        await create_schedules(
-            engine,
-            self.schedule_definitions(),
-            namespace=self.namespace,
-            actor=f"worker {instance}",
-        )
+        definitions, actor = self.schedule_definitions(), f"worker {instance}"
+        await create_schedules(engine, definitions, namespace=self.namespace, actor=actor)
 
     @property
     def lanes(self) -> tuple[str, ...]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
 
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
 from flowfabric.ids import check_name
 from flowfabric.limits import (
@@ -21,6 +20,9 @@ from flowfabric.limits import (
     quota_limits,
     quota_policy_id,
 )
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 
 class AppLimit(msgspec.Struct, frozen=True, kw_only=True):

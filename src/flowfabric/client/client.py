@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from uuid import UUID
 
 from flowfabric.app.check_call import check_calls
@@ -22,6 +22,7 @@ from flowfabric.client.handle import Handle, new_handles
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.limits import Limits, Quotas
 from flowfabric.client.new_executions import new_executions
+from flowfabric.client.open_engine import open_engine
 from flowfabric.client.options import Options, each_option, of_call, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.schedules import Schedules
@@ -29,9 +30,7 @@ from flowfabric.client.searches import Searches
 from flowfabric.client.signals import SignalSender
 from flowfabric.client.submit_alone import submit_alone
 from flowfabric.client.unserved_warning import UnservedWarning
-from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.db.batcher import Batcher
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.flows.new_flow import NewFlow
@@ -45,6 +44,9 @@ from flowfabric.ids import ExecutionId, as_uuid, check_name, check_type
 from flowfabric.limits import Debounce, Unique
 from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import read_untyped
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 R = TypeVar("R")
 
@@ -96,13 +98,8 @@ class Client(Searches):
         `ConfigError`, `TransportError`, and `Unavailable` if the schema is of another version.
         """
         check_name(namespace, field="namespace")
-        config = DatabaseConfig(
-            dsn=require_database_url(dsn),
-            pool_size=pool_size,
-            pooler=behind_pooler(pooler),
-            listen=listen,
-        )
-        return cls(await Engine.connect(config), namespace=namespace)
+        engine = await open_engine(dsn, pool_size=pool_size, pooler=pooler, listen=listen)
+        return cls(engine, namespace=namespace)
 
     async def close(self) -> None:
         await self.unserved.close()

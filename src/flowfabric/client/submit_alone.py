@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowfabric.client.options import Options
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
 from flowfabric.errors import invalid_input
 from flowfabric.limits import merge_name
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 
 async def submit_alone(

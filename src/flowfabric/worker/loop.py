@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -16,7 +16,6 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.counters import SHUTDOWN_TIMEOUTS, WORKER_AT_CAPACITY
 from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
@@ -43,6 +42,9 @@ from flowfabric.worker.trace_attempt import trace_attempt
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 from flowfabric.worker.watch_leases import watch_leases
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.worker")
 _POLL_LISTENING: Final = 3.0
@@ -198,6 +200,8 @@ class Worker:
         Executions that the worker finds it has claimed are run, or added to `by_hand` if given.
         """
         settings = self.settings
+        from flowfabric.engine.engine import Engine  # every operation: not before it is needed
+
         engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
