@@ -287,6 +287,11 @@ async def _verify(engine: Engine, place: Place) -> Any:
     )
 
 
+async def _claim_from_grant(engine: Engine, place: Place) -> Any:
+    grant = await engine.issue_claim_grant(place.waiting, **_scheduler(place))
+    return await engine.claim_from_resume_grant(grant, **_worker(place))
+
+
 def _admitted(place: Place) -> dict[str, Any]:
     return {"limit_key": place.limit_key, "namespace": place.namespace}
 
@@ -331,6 +336,9 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     "create_unique_execution": writes(
         "namespace", lambda e, p: e.create_unique_execution(unique(p.namespace, "unique"))
+    ),
+    "create_unique_executions": writes(
+        "namespace", lambda e, p: e.create_unique_executions([unique(p.namespace, "several")])
     ),
     "debounce_execution": writes(
         "namespace", lambda e, p: e.debounce_execution(keyed(p.namespace, "debounced"), wait=60)
@@ -413,6 +421,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "claim_resumed_execution": writes(
         "id", lambda e, p: e.claim_resumed_execution(p.waiting, **_worker(p))
     ),
+    "claim_from_resume_grant": writes("id", _claim_from_grant),
     "reclaim_execution": writes(
         "id", lambda e, p: e.reclaim_execution(p.lease.execution_id, **_worker(p))
     ),

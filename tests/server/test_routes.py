@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Generator
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 from httpx import Response
 
+from flowfabric.api.leaves import parse_execution_id
 from flowfabric.db.rows import Connection
 from flowfabric.ids import (
     ExecutionId,
@@ -21,6 +23,8 @@ from flowfabric.ids import (
 from flowfabric.server.app import Application
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.table import Kind
+from flowfabric.tokens import WaitpointToken
+from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.engine.quotas import limited
 from tests.server.conftest import Caller
 
@@ -555,7 +559,7 @@ async def test_events_keys_tokens_and_the_server_tell_about_themselves(
 
 
 async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
-    story: Story, http: Caller, server: Application
+    story: Story, http: Caller, server: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await story.post("/v1/keys/rotate", {"new_kid": "k1"})
     held = await story.claimed()
@@ -570,6 +574,18 @@ async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
     token = {"authorization": f"Waitpoint {made['token']}"}
     taken = await http.post(f"{path}?signal=paid", json={"ok": True}, headers=token)
     note(taken)
+    door = HandlerWaitpoint(
+        "bank",
+        parse_execution_id(held["id"]),
+        uuid.UUID(made["waitpoint_id"]),
+        "bank",
+        WaitpointToken(made["token"]),
+    )
+    assert door.url is None
+    monkeypatch.setenv("FF_CALLBACK_URL", "https://ff.example.org/")
+    assert made["token"] not in repr(door)
+    where = (door.url or "").removeprefix("https://ff.example.org")
+    by_url = await http.post(f"{where}&signal=paid", json={"ok": True})
     forged = await http.post(path, json=1, params={"token": "k1:" + "0" * 64})
     nowhere = await http.post(
         f"/v1/callbacks/{held['id'][:-4]}0000/{UUID}", json=1, params={"token": made["token"]}
@@ -577,6 +593,7 @@ async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
     many = [await http.post(path, json=1, params={"token": "x"}) for _ in range(20)]
     assert (off.status_code, off.json()["kind"]) == (404, "route_not_found")
     assert taken.json()["result"] == "signal_accepted", taken.text
+    assert by_url.json()["result"] == "signal_accepted", by_url.text
     assert {forged.json()["kind"], nowhere.json()["kind"]} == {"invalid_token"}
     assert many[-1].status_code == 429
     assert made["token"] not in forged.text + nowhere.text + off.text

@@ -99,6 +99,7 @@ BATCHES = {
     "lifecycle.expire_executions: those that are still past it, under their locks",
     "lifecycle.lock_and_read",
     "lifecycle.lock_executions",
+    "lifecycle.lock_unique_keys",
     "lifecycle.lock_leases",
     "lifecycle.operator_events",
     "lifecycle.progress",
@@ -172,12 +173,12 @@ SWEEPS: Mapping[str, set[str]] = {
     "journal.start_compensations": {"exec_core"},
     "lifecycle.delays_due": {"exec_core"},
     "lifecycle.end_parked_members": {"cancel_backlog_member+exec_core"},
-    "lifecycle.expire_attempts": {"exec_core+lease"},
+    "lifecycle.expire_attempts": {"lease"},
     "lifecycle.expire_executions: those past their deadline, the longest overdue first": {
         "exec_core"
     },
     "grants.expire_grants": {"claim_grant"},
-    "lifecycle.expire_leases": {"exec_core+lease"},
+    "lifecycle.expire_leases": {"lease"},
     "lifecycle.expire_leases_of_dead": {"exec_core+lease", "worker_registry"},
     "retention.delete_finished": {"exec_core+flow_summary"},
     "lifecycle.past_deadline": {"exec_core"},

@@ -36,6 +36,7 @@ from flowfabric.engine.flows import (
 from flowfabric.engine.grants import (
     claim_execution,
     claim_for_worker,
+    claim_from_resume_grant,
     claim_resumed_execution,
     issue_claim_grant,
     issue_grant_and_claim,
@@ -235,6 +236,7 @@ class Engine(
     verify_grant = statement(verify_grant.verify_grant)
     claim_execution = transaction(claim_execution.claim_execution)
     claim_resumed_execution = transaction(claim_resumed_execution.claim_resumed_execution)
+    claim_from_resume_grant = transaction(claim_from_resume_grant.claim_from_resume_grant)
     reclaim_execution = transaction(reclaim_execution.reclaim_execution)
 
     # Flows: whole graphs.

@@ -1595,14 +1595,20 @@ CREATE TABLE ff.quota_admitted (
     admitted_at_ms      bigint NOT NULL,
     start_no            bigint,
     expires_at_ms       bigint NOT NULL,
+    released_at_ms      bigint,
+    lease_epoch         bigint,
     PRIMARY KEY (partition_key, quota_policy_id, execution_id)
 );
 CREATE INDEX quota_admitted_key ON ff.quota_admitted (quota_key_id);
 CREATE INDEX quota_admitted_execution ON ff.quota_admitted (execution_id);
 CREATE INDEX quota_admitted_expiry ON ff.quota_admitted (expires_at_ms);
 COMMENT ON TABLE ff.quota_admitted IS
-    'One row per execution that check_admission has admitted, until it is released or has expired.';
+    'One row per execution that check_admission has admitted, until it has expired.';
 COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
+COMMENT ON COLUMN ff.quota_admitted.released_at_ms IS
+    'When its slot was given back. The row is kept for its window: an execution that is admitted again counts once.';
+COMMENT ON COLUMN ff.quota_admitted.lease_epoch IS
+    'That of the execution when it was admitted, if it existed: another epoch says that it has run, and gave up its slot.';
 COMMENT ON COLUMN ff.quota_admitted.expires_at_ms IS 'Until then the execution is admitted without being counted again.';
 
 CREATE TABLE ff.quota_wakeup (
