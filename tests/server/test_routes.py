@@ -95,7 +95,7 @@ def every_route_is_called(request: pytest.FixtureRequest) -> Generator[None]:
     yield
     here = [each for each in request.session.items if each.path == request.path]
     alone = os.environ.get("PYTEST_XDIST_WORKER") is None and not request.session.testsfailed
-    if alone and len(here) == 18:
+    if alone and len(here) == 19:
         streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
         assert {each.name for each in ROUTES} - CALLED - streams == set()
 
@@ -258,6 +258,37 @@ async def test_whoever_gives_up_a_lease_lets_the_next_one_of_its_limit_go(
         given_up.append(done["execution_id"])
 
     assert sorted(given_up) == sorted(map(str, ids))
+
+
+async def test_a_submit_names_its_limit_its_budget_and_a_key_of_its_own(
+    story: Story, http: Caller, db: Connection
+) -> None:
+    await story.post("/v1/budgets", {"budget_id": "agent", "hard_limits": {"tokens": 1}}, 201)
+    await limited.limit(db, cap=1)
+    options = {"limit": {"name": "per-customer", "key": "acme"}, "budget": ["agent"]}
+    for _ in range(2):
+        await story.submitted(**options)
+    claimed = await story.post("/v1/work/claim", {**WORKER, "limit": 10})
+    assert len(claimed["executions"]) == 1, "the limit holds the other one back"
+    stored = await db.fetch("SELECT budget_ids FROM ff.exec_core")
+    assert all(row["budget_ids"] for row in stored)
+
+    body = {"execution_kind": "job", "unique": {"key": "one"}}
+    first = await story.post("/v1/executions", body, 201)
+    again = await story.post("/v1/executions", body, 200)
+    assert (again["result"], again["execution_id"]) == ("duplicate", first["execution_id"])
+    soon = {"execution_kind": "job", "debounce": {"key": "doc", "wait": 5.0}, "input": 1}
+    put_off = await story.post("/v1/executions", soon, 201)
+    later = await story.post("/v1/executions", {**soon, "input": 2}, 200)
+    assert later["execution_id"] == put_off["execution_id"]
+    for wrong in (
+        {**body, "debounce": {"key": "x"}},
+        {**body, "idempotency_key": "x"},
+        {**soon, "delay": 1.0},
+    ):
+        assert (await http.post("/v1/executions", json=wrong)).status_code == 422
+    batch = await http.post("/v1/executions/batch", json={"executions": [body]})
+    assert batch.status_code == 422
 
 
 async def test_a_flow_is_submitted_and_goes_on_when_a_member_completes(story: Story) -> None:

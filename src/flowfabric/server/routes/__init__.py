@@ -11,6 +11,7 @@ info                probes, metrics, documents        callbacks           answer
 budgets             budgets and limits                searches            search, count, failures
 flow_lists          flows, listed                     activity            what ended over time
 bulk                changes of many, saved searches   inspections         signals, reviews, tables
+submit_options      limits and keys of a submit
 """
 
 from typing import Final
