@@ -17,6 +17,7 @@ DATABASE_URL: Final = "FF_DATABASE_URL"
 DIRECT_URL: Final = "FF_DIRECT_URL"
 DATABASE_POOLER: Final = "FF_DATABASE_POOLER"
 CALLBACK_URL: Final = "FF_CALLBACK_URL"
+ACTIVITY: Final = "FF_ACTIVITY"
 MAX_STREAM_OPS: Final = "FF_MAX_CONCURRENT_STREAM_OPS"
 SCHEMES: Final = ("postgresql", "postgres")
 
@@ -187,6 +188,11 @@ def check_dsn(dsn: str, *, variable: str = DATABASE_URL) -> str:
         why = f"{shown} is not a postgresql:// URL; write postgresql://user@host/name"
         raise ConfigError("database", variable, why)
     return dsn
+
+
+def activity_is_on() -> bool:
+    """Are completions counted for charts? Not with `FF_ACTIVITY=0`."""
+    return os.environ.get(ACTIVITY, "1") != "0"
 
 
 def redact(dsn: str) -> str:

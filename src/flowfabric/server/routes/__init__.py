@@ -1,6 +1,6 @@
 """The routes, one module per noun; `ROUTES` is the whole table.
 
-executions          submit, search, outcomes          execution_reads     one execution, read
+executions          submit, outcomes                  execution_reads     one execution, read
 execution_controls  one execution, changed            flows               flows, members and edges
 signals             signals and waitpoints            streams             frames of handlers
 work                claims and outcomes of workers    durable_work        journals, waits, frames
@@ -8,25 +8,31 @@ workers             the registry of workers           grants              claims
 lanes               lanes and retention               events              events, listed and live
 schedules           schedules                         keys                keys and API tokens
 info                probes, metrics, documents        callbacks           answers by token alone
-budgets             budgets and limits
+budgets             budgets and limits                searches            search, count, failures
+flow_lists          flows, listed                     activity            what ended over time
+bulk                changes of many, saved searches
 """
 
 from typing import Final
 
 from flowfabric.server.routes import (
+    activity,
     budgets,
+    bulk,
     callbacks,
     durable_work,
     events,
     execution_controls,
     execution_reads,
     executions,
+    flow_lists,
     flows,
     grants,
     info,
     keys,
     lanes,
     schedules,
+    searches,
     signals,
     streams,
     work,
@@ -36,8 +42,10 @@ from flowfabric.server.table import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *executions.ROUTES,
+    *searches.ROUTES,
     *execution_reads.ROUTES,
     *execution_controls.ROUTES,
+    *flow_lists.ROUTES,
     *flows.ROUTES,
     *signals.ROUTES,
     *callbacks.ROUTES,
@@ -48,6 +56,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *grants.ROUTES,
     *lanes.ROUTES,
     *events.ROUTES,
+    *activity.ROUTES,
+    *bulk.ROUTES,
     *schedules.ROUTES,
     *budgets.ROUTES,
     *keys.ROUTES,
