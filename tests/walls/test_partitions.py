@@ -374,6 +374,7 @@ ACROSS = {**CLAIMS, **SWEEPS, **READS, **LIMITS}
 """What starts without a key, and where."""
 
 ACROSS_IN_FUNCTIONS = {
+    "best_queued": {"ready"},
     "claimable": {"claim_grant", "ready"},
     "budgets_queued": {"ready"},
     "claimable_in_budget": {"ready"},
