@@ -9,10 +9,10 @@ import pytest
 
 from flowfabric.dashboard.charts import (
     Chart,
-    Mark,
-    Row,
     Series,
-    Span,
+    StripMark,
+    StripRow,
+    StripSpan,
     bars,
     lines,
     round_top,
@@ -57,13 +57,13 @@ def test_a_line_has_a_gap_where_there_is_no_figure() -> None:
 
 def test_a_strip_keeps_spans_inside_and_shows_the_shortest() -> None:
     rows = [
-        Row(
+        StripRow(
             name="attempt 1",
             spans=[
-                Span(start=-5, end=2, look="waiting", title="waited"),
-                Span(start=2, end=2, look="active", title="ran", href="/x"),
+                StripSpan(start=-5, end=2, look="waiting", title="waited"),
+                StripSpan(start=2, end=2, look="active", title="ran", href="/x"),
             ],
-            marks=[Mark(at=99, look="operator", title="cancelled by ann")],
+            marks=[StripMark(at=99, look="operator", title="cancelled by ann")],
         )
     ]
 
@@ -91,11 +91,11 @@ def test_empty_charts_are_drawn_and_say_so() -> None:
 
 def test_hostile_texts_add_no_element_and_no_attribute() -> None:
     def all_of(word: str) -> list[str]:
-        span = Span(start=0, end=1, look="active", title=word, href="/x")
+        span = StripSpan(start=0, end=1, look="active", title=word, href="/x")
         return [
             bars(word, [word] * 3, [series(word, 1, 2, 3)]).svg,
             lines(word, [word] * 3, [series(word, 1, 2, 3)]).svg,
-            strip(word, [Row(name=word, spans=[span])], seconds=1, ticks=[word]).svg,
+            strip(word, [StripRow(name=word, spans=[span])], seconds=1, ticks=[word]).svg,
             sparkline(word, "active", [1, 2]),
         ]
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from flowfabric.dashboard.graph import Graph, Link, Member
+from flowfabric.dashboard.graph import Graph, GraphLink, GraphMember
 from flowfabric.states import PublicState
 
 Edges = list[tuple[int, int]]
 
 
-def member(number: int, **fields: object) -> Member:
+def member(number: int, **fields: object) -> GraphMember:
     """A member with a key of its number."""
     known = {"kind": "step", "state": PublicState.WAITING, **fields}
-    return Member(key=f"7.00000000-0000-7000-8000-{number:012x}", **known)  # pyright: ignore
+    return GraphMember(key=f"7.00000000-0000-7000-8000-{number:012x}", **known)  # pyright: ignore
 
 
 def graph(count: int, edges: Sequence[tuple[int, int]] = (), **fields: object) -> Graph:
     """Members with names by number, and links between them."""
     return Graph(
         members=[member(number, **{"name": f"step-{number}", **fields}) for number in range(count)],
-        links=[Link(upstream=upstream, downstream=downstream) for upstream, downstream in edges],
+        links=[
+            GraphLink(upstream=upstream, downstream=downstream) for upstream, downstream in edges
+        ],
     )
 
 

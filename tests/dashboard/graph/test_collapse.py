@@ -6,7 +6,7 @@ from flowfabric.dashboard.graph import (
     AT_MOST,
     AT_ONCE,
     Graph,
-    Link,
+    GraphLink,
     LinkState,
     choose,
     collapse,
@@ -39,7 +39,7 @@ def test_six_equal_members_are_a_stack_and_five_are_not() -> None:
 def test_members_of_another_kind_or_with_other_neighbours_stay_outside() -> None:
     whole = fan(12)
     members = [*whole.members[:7], *(member(n, kind="other") for n in range(7, 14))]
-    links = [*whole.links, Link(upstream=1, downstream=13)][1:]
+    links = [*whole.links, GraphLink(upstream=1, downstream=13)][1:]
 
     nodes = collapse(Graph(members=members, links=links)).nodes
 
@@ -62,7 +62,7 @@ def test_links_of_a_stack_are_one_arrow_with_the_state_of_all() -> None:
 
     def arrow(changed: list[LinkState]) -> LinkState:
         links = [
-            Link(upstream=number + 1, downstream=7, state=state)
+            GraphLink(upstream=number + 1, downstream=7, state=state)
             for number, state in enumerate(changed)
         ]
         drawn = collapse(Graph(members=whole.members, links=[*whole.links[:6], *links]))

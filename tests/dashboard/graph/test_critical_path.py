@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from flowfabric.dashboard.graph import Graph, Link, critical_path
+from flowfabric.dashboard.graph import Graph, GraphLink, critical_path
 from tests.dashboard.graph.graphs import graph, member
 
 
 def timed(times: list[float | None], edges: list[tuple[int, int]], **fields: object) -> Graph:
     return Graph(
         members=[member(number, took=took, **fields) for number, took in enumerate(times)],
-        links=[Link(upstream=upstream, downstream=downstream) for upstream, downstream in edges],
+        links=[
+            GraphLink(upstream=upstream, downstream=downstream) for upstream, downstream in edges
+        ],
     )
 
 
@@ -39,7 +41,7 @@ def test_without_any_time_there_is_none() -> None:
 def test_the_time_of_a_child_belongs_to_its_parent() -> None:
     whole = Graph(
         members=[member(0, took=10.0), member(1, took=8.0)],
-        links=[Link(upstream=0, downstream=1, is_child=True)],
+        links=[GraphLink(upstream=0, downstream=1, is_child=True)],
     )
 
     found = critical_path(whole)

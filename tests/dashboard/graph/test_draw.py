@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 from flowfabric.dashboard.graph import (
     Collapsed,
-    Direction,
+    DrawOptions,
     Graph,
-    Join,
-    Link,
+    GraphDirection,
+    GraphLink,
     LinkState,
-    Look,
+    PartialJoin,
     collapse,
     critical_path,
     draw,
@@ -27,7 +27,7 @@ from tests.dashboard.graph.graphs import HOSTILE, graph, member
 def drawn(given: Graph, *, shown: Collapsed | None = None, **look: Any) -> ElementTree.Element:
     """The drawing of a graph, parsed as XML."""
     shown = shown or collapse(given)
-    direction = look.get("direction", Direction.LR)
+    direction = look.get("direction", GraphDirection.LR)
     layout = lay_out(
         len(shown.nodes),
         [(arrow.upstream, arrow.downstream) for arrow in shown.arrows],
@@ -38,7 +38,7 @@ def drawn(given: Graph, *, shown: Collapsed | None = None, **look: Any) -> Eleme
         given,
         shown,
         layout,
-        Look(
+        DrawOptions(
             **{
                 "member_href": lambda key: f"/ui/executions/{key}",
                 "stack_href": lambda key: f"?open={key}&x=1",
@@ -111,11 +111,11 @@ def test_a_stack_has_a_bar_of_its_states_and_says_which_members_it_has() -> None
 
 def test_joins_of_some_have_a_badge_filled_by_what_succeeded_and_struck_when_impossible() -> None:
     for join, words, filled, struck in (
-        (Join(required=2, total=3, succeeded=1), "2 of 3", 0.5, False),
-        (Join(required=1, total=5, succeeded=4), "1 of 5", 1.0, False),
-        (Join(required=2, total=3, succeeded=0, is_impossible=True), "2 of 3", 0.0, True),
+        (PartialJoin(required=2, total=3, succeeded=1), "2 of 3", 0.5, False),
+        (PartialJoin(required=1, total=5, succeeded=4), "1 of 5", 1.0, False),
+        (PartialJoin(required=2, total=3, succeeded=0, is_impossible=True), "2 of 3", 0.0, True),
     ):
-        for direction in Direction:
+        for direction in GraphDirection:
             svg = drawn(Graph(members=[member(0, join=join)], links=[]), direction=direction)
             badge = svg.find(".//a/g")
             assert badge is not None
@@ -129,9 +129,9 @@ def test_arrows_say_their_state_and_have_a_dot_where_data_passes() -> None:
     whole = Graph(
         members=[member(number) for number in range(4)],
         links=[
-            Link(upstream=0, downstream=1, state=LinkState.SATISFIED, passes_data=True),
-            Link(upstream=0, downstream=2, state=LinkState.IMPOSSIBLE),
-            Link(upstream=0, downstream=3, is_child=True),
+            GraphLink(upstream=0, downstream=1, state=LinkState.SATISFIED, passes_data=True),
+            GraphLink(upstream=0, downstream=2, state=LinkState.IMPOSSIBLE),
+            GraphLink(upstream=0, downstream=3, is_child=True),
         ],
     )
 
@@ -158,7 +158,7 @@ def test_the_losers_of_a_race_are_not_needed() -> None:
 def test_the_critical_path_is_marked() -> None:
     whole = Graph(
         members=[member(number, took=float(number)) for number in range(4)],
-        links=[Link(upstream=0, downstream=number) for number in (1, 2, 3)],
+        links=[GraphLink(upstream=0, downstream=number) for number in (1, 2, 3)],
     )
 
     svg = drawn(whole, path=critical_path(whole))

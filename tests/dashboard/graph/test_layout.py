@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, Direction, Layout, lay_out
+from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, GraphDirection, Layout, lay_out
 from flowfabric.dashboard.graph.ordering import crossings, order_ranks
 from flowfabric.dashboard.graph.ranks import assign_ranks
 from tests.dashboard.graph.graphs import Edges, random_edges, shuffled
@@ -39,8 +39,8 @@ def overlapping(layout: Layout) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.parametrize("direction", Direction)
-def test_no_two_nodes_overlap_and_all_are_inside(direction: Direction) -> None:
+@pytest.mark.parametrize("direction", GraphDirection)
+def test_no_two_nodes_overlap_and_all_are_inside(direction: GraphDirection) -> None:
     for count, edges in CASES:
         layout = lay_out(count, edges, direction=direction)
         assert overlapping(layout) == []
@@ -48,11 +48,11 @@ def test_no_two_nodes_overlap_and_all_are_inside(direction: Direction) -> None:
         assert all(0 <= y <= layout.height - HEIGHT for y in layout.y)
 
 
-@pytest.mark.parametrize("direction", Direction)
-def test_every_edge_leads_to_a_later_rank(direction: Direction) -> None:
+@pytest.mark.parametrize("direction", GraphDirection)
+def test_every_edge_leads_to_a_later_rank(direction: GraphDirection) -> None:
     for count, edges in CASES:
         layout = lay_out(count, edges, direction=direction)
-        along = layout.x if direction is Direction.LR else layout.y
+        along = layout.x if direction is GraphDirection.LR else layout.y
         assert all(layout.ranks[up] < layout.ranks[down] for up, down in edges)
         assert all(along[up] < along[down] for up, down in edges)
 

@@ -3,14 +3,14 @@
 from flowfabric.dashboard.charts.bars import bars
 from flowfabric.dashboard.charts.chart import Chart, Series, Table, round_top
 from flowfabric.dashboard.charts.lines import lines, sparkline
-from flowfabric.dashboard.charts.strip import Mark, Row, Span, strip
+from flowfabric.dashboard.charts.strip import StripMark, StripRow, StripSpan, strip
 
 __all__ = [
     "Chart",
-    "Mark",
-    "Row",
     "Series",
-    "Span",
+    "StripMark",
+    "StripRow",
+    "StripSpan",
     "Table",
     "bars",
     "lines",

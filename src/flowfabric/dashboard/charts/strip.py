@@ -19,7 +19,7 @@ _SCALE: Final = 22
 _LETTERS: Final = 24
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class StripSpan(msgspec.Struct, frozen=True, kw_only=True):
     """From one moment to another, in seconds since the beginning of the strip."""
 
     start: float
@@ -33,7 +33,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
         check_class(self.look)
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class StripMark(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened at one moment."""
 
     at: float
@@ -44,16 +44,18 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         check_class(self.look)
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class StripRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a strip."""
 
     name: str
-    spans: Sequence[Span]
-    marks: Sequence[Mark] = ()
+    spans: Sequence[StripSpan]
+    marks: Sequence[StripMark] = ()
     href: str | None = None
 
 
-def strip(caption: str, rows: Sequence[Row], *, seconds: float, ticks: Sequence[str] = ()) -> Chart:
+def strip(
+    caption: str, rows: Sequence[StripRow], *, seconds: float, ticks: Sequence[str] = ()
+) -> Chart:
     """The rows one below the other, all on one scale of `seconds`.
 
     `ticks` are texts at equal distances from the beginning to the end.
@@ -79,7 +81,7 @@ def strip(caption: str, rows: Sequence[Row], *, seconds: float, ticks: Sequence[
     return Chart(svg="".join([*parts, "</svg>"]), table=_table(caption, rows), is_empty=not rows)
 
 
-def _row(row: Row, y: int, scale: float, seconds: float) -> str:
+def _row(row: StripRow, y: int, scale: float, seconds: float) -> str:
     name = (
         f'<text class="row" x="0" y="{y + 11}">{text(cut(row.name, _LETTERS))}'
         f"<title>{text(row.name)}</title></text>"
@@ -106,7 +108,7 @@ def _linked(drawn: str, href: str | None) -> str:
     return drawn if href is None else f'<a href="{text(href)}">{drawn}</a>'
 
 
-def _table(caption: str, rows: Sequence[Row]) -> Table:
+def _table(caption: str, rows: Sequence[StripRow]) -> Table:
     return Table(
         caption=caption,
         head=["", "what", "from", "to"],

@@ -3,17 +3,17 @@
 No module reads or writes anything: `graph_of` takes what was read, `draw` returns text.
 """
 
-from flowfabric.dashboard.graph.choose import AT_MOST, AT_ONCE, Chosen, choose
-from flowfabric.dashboard.graph.collapse import Arrow, Collapsed, Node, collapse
+from flowfabric.dashboard.graph.choose import AT_MOST, AT_ONCE, Choice, choose
+from flowfabric.dashboard.graph.collapse import Collapsed, GraphArrow, GraphNode, collapse
 from flowfabric.dashboard.graph.critical_path import CriticalPath, critical_path
-from flowfabric.dashboard.graph.draw import BAR_ORDER, Look, draw, words
-from flowfabric.dashboard.graph.layout import Direction, Layout, lay_out
+from flowfabric.dashboard.graph.draw import BAR_ORDER, DrawOptions, draw, words
+from flowfabric.dashboard.graph.layout import GraphDirection, Layout, lay_out
 from flowfabric.dashboard.graph.model import (
     Graph,
-    Join,
-    Link,
+    GraphLink,
+    GraphMember,
     LinkState,
-    Member,
+    PartialJoin,
     address,
     graph_of,
 )
@@ -22,19 +22,19 @@ __all__ = [
     "AT_MOST",
     "AT_ONCE",
     "BAR_ORDER",
-    "Arrow",
-    "Chosen",
+    "Choice",
     "Collapsed",
     "CriticalPath",
-    "Direction",
+    "DrawOptions",
     "Graph",
-    "Join",
+    "GraphArrow",
+    "GraphDirection",
+    "GraphLink",
+    "GraphMember",
+    "GraphNode",
     "Layout",
-    "Link",
     "LinkState",
-    "Look",
-    "Member",
-    "Node",
+    "PartialJoin",
     "address",
     "choose",
     "collapse",

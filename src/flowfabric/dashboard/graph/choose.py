@@ -22,7 +22,7 @@ _URGENT: Final = (
 )
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a graph that is drawn."""
 
     drawn: Collapsed
@@ -38,7 +38,7 @@ def choose(
     focus: Collection[str] = (),
     depth: int = 2,
     draw_all: bool = False,
-) -> Chosen:
+) -> Choice:
     """The whole graph, or of a large one the nodes within `depth` steps of the focus.
 
     Without a focus these are the nodes with failed and with running members, then those that come
@@ -46,7 +46,7 @@ def choose(
     """
     total = len(whole.nodes)
     if total <= AT_ONCE or (draw_all and total <= AT_MOST):
-        return Chosen(drawn=whole, total=total)
+        return Choice(drawn=whole, total=total)
     beside: list[list[int]] = [[] for _ in whole.nodes]
     for arrow in whole.arrows:
         beside[arrow.upstream].append(arrow.downstream)
@@ -58,7 +58,7 @@ def choose(
     else:
         kept = _near(start, beside, depth)
     kept = set(sorted(kept)[:AT_MOST])
-    return Chosen(
+    return Choice(
         drawn=_only(whole, kept, beside), total=total, may_draw_all=AT_ONCE < total <= AT_MOST
     )
 

@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.graph.model import Graph, Join, LinkState
+from flowfabric.dashboard.graph.model import Graph, LinkState, PartialJoin
 from flowfabric.states import PublicState
 
 SMALLEST: Final = 6
 """Fewer equal members are drawn one by one."""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     """What is drawn as one card: a member, or a stack of equal ones, by their numbers."""
 
     numbers: tuple[int, ...]
@@ -27,7 +27,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Neighbours that are not drawn."""
 
 
-class Arrow(msgspec.Struct, frozen=True, kw_only=True):
+class GraphArrow(msgspec.Struct, frozen=True, kw_only=True):
     """What is drawn as one line, between two nodes by their index."""
 
     upstream: int
@@ -40,12 +40,12 @@ class Arrow(msgspec.Struct, frozen=True, kw_only=True):
 class Collapsed(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of a drawing, and the arrows between them."""
 
-    nodes: Sequence[Node]
-    arrows: Sequence[Arrow]
-    opened: Sequence[Node] = ()
+    nodes: Sequence[GraphNode]
+    arrows: Sequence[GraphArrow]
+    opened: Sequence[GraphNode] = ()
     """The stacks that are drawn member by member."""
 
-    def states(self, graph: Graph, node: Node) -> Counter[PublicState]:
+    def states(self, graph: Graph, node: GraphNode) -> Counter[PublicState]:
         """How many members of a node are in each state."""
         return Counter(graph.members[number].state for number in node.numbers)
 
@@ -60,17 +60,17 @@ def collapse(graph: Graph, *, opened: Collection[str] = (), grouped: bool = True
     nodes = [stack for stack in stacks if stack.key not in opened]
     stacked = {number for stack in nodes for number in stack.numbers}
     nodes += [
-        Node(numbers=(number,), key=member.key, place=graph.places[number])
+        GraphNode(numbers=(number,), key=member.key, place=graph.places[number])
         for number, member in enumerate(graph.members)
         if number not in stacked
     ]
     nodes.sort(key=lambda node: node.place)
     index = {number: place for place, node in enumerate(nodes) for number in node.numbers}
-    arrows: dict[tuple[int, int, bool], Arrow] = {}
+    arrows: dict[tuple[int, int, bool], GraphArrow] = {}
     for link in graph.links:
         key = (index[link.upstream], index[link.downstream], link.is_child)
         seen = arrows.get(key)
-        arrows[key] = Arrow(
+        arrows[key] = GraphArrow(
             upstream=key[0],
             downstream=key[1],
             is_child=link.is_child,
@@ -80,12 +80,12 @@ def collapse(graph: Graph, *, opened: Collection[str] = (), grouped: bool = True
     return Collapsed(nodes=nodes, arrows=list(arrows.values()), opened=unfolded)
 
 
-def join_of(graph: Graph, node: Node) -> Join | None:
+def join_of(graph: Graph, node: GraphNode) -> PartialJoin | None:
     """The join to mark a node with: of a member its own; a stack has none."""
     return None if node.is_stack else graph.members[node.numbers[0]].join
 
 
-def _stacks(graph: Graph) -> list[Node]:
+def _stacks(graph: Graph) -> list[GraphNode]:
     above: list[list[tuple[int, bool]]] = [[] for _ in graph.members]
     below: list[list[tuple[int, bool]]] = [[] for _ in graph.members]
     for link in graph.links:
@@ -96,7 +96,7 @@ def _stacks(graph: Graph) -> list[Node]:
         signature = (member.kind, frozenset(above[number]), frozenset(below[number]))
         equal.setdefault(signature, []).append(number)
     return [
-        Node(
+        GraphNode(
             numbers=tuple(numbers),
             key=min(graph.members[number].key for number in numbers),
             is_stack=True,

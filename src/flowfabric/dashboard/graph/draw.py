@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.graph.collapse import Arrow, Collapsed, Node, join_of
+from flowfabric.dashboard.graph.collapse import Collapsed, GraphArrow, GraphNode, join_of
 from flowfabric.dashboard.graph.critical_path import CriticalPath
-from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, Direction, Layout
-from flowfabric.dashboard.graph.model import Graph, Join, Member
+from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, GraphDirection, Layout
+from flowfabric.dashboard.graph.model import Graph, GraphMember, PartialJoin
 from flowfabric.dashboard.graph.words import counted, cut, text
 from flowfabric.states import PublicState
 
@@ -37,7 +37,7 @@ BAR_ORDER: Final = (
 _LETTER: Final = {state: chr(ord("a") + number) for number, state in enumerate(PublicState)}
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class DrawOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a drawing is made."""
 
     member_href: Callable[[str], str]
@@ -47,7 +47,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     icon: str = "#s-"
     """The address of the icon of a state, before the state."""
     label: str = "Graph"
-    direction: Direction = Direction.LR
+    direction: GraphDirection = GraphDirection.LR
     path: CriticalPath | None = None
     matching: frozenset[int] | None = None
     """The members that are not dimmed; None dims none."""
@@ -55,7 +55,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """The key of the member that the panel shows."""
 
 
-def draw(graph: Graph, drawn: Collapsed, layout: Layout, look: Look) -> str:
+def draw(graph: Graph, drawn: Collapsed, layout: Layout, look: DrawOptions) -> str:
     """The SVG element. Every text of a user is escaped, and none becomes a name or an address."""
     order = sorted(
         range(len(drawn.nodes)), key=lambda index: (layout.ranks[index], layout.y[index], index)
@@ -101,7 +101,7 @@ def _on_path(drawn: Collapsed, path: CriticalPath | None) -> dict[int, int]:
     return after
 
 
-def _arrow(arrow: Arrow, index: Sequence[int], line: str, on_path: Mapping[int, int]) -> str:
+def _arrow(arrow: GraphArrow, index: Sequence[int], line: str, on_path: Mapping[int, int]) -> str:
     classes = "child" if arrow.is_child else arrow.state.value
     if on_path.get(arrow.upstream) == arrow.downstream:
         classes += " path"
@@ -109,7 +109,7 @@ def _arrow(arrow: Arrow, index: Sequence[int], line: str, on_path: Mapping[int, 
     return f'<path class="{classes}" data-e="{ends}" d="{line}"/>'
 
 
-def _card(graph: Graph, node: Node, where: str, classes: list[str], look: Look) -> str:
+def _card(graph: Graph, node: GraphNode, where: str, classes: list[str], look: DrawOptions) -> str:
     """One member: its icon, its name, its state, and what is special about it."""
     [number] = node.numbers
     member = graph.members[number]
@@ -141,7 +141,12 @@ def _card(graph: Graph, node: Node, where: str, classes: list[str], look: Look) 
 
 
 def _stack(
-    graph: Graph, drawn: Collapsed, node: Node, where: str, classes: list[str], look: Look
+    graph: Graph,
+    drawn: Collapsed,
+    node: GraphNode,
+    where: str,
+    classes: list[str],
+    look: DrawOptions,
 ) -> str:
     """Equal members: their name, how many, and a bar of their states."""
     states = drawn.states(graph, node)
@@ -172,11 +177,11 @@ def _stack(
     )
 
 
-def _badge(join: Join, direction: Direction) -> str:
+def _badge(join: PartialJoin, direction: GraphDirection) -> str:
     """`2 of 3` at the input of a card, filled by what has succeeded, struck when impossible."""
     words_ = f"{counted(join.required)} of {counted(join.total)}"
     wide = 12 + 6 * len(words_)
-    x, y = (-wide - 6, HEIGHT // 2 - 8) if direction is Direction.LR else (8, -20)
+    x, y = (-wide - 6, HEIGHT // 2 - 8) if direction is GraphDirection.LR else (8, -20)
     filled = round(wide * min(join.succeeded / max(join.required, 1), 1.0))
     struck = f'<path d="M4 8h{wide - 8}"/>' if join.is_impossible else ""
     classes = "badge no" if join.is_impossible else "badge"
@@ -188,7 +193,7 @@ def _badge(join: Join, direction: Direction) -> str:
     )
 
 
-def _more(node: Node) -> str:
+def _more(node: GraphNode) -> str:
     """How many neighbours of a node are not drawn."""
     if not node.hidden:
         return ""
@@ -200,11 +205,11 @@ def words(state: PublicState) -> str:
     return state.value.replace("_", " ")
 
 
-def _word(member: Member) -> str:
+def _word(member: GraphMember) -> str:
     return "not needed" if member.not_needed else words(member.state)
 
 
-def _spoken(member: Member) -> str:
+def _spoken(member: GraphMember) -> str:
     """What a reader of the screen hears of a card."""
     parts = [member.title, _word(member)]
     if member.name and member.name != member.kind:

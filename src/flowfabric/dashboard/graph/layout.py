@@ -26,7 +26,7 @@ _MIN_COLUMNS: Final = 4
 _Line = tuple[str, tuple[int, int]]
 
 
-class Direction(StrEnum):
+class GraphDirection(StrEnum):
     """Where edges lead: from left to right, or from top to bottom."""
 
     LR = "lr"
@@ -50,8 +50,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 class _Plane:
     """Positions by rank and place: `along` grows with the rank, `across` within one."""
 
-    def __init__(self, count: int, direction: Direction) -> None:
-        self.is_lr = direction is Direction.LR
+    def __init__(self, count: int, direction: GraphDirection) -> None:
+        self.is_lr = direction is GraphDirection.LR
         self.depth, self.breadth = (WIDTH, HEIGHT) if self.is_lr else (HEIGHT, WIDTH)
         self.step = self.depth + _BETWEEN[direction]
         self.along, self.across = [0] * count, [0] * count
@@ -63,7 +63,7 @@ def lay_out(
     edges: Sequence[Edge],
     *,
     places: Sequence[int] | None = None,
-    direction: Direction = Direction.LR,
+    direction: GraphDirection = GraphDirection.LR,
 ) -> Layout:
     """Place `count` nodes and draw the edges between them; equal input has equal output.
 

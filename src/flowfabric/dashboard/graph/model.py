@@ -28,7 +28,7 @@ class LinkState(StrEnum):
     IMPOSSIBLE = "impossible"
 
 
-class Join(msgspec.Struct, frozen=True, kw_only=True):
+class PartialJoin(msgspec.Struct, frozen=True, kw_only=True):
     """A join that needs some of its upstreams only: any of, or a quorum."""
 
     required: int
@@ -37,7 +37,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     is_impossible: bool = False
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class GraphMember(msgspec.Struct, frozen=True, kw_only=True):
     """One member; `key` is its id as it stands in addresses, `N.uuid`."""
 
     key: str
@@ -47,7 +47,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     not_needed: bool = False
     """Was it cancelled because another member had won the race?"""
-    join: Join | None = None
+    join: PartialJoin | None = None
     progress: float | None = None
     """From 0 to 1."""
     took: float | None = None
@@ -60,7 +60,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return self.name or self.kind
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class GraphLink(msgspec.Struct, frozen=True, kw_only=True):
     """An arrow from one member to another, by their numbers."""
 
     upstream: int
@@ -74,8 +74,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 class Graph(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Members and links of a flow; a number is an index of `members`."""
 
-    members: Sequence[Member]
-    links: Sequence[Link]
+    members: Sequence[GraphMember]
+    links: Sequence[GraphLink]
 
     @cached_property
     def places(self) -> list[int]:
@@ -104,7 +104,7 @@ def graph_of(
     """The graph of a flow as it was read; links to executions that are gone are left out."""
     numbers = {member.execution_id: number for number, member in enumerate(members)}
     policies: dict[ExecutionId, JoinPolicy] = {}
-    joins: dict[ExecutionId, Join] = {}
+    joins: dict[ExecutionId, PartialJoin] = {}
     decided: set[ExecutionId] = set()
     for group in flow.edge_groups:
         if group.waits_as is not WaitsAs.MEMBER:
@@ -114,13 +114,13 @@ def graph_of(
         if group.group_state is GroupState.SATISFIED:
             decided.add(waiter)
         if not isinstance(group.policy, AllOf):
-            joins[waiter] = Join(
+            joins[waiter] = PartialJoin(
                 required=group.policy.required(group.total_deps),
                 total=group.total_deps,
                 succeeded=group.satisfied_count,
                 is_impossible=group.group_state is GroupState.IMPOSSIBLE,
             )
-    links: list[Link] = []
+    links: list[GraphLink] = []
     waiters: dict[int, list[ExecutionId]] = {}
     for edge in edges:
         upstream, downstream = numbers.get(edge.upstream), numbers.get(edge.downstream)
@@ -130,7 +130,7 @@ def graph_of(
         if not is_child:
             waiters.setdefault(upstream, []).append(edge.downstream)
         links.append(
-            Link(
+            GraphLink(
                 upstream=downstream if is_child else upstream,
                 downstream=upstream if is_child else downstream,
                 state=_STATES[edge.resolution],
@@ -145,7 +145,7 @@ def graph_of(
     }
     return Graph(
         members=[
-            Member(
+            GraphMember(
                 key=address(member.execution_id),
                 kind=member.execution_kind,
                 name=member.name,
