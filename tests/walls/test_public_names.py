@@ -48,8 +48,10 @@ EdgeSnapshot EdgeStaged Engine EntryWrite EventFilter EventPage ExecutionBody Ex
 ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy ExecutionSnapshot
 ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases Explanation ExplanationReason
 ExponentialBackoff Failure FieldChange FixedBackoff FlowAlreadyCancelled FlowCancelAccepted
-FlowCreated FlowEligibility FlowExists FlowMember FlowPage FlowSnapshot FlowStatus FlowSubmitted
-FlowSummary FoundExecution Frame FrameId Fresh Gauges GrantArguments GrantNotFound GrantedClaim
+FlowCreated FlowEligibility FlowExists FlowMember FlowPage FlowSnapshot FlowStates FlowStatus
+FlowSubmitted
+FlowSummary FoundExecution FoundFlow FoundFlows Frame FrameId Fresh Gauges GrantArguments
+GrantNotFound GrantedClaim
 GroupId HardBreach HistoryEntry HistoryPage Inbox InboxSignal Join JoinPolicy JoinPolicySet Journal
 JournalEntry KeyAlreadySeeded KeyRotated KeySeeded KeyUnchanged KidList LaneChanged LaneCount
 LanePage Lease LeaseEvent LeaseHandle LeaseHandleKind LeaseMarkedExpired LeaseNotExpired
@@ -80,8 +82,10 @@ EdgeSnapshot EdgeStaged Engine EntryWrite EventFilter EventPage ExecutionBody Ex
 ExecutionId ExecutionInfo ExecutionOutcome ExecutionPage ExecutionPolicy ExecutionSnapshot
 ExpiredLease ExpiredLeaseCursor ExpiredLeasePage ExpiringLeases Explanation ExplanationReason
 ExponentialBackoff Failure FieldChange FixedBackoff FlowAlreadyCancelled FlowCancelAccepted
-FlowCreated FlowEligibility FlowExists FlowMember FlowPage FlowSnapshot FlowStatus FlowSubmitted
-FlowSummary FoundExecution Frame FrameId Fresh Gauges GrantArguments GrantNotFound GrantedClaim
+FlowCreated FlowEligibility FlowExists FlowMember FlowPage FlowSnapshot FlowStates FlowStatus
+FlowSubmitted
+FlowSummary FoundExecution FoundFlow FoundFlows Frame FrameId Fresh Gauges GrantArguments
+GrantNotFound GrantedClaim
 GroupId HardBreach HistoryEntry HistoryPage Inbox InboxSignal Join JoinPolicy JoinPolicySet Journal
 JournalEntry KeyAlreadySeeded KeyRotated KeySeeded KeyUnchanged KidList LaneChanged LaneCount
 LanePage Lease LeaseEvent LeaseHandle LeaseHandleKind LeaseMarkedExpired LeaseNotExpired

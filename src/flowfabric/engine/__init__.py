@@ -60,6 +60,8 @@ from flowfabric.engine.flows.edge import EdgeSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember, MemberPage
 from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus, FlowSummary
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.read_flow_states import FlowStates
+from flowfabric.engine.flows.search_flows import FoundFlow, FoundFlows
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.grants.grant import ClaimGrant, ReclaimGrant
 from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
@@ -199,9 +201,10 @@ __all__ = [
     "ExecutionSnapshot", "ExpiredLease", "ExpiredLeaseCursor", "ExpiredLeasePage",
     "ExpiringLeases", "Explanation", "ExplanationReason", "ExponentialBackoff", "Failure",
     "FieldChange", "FixedBackoff", "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated",
-    "FlowEligibility", "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot", "FlowStatus",
-    "FlowSubmitted", "FlowSummary", "FoundExecution", "Frame", "FrameId", "Fresh", "Gauges",
-    "GrantArguments", "GrantNotFound", "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry",
+    "FlowEligibility", "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot", "FlowStates",
+    "FlowStatus", "FlowSubmitted", "FlowSummary", "FoundExecution", "FoundFlow", "FoundFlows",
+    "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments", "GrantNotFound", "GrantedClaim",
+    "GroupId", "HardBreach", "HistoryEntry",
     "HistoryPage", "Inbox", "InboxSignal", "Join", "JoinPolicy", "JoinPolicySet", "Journal",
     "JournalEntry", "KeyAlreadySeeded", "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList",
     "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent", "LeaseHandle",

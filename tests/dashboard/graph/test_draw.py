@@ -106,7 +106,7 @@ def test_a_stack_has_a_bar_of_its_states_and_says_which_members_it_has() -> None
         for each in stack.findall("g/rect")
         if float(each.attrib["width"])
     }
-    assert widths == {"completed": 110.0, "failed": 66.0}
+    assert widths == {"completed": 117.5, "failed": 70.5}
 
 
 def test_joins_of_some_have_a_badge_filled_by_what_succeeded_and_struck_when_impossible() -> None:

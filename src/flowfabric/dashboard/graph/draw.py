@@ -17,7 +17,7 @@ from flowfabric.states import PublicState
 TIMES: Final = "\u00d7"
 BAR: Final = WIDTH - 24
 """The length of the bar of a stack."""
-_ROOM: Final = 22
+_ROOM: Final = 20
 """Letters of a name that a card has room for."""
 BAR_ORDER: Final = (
     PublicState.COMPLETED,

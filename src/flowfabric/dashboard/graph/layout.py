@@ -12,7 +12,7 @@ from flowfabric.dashboard.graph.coordinates import place_nodes
 from flowfabric.dashboard.graph.ordering import order_ranks
 from flowfabric.dashboard.graph.ranks import Edge, assign_ranks, components
 
-WIDTH: Final = 200
+WIDTH: Final = 212
 HEIGHT: Final = 48
 LONGEST: Final = 12
 """An edge over more ranks is one line; others pass every rank between its nodes."""
