@@ -31,7 +31,7 @@ _A_MINUTE: Final = 60.0
 _MOST_TRIES: Final = 5
 _MOST_KEPT: Final = 10_000
 
-PrincipalOf: TypeAlias = Callable[[Mapping[str, Any]], Principal | None | Awaitable[Any]]
+PrincipalOf: TypeAlias = Callable[[Mapping[str, Any]], Principal | Awaitable[Any] | None]
 """Names the principal of a request from its ASGI scope; None if nobody is logged in."""
 
 
@@ -143,9 +143,7 @@ class Access:
 def read_cookies(header: bytes) -> dict[str, str]:
     """The cookies of a request; none if the header cannot be read."""
     try:
-        return {
-            name: each.value for name, each in SimpleCookie(header.decode("latin-1")).items()
-        }
+        return {name: each.value for name, each in SimpleCookie(header.decode("latin-1")).items()}
     except CookieError:
         return {}
 

@@ -23,7 +23,8 @@ RegionKey: TypeAlias = tuple[str, ...]
 
 def etag(body: bytes) -> str:
     """Changes with the content, and not with how long ago something was."""
-    return f'"{hashlib.sha256(_TIMES.sub(rb"\1", body)).hexdigest()[:24]}"'
+    digest = hashlib.sha256(_TIMES.sub(rb"\1", body)).hexdigest()
+    return f'"{digest[:24]}"'
 
 
 class SharedRegions:

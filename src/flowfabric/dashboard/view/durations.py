@@ -10,7 +10,7 @@ _UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"))
 def length(seconds: float | timedelta | None) -> str:
     """A length of time in at most two units: `350 ms`, `4.2 s`, `3 m 20 s`, `2 d 4 h`."""
     if seconds is None:
-        return "–"
+        return "\N{EN DASH}"
     found = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
     if found < 0:
         return "0 s"

@@ -1,4 +1,4 @@
-"""Stored JSON, formatted token by token: big integers, order and repeated keys stay as stored."""
+"""Stored JSON, formatted part by part: big integers, order and repeated keys stay as stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN: Final = 64 * 1024
 """Bytes that a page shows without being asked for all."""
 MOST: Final = 1024 * 1024
 HIDDEN: Final = "•••"
-_TOKEN: Final = re.compile(
+_PART: Final = re.compile(
     r'\s*("(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|[{}\[\],:])', re.DOTALL
 )
 _HEX_BYTES: Final = 512
@@ -81,23 +81,22 @@ def _plain(data: bytes) -> str:
         if error.reason == "unexpected end of data" and error.start > len(data) - 4:
             return data[: error.start].decode()
         return data[:_HEX_BYTES].hex(" ")
-    shown = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
-    return shown
+    return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
 
 
 class _Walker:
-    """Walks the tokens once. A container has its members on lines of their own."""
+    """Walks the parts once. A container has its members on lines of their own."""
 
     def __init__(self, text: str, redact: re.Pattern[str] | None) -> None:
         self._redact, self._redacted = redact, 0
-        self._tokens = list(_tokens(text))
+        self._parts = list(_parts(text))
         self._at = 0
         self._lines: list[Line] = []
 
     def lines(self) -> tuple[list[Line], int]:
         self._line(0, [])
         self._value(0, hide=False)
-        if self._at != len(self._tokens):
+        if self._at != len(self._parts):
             raise ValueError("more than one value")
         return self._lines, self._redacted
 
@@ -108,29 +107,29 @@ class _Walker:
         self._lines[-1].pieces.append(Piece(kind, text))
 
     def _next(self) -> str:
-        if self._at >= len(self._tokens):
+        if self._at >= len(self._parts):
             raise ValueError("unfinished")
         self._at += 1
-        return self._tokens[self._at - 1]
+        return self._parts[self._at - 1]
 
     def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+        return self._parts[self._at] if self._at < len(self._parts) else ""
 
     def _value(self, depth: int, *, hide: bool) -> None:
-        token = self._next()
-        if token in "{[":
+        part = self._next()
+        if part in "{[":
             if hide:
-                self._hide(token, self._skip())
+                self._hide(part, self._skip())
             elif self._peek() in ("}", "]"):
-                self._put("p", token + self._next())
+                self._put("p", part + self._next())
             else:
-                self._members(token, depth)
-        elif token in "}],:":
-            raise ValueError(token)
+                self._members(part, depth)
+        elif part in "}],:":
+            raise ValueError(part)
         elif hide:
-            self._hide(token, len(token))
+            self._hide(part, len(part))
         else:
-            self._put(_kind(token), token)
+            self._put(_kind(part), part)
 
     def _members(self, opening: str, depth: int) -> None:
         if depth > 200:
@@ -148,41 +147,41 @@ class _Walker:
                 self._put("p", ": ")
                 hide = self._redact is not None and self._redact.search(name[1:-1]) is not None
             self._value(depth + 1, hide=hide)
-            token = self._next()
-            if token == closing:
+            part = self._next()
+            if part == closing:
                 break
-            if token != ",":
-                raise ValueError(token)
+            if part != ",":
+                raise ValueError(part)
             self._put("p", ",")
         self._line(depth, [])
         self._put("p", closing)
 
-    def _hide(self, token: str, count: int) -> None:
+    def _hide(self, part: str, count: int) -> None:
         self._redacted += 1
-        long = len(token) - 2 if token.startswith('"') else count
+        long = len(part) - 2 if part.startswith('"') else count
         self._put("h", f"{HIDDEN} ({long} characters)")
 
     def _skip(self) -> int:
         """Pass over the rest of a container; how many characters it had."""
         depth, count = 1, 1
         while depth:
-            token = self._next()
-            count += len(token)
-            depth += (token in ("{", "[")) - (token in ("}", "]"))
+            part = self._next()
+            count += len(part)
+            depth += (part in ("{", "[")) - (part in ("}", "]"))
         return count
 
 
-def _tokens(text: str) -> Iterator[str]:
+def _parts(text: str) -> Iterator[str]:
     place, end = 0, len(text.rstrip())
     while place < end:
-        found = _TOKEN.match(text, place)
+        found = _PART.match(text, place)
         if found is None:
             raise ValueError("not JSON")
         yield found[1]
         place = found.end()
 
 
-def _kind(token: str) -> str:
-    if token.startswith('"'):
+def _kind(part: str) -> str:
+    if part.startswith('"'):
         return "s"
-    return "w" if token[0] in "tfn" else "n"
+    return "w" if part[0] in "tfn" else "n"
