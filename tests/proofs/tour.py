@@ -726,6 +726,10 @@ TOUR: Final[Mapping[str, Stop]] = {
     "find_token": writes("all", lambda e, _: e.find_token(bytes(32))),  # notes when it was used
     "has_tokens": reads("all", lambda e, _: e.has_tokens()),
     "list_tokens": reads("all", lambda e, _: e.list_tokens()),
+    "open_session": writes("all", lambda e, _: e.open_session(bytes(32))),
+    "read_session": writes("all", lambda e, _: e.read_session("a")),  # notes when it was used
+    "list_sessions": reads("all", lambda e, _: e.list_sessions(bytes(32))),
+    "close_session": writes("all", lambda e, _: e.close_session(uuid4(), token_hash=bytes(32))),
 }
 
 

@@ -433,6 +433,15 @@ usage_key = of_table(
 )
 
 
+session = of_table(
+    "web_session",
+    "session_id",
+    "session_hash, token_hash, address, user_agent, opened_at_ms, last_seen_at_ms, expires_at_ms,"
+    " ends_at_ms",
+    "uuid_send(gen_random_uuid()), '', '', '', 0, 0, 0, 0",
+)
+
+
 DUE: dict[str, tuple[Build, float]] = {
     "unblock_due_keys": (held_back, 0),
     "unblock_held_keys": (forgotten, 0),
@@ -468,6 +477,7 @@ DUE: dict[str, tuple[Build, float]] = {
     "unblock_budgets": (out_of_budget, 0),
     "release_lost_races": (lost_race, 0),
     "prune_usage_keys": (usage_key, 0),
+    "forget_sessions": (session, 0),
 }
 """What each sweep moves, and after how many seconds."""
 

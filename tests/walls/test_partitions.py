@@ -27,6 +27,7 @@ GLOBAL = {
     "sweeper",
     "waiter",
     "waitpoint_hmac",
+    "web_session",
 }
 """Small tables without partitions: rarely written, or (sweeper, waiter) of no use after a crash."""
 

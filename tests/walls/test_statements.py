@@ -67,6 +67,7 @@ OWNER = {
     "ff.lane_registry": "lanes",
     "ff.waitpoint_hmac": "keys",
     "ff.api_token": "access",
+    "ff.web_session": "access",
     "ff.worker_registry": "workers",
     "ff.worker_registry_event": "workers",
     "ff.waiter": "db",

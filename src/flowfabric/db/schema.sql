@@ -1152,6 +1152,27 @@ COMMENT ON COLUMN ff.waitpoint_pending.token IS 'kid:digest; shown to the holder
 COMMENT ON COLUMN ff.waitpoint_pending.required_signal_names IS 'Empty: any name.';
 COMMENT ON COLUMN ff.waitpoint_pending.signals IS 'The signals that were accepted, in the order of their arrival; those of a pending waitpoint are buffered.';
 
+CREATE TABLE ff.web_session (
+    session_id uuid NOT NULL,
+    session_hash bytea NOT NULL,
+    token_hash bytea NOT NULL,
+    address text NOT NULL,
+    user_agent text NOT NULL,
+    opened_at_ms bigint NOT NULL,
+    last_seen_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    ends_at_ms bigint NOT NULL,
+    CONSTRAINT web_session_pkey PRIMARY KEY (session_id),
+    CONSTRAINT web_session_ends CHECK ((expires_at_ms <= ends_at_ms))
+);
+CREATE INDEX web_session_expiry ON ff.web_session USING btree (expires_at_ms);
+CREATE UNIQUE INDEX web_session_hash ON ff.web_session USING btree (session_hash);
+CREATE INDEX web_session_token ON ff.web_session USING btree (token_hash);
+COMMENT ON TABLE ff.web_session IS 'Sessions of browsers: each was opened by a token, and ends with it.';
+COMMENT ON COLUMN ff.web_session.session_hash IS 'SHA-256 of the cookie, which itself is stored nowhere.';
+COMMENT ON COLUMN ff.web_session.token_hash IS 'SHA-256 of the token that opened it: one of api_token, or one that the server was started with.';
+COMMENT ON COLUMN ff.web_session.expires_at_ms IS 'Moves ahead while the session is used, up to ends_at_ms.';
+
 CREATE TABLE ff.worker_registry (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,

@@ -6,7 +6,10 @@ The packages below hold one operation per module; programs import from here.
 from flowfabric.config import DatabaseConfig, PartitionConfig
 from flowfabric.engine.access.create_token import TokenCreated
 from flowfabric.engine.access.find_token import StoredToken
+from flowfabric.engine.access.list_sessions import OpenSession
 from flowfabric.engine.access.list_tokens import ApiToken
+from flowfabric.engine.access.open_session import SessionOpened
+from flowfabric.engine.access.read_session import WebSession
 from flowfabric.engine.access.revoke_token import TokenRevoked
 from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
 from flowfabric.engine.budgets.list_budgets import BudgetPage
@@ -198,20 +201,19 @@ __all__ = [
     "EdgeAlreadyApplied", "EdgeApplied", "EdgeGroupSnapshot", "EdgeSnapshot", "EdgeStaged",
     "Engine", "EntryWrite", "EventFilter", "EventPage", "ExecutionBody", "ExecutionContext",
     "ExecutionId", "ExecutionInfo", "ExecutionOutcome", "ExecutionPage", "ExecutionPolicy",
-    "ExecutionSnapshot", "ExpiredLease", "ExpiredLeaseCursor", "ExpiredLeasePage",
-    "ExpiringLeases", "Explanation", "ExplanationReason", "ExponentialBackoff", "Failure",
-    "FieldChange", "FixedBackoff", "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated",
-    "FlowEligibility", "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot", "FlowStates",
-    "FlowStatus", "FlowSubmitted", "FlowSummary", "FoundExecution", "FoundFlow", "FoundFlows",
-    "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments", "GrantNotFound", "GrantedClaim",
-    "GroupId", "HardBreach", "HistoryEntry",
-    "HistoryPage", "Inbox", "InboxSignal", "Join", "JoinPolicy", "JoinPolicySet", "Journal",
-    "JournalEntry", "KeyAlreadySeeded", "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList",
-    "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent", "LeaseHandle",
+    "ExecutionSnapshot", "ExpiredLease", "ExpiredLeaseCursor", "ExpiredLeasePage", "ExpiringLeases",
+    "Explanation", "ExplanationReason", "ExponentialBackoff", "Failure", "FieldChange",
+    "FixedBackoff", "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated", "FlowEligibility",
+    "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot", "FlowStates", "FlowStatus",
+    "FlowSubmitted", "FlowSummary", "FoundExecution", "FoundFlow", "FoundFlows", "Frame", "FrameId",
+    "Fresh", "Gauges", "GrantArguments", "GrantNotFound", "GrantedClaim", "GroupId", "HardBreach",
+    "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal", "Join", "JoinPolicy", "JoinPolicySet",
+    "Journal", "JournalEntry", "KeyAlreadySeeded", "KeyRotated", "KeySeeded", "KeyUnchanged",
+    "KidList", "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent", "LeaseHandle",
     "LeaseHandleKind", "LeaseMarkedExpired", "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked",
     "MemberAdded", "MemberCounts", "MemberPage", "MemberPromoted", "NewEdge", "NewExecution",
     "NewFlow", "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable", "NotRevokedReason",
-    "NothingToSuspendFor", "NothingToWaitFor", "OpenWaitpoint", "OpenWaitpointPage",
+    "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint", "OpenWaitpointPage",
     "OperatorEvent", "PartitionConfig", "PartitionKey", "PartitionRotation", "PendingWaitpoint",
     "PendingWaitpointPage", "PriorityChanged", "Quorum", "QuotaKey", "QuotaLimits", "QuotaPolicy",
     "QuotaPolicyCreated", "ReasonCode", "ReclaimCapExceeded", "ReclaimGrant", "RecordedStep",
@@ -219,14 +221,15 @@ __all__ = [
     "RestartedExecution", "ResumePolicy", "Resumed", "RetryPolicy", "RetryScheduled",
     "SatisfiedAlready", "Schedule", "ScheduleDefinition", "ScheduleDiff", "ScheduleExplanation",
     "ScheduleFire", "SchedulePage", "ScheduleReason", "ScheduleSpec", "Search", "SearchPage",
-    "ServedElsewhere", "SignalAccepted", "SignalDuplicate", "SignalEvent", "SoftBreach",
-    "StateVector", "StepPage", "StillClaimed", "StoredSignal", "StoredToken", "StreamPage",
-    "StreamSummary", "Subscription", "SuspendRequest", "Suspended", "SuspendedExecution",
-    "SuspendedPage", "Suspension", "SuspensionExpired", "SuspensionNotExpired", "TerminalFailed",
-    "TimeoutPolicy", "TokenCreated", "TokenRevoked", "Triggered", "Trim", "Trouble", "Unblocked",
-    "Unserved", "UpcomingInstant", "UpstreamResult", "UsageAlreadyApplied", "UsageCounted",
-    "UsageOutcome", "UsePending", "VerifiedGrant", "VerifyingKid", "WaitingChildren", "Waitpoint",
-    "WaitpointDetails", "WaitpointToken", "WaitsSeen", "Woken", "WorkerEntry", "WorkerEvent",
-    "WorkerMarkedDead", "WorkerNotRegistered", "WorkerPage", "WorkerRefreshed", "WorkerRegistered",
+    "ServedElsewhere", "SessionOpened", "SignalAccepted", "SignalDuplicate", "SignalEvent",
+    "SoftBreach", "StateVector", "StepPage", "StillClaimed", "StoredSignal", "StoredToken",
+    "StreamPage", "StreamSummary", "Subscription", "SuspendRequest", "Suspended",
+    "SuspendedExecution", "SuspendedPage", "Suspension", "SuspensionExpired",
+    "SuspensionNotExpired", "TerminalFailed", "TimeoutPolicy", "TokenCreated", "TokenRevoked",
+    "Triggered", "Trim", "Trouble", "Unblocked", "Unserved", "UpcomingInstant", "UpstreamResult",
+    "UsageAlreadyApplied", "UsageCounted", "UsageOutcome", "UsePending", "VerifiedGrant",
+    "VerifyingKid", "WaitingChildren", "Waitpoint", "WaitpointDetails", "WaitpointToken",
+    "WaitsSeen", "WebSession", "Woken", "WorkerEntry", "WorkerEvent", "WorkerMarkedDead",
+    "WorkerNotRegistered", "WorkerPage", "WorkerRefreshed", "WorkerRegistered",
 ]
 # fmt: on

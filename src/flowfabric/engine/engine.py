@@ -177,6 +177,7 @@ from flowfabric.engine.suspensions.verify_waitpoint_token import note_failed_tok
 from flowfabric.engine.workers import (
     find_unserved,
     heartbeat_worker,
+    list_namespaces,
     list_worker_events,
     list_workers,
     mark_worker_dead,
@@ -384,6 +385,7 @@ class Engine(
     mark_worker_dead = statement(mark_worker_dead.mark_worker_dead)
     find_unserved = statement(find_unserved.find_unserved)
     list_workers = statement(list_workers.list_workers)
+    list_namespaces = statement(list_namespaces.list_namespaces)
     list_worker_events = statement(list_worker_events.list_worker_events)
     trim_retention = transaction(trim_retention.trim_retention)
     count_trimmable = statement(count_trimmable.count_trimmable)

@@ -174,6 +174,9 @@ WITH seen AS (        -- the two roles, each with its holder
       WHEN 'prune_usage_keys' THEN
           (SELECT true FROM ff.budget_usage_dedup WHERE expires_at_ms < ff.now_ms()
             ORDER BY expires_at_ms LIMIT 1)
+      WHEN 'forget_sessions' THEN
+          (SELECT true FROM ff.web_session WHERE expires_at_ms <= ff.now_ms()
+            ORDER BY expires_at_ms LIMIT 1)
       ELSE true END   -- a sweep that only its own statement can answer for
 )
 SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS due,

@@ -10,6 +10,7 @@ import msgspec
 from flowfabric.db.expire_waiters import expire_waiters
 from flowfabric.db.rows import Connection
 from flowfabric.db.vacuum_queue import vacuum_queue
+from flowfabric.engine.access.forget_sessions import forget_sessions
 from flowfabric.engine.budgets.prune_usage_keys import prune_usage_keys
 from flowfabric.engine.budgets.release_lost_races import release_lost_races, unsettled_spends
 from flowfabric.engine.budgets.reset_budgets import reset_budgets
@@ -98,4 +99,5 @@ SWEEPS: Final = (
     Sweep(prune_actions, every=3600.0),
     Sweep(prune_schedule_fires, every=3600.0),
     Sweep(prune_usage_keys, every=3600.0),
+    Sweep(forget_sessions, every=3600.0),
 )

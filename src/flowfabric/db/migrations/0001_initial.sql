@@ -862,6 +862,27 @@ COMMENT ON COLUMN ff.api_token.token_hash IS 'SHA-256 of the token, which itself
 COMMENT ON COLUMN ff.api_token.namespaces IS 'The namespaces that the holder sees; * stands for all.';
 COMMENT ON COLUMN ff.api_token.last_used_at_ms IS 'Exact to the minute.';
 
+CREATE TABLE ff.web_session (
+    session_id      uuid PRIMARY KEY,
+    session_hash    bytea NOT NULL,
+    token_hash      bytea NOT NULL,
+    address         text NOT NULL,
+    user_agent      text NOT NULL,
+    opened_at_ms    bigint NOT NULL,
+    last_seen_at_ms bigint NOT NULL,
+    expires_at_ms   bigint NOT NULL,
+    ends_at_ms      bigint NOT NULL,
+    CONSTRAINT web_session_ends CHECK (expires_at_ms <= ends_at_ms)
+);
+CREATE UNIQUE INDEX web_session_hash ON ff.web_session (session_hash);
+CREATE INDEX web_session_token ON ff.web_session (token_hash);
+CREATE INDEX web_session_expiry ON ff.web_session (expires_at_ms);
+COMMENT ON TABLE ff.web_session IS 'Sessions of browsers: each was opened by a token, and ends with it.';
+COMMENT ON COLUMN ff.web_session.session_hash IS 'SHA-256 of the cookie, which itself is stored nowhere.';
+COMMENT ON COLUMN ff.web_session.token_hash IS
+    'SHA-256 of the token that opened it: one of api_token, or one that the server was started with.';
+COMMENT ON COLUMN ff.web_session.expires_at_ms IS 'Moves ahead while the session is used, up to ends_at_ms.';
+
 CREATE TABLE ff.claim_grant (
     partition_key       smallint NOT NULL,
     grant_id            bytea NOT NULL,
