@@ -7,10 +7,15 @@ from typing import Final
 
 from starlette.routing import compile_path
 
-from flowfabric.dashboard.pages import lanes
+from flowfabric.dashboard.pages import flow, flow_acts, flows, lanes
 from flowfabric.dashboard.table import Act, Screen
 
-ROUTES: Final[tuple[Screen | Act, ...]] = (*lanes.ROUTES,)
+ROUTES: Final[tuple[Screen | Act, ...]] = (
+    *flows.ROUTES,
+    *flow.ROUTES,
+    *flow_acts.ROUTES,
+    *lanes.ROUTES,
+)
 PATHS: Final = frozenset(each.path for each in ROUTES if isinstance(each, Screen))
 
 

@@ -12,6 +12,7 @@ from flowfabric.dashboard.graph.critical_path import CriticalPath
 from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, GraphDirection, Layout
 from flowfabric.dashboard.graph.model import Graph, GraphMember, PartialJoin
 from flowfabric.dashboard.graph.words import counted, cut, text
+from flowfabric.dashboard.view.sentences import STATES
 from flowfabric.states import PublicState
 
 TIMES: Final = "\u00d7"
@@ -44,8 +45,6 @@ class DrawOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The address of a member, by its key."""
     stack_href: Callable[[str], str]
     """The address that opens a stack, by its key."""
-    icon: str = "#s-"
-    """The address of the icon of a state, before the state."""
     label: str = "Graph"
     direction: GraphDirection = GraphDirection.LR
     path: CriticalPath | None = None
@@ -121,9 +120,9 @@ def _card(graph: Graph, node: GraphNode, where: str, classes: list[str], look: D
         f'<a class="{" ".join(classes)}" data-n="{number}" data-id="{text(member.key)}"'
         f' data-state="{state}"{current} href="{text(look.member_href(member.key))}" {where}>'
         f"<title>{text(_spoken(member))}</title>"
-        f'<rect class="card" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
-        f'<use href="{text(look.icon)}{state}" x="12" y="16" width="16" height="16"/>'
-        f'<text class="name" x="38" y="21">{text(cut(member.title, _ROOM))}</text>'
+        f'<rect class="box" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<use href="#i-{STATES[member.state].icon}" x="12" y="16" width="16" height="16"/>'
+        f'<text class="title" x="38" y="21">{text(cut(member.title, _ROOM))}</text>'
         f'<text class="word" x="38" y="37">{_word(member)}</text>'
     ]
     if member.attempts > 1:
@@ -164,16 +163,16 @@ def _stack(
         )
         at += length
     return (
-        f'<a class="{" ".join(classes)} stack" data-of="{_ranges(node.numbers)}"'
+        f'<a class="{" ".join(classes)} pile" data-of="{_ranges(node.numbers)}"'
         f' data-has="{_runs(graph, node.numbers)}" data-id="{text(node.key)}"'
         f' href="{text(look.stack_href(node.key))}" {where}>'
         f"<title>{text(first.kind)}{times}: {spoken}</title>"
         f'<rect class="under" x="6" y="6" width="{WIDTH - 4}" height="{HEIGHT}" rx="9"/>'
         f'<rect class="under" x="3" y="3" width="{WIDTH - 2}" height="{HEIGHT}" rx="9"/>'
-        f'<rect class="card" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
-        f'<text class="name" x="12" y="22">{text(cut(first.kind, _ROOM + 3 - len(times)))}'
+        f'<rect class="box" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<text class="title" x="12" y="22">{text(cut(first.kind, _ROOM + 3 - len(times)))}'
         f'<tspan class="times">{times}</tspan></text>'
-        f'<g class="bar">{"".join(bar)}</g>{_more(node)}</a>'
+        f'<g class="mix">{"".join(bar)}</g>{_more(node)}</a>'
     )
 
 
@@ -184,10 +183,10 @@ def _badge(join: PartialJoin, direction: GraphDirection) -> str:
     x, y = (-wide - 6, HEIGHT // 2 - 8) if direction is GraphDirection.LR else (8, -20)
     filled = round(wide * min(join.succeeded / max(join.required, 1), 1.0))
     struck = f'<path d="M4 8h{wide - 8}"/>' if join.is_impossible else ""
-    classes = "badge no" if join.is_impossible else "badge"
+    classes = "join no" if join.is_impossible else "join"
     return (
         f'<g class="{classes}" transform="translate({x} {y})">'
-        f'<rect class="pill" width="{wide}" height="16" rx="8"/>'
+        f'<rect class="back" width="{wide}" height="16" rx="8"/>'
         f'<rect class="fill" width="{filled}" height="16" rx="8"/>'
         f'<text x="{wide / 2:g}" y="12">{words_}</text>{struck}</g>'
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -99,9 +100,12 @@ def graph_of(
     flow: FlowSnapshot,
     members: Sequence[FlowMember],
     edges: Sequence[EdgeSnapshot],
-    took: Mapping[ExecutionId, float] | None = None,
+    now: datetime,
 ) -> Graph:
-    """The graph of a flow as it was read; links to executions that are gone are left out."""
+    """The graph of a flow as it was read; links to executions that are gone are left out.
+
+    `now` is the time by the clock of the database: running members have run until then.
+    """
     numbers = {member.execution_id: number for number, member in enumerate(members)}
     policies: dict[ExecutionId, JoinPolicy] = {}
     joins: dict[ExecutionId, PartialJoin] = {}
@@ -153,12 +157,19 @@ def graph_of(
                 attempts=member.total_attempt_count,
                 join=joins.get(member.execution_id),
                 not_needed=number in lost and member.public_state is PublicState.CANCELLED,
-                took=None if took is None else took.get(member.execution_id),
+                took=_took(member, now),
             )
             for number, member in enumerate(members)
         ],
         links=links,
     )
+
+
+def _took(member: FlowMember, now: datetime) -> float | None:
+    """Seconds from the first start of a member to its end, or to now."""
+    if member.started_at is None:
+        return None
+    return max(((member.ended_at or now) - member.started_at).total_seconds(), 0.0)
 
 
 def address(execution_id: ExecutionId) -> str:
