@@ -7,10 +7,30 @@ from typing import Final
 
 from starlette.routing import compile_path
 
-from flowfabric.dashboard.pages import lanes
+from flowfabric.dashboard.pages import (
+    bulk,
+    execution,
+    execution_acts,
+    executions,
+    lanes,
+    new_execution,
+    search,
+    settings,
+    workers,
+)
 from flowfabric.dashboard.table import Act, Screen
 
-ROUTES: Final[tuple[Screen | Act, ...]] = (*lanes.ROUTES,)
+ROUTES: Final[tuple[Screen | Act, ...]] = (
+    *executions.ROUTES,
+    *new_execution.ROUTES,
+    *bulk.ROUTES,
+    *execution.ROUTES,
+    *execution_acts.ROUTES,
+    *lanes.ROUTES,
+    *workers.ROUTES,
+    *search.ROUTES,
+    *settings.ROUTES,
+)
 PATHS: Final = frozenset(each.path for each in ROUTES if isinstance(each, Screen))
 
 
