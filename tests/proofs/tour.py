@@ -528,6 +528,13 @@ TOUR: Final[Mapping[str, Stop]] = {
     "list_executions": reads(
         "all", lambda e, p: e.list_executions(PartitionKey("fp", p.ended.partition_key))
     ),
+    "count_matching": reads("namespace", lambda e, p: e.count_matching(_search(p))),
+    "group_failures": reads(
+        "namespace", lambda e, p: e.group_failures(window=3600, namespace=p.namespace)
+    ),
+    "find_execution": reads(
+        "namespace", lambda e, p: e.find_execution(p.waiting.uuid, namespace=p.namespace)
+    ),
     "search_executions": reads("namespace", lambda e, p: e.search_executions(_search(p))),
     "locate_executions": reads(
         "namespace",

@@ -156,6 +156,14 @@ async def test_many_are_submitted_at_once_and_listed_page_by_page(
     assert sorted(found) == sorted(made)
     assert second.json()["next_cursor"] is None
     assert "link" not in second.headers
+    some = {"state": "failed,waiting", "kind": ["job", "x"], "sort": "old", "tag": "a.b=c,d"}
+    assert (await story.get("/v1/executions", **some))["items"] == []
+    some.pop("tag")
+    assert len((await story.get("/v1/executions", **some))["items"]) == 5
+    counted = await story.get("/v1/executions/count", state="waiting", at_most=4)
+    assert counted == {"count": 4, "more": True}
+    assert (await story.get("/v1/executions", key="k"))["items"] == []
+    assert (await story.get("/v1/failures"))["groups"] == []
 
 
 async def test_an_execution_is_controlled(story: Story, http: Caller) -> None:

@@ -218,6 +218,53 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.prune_worker_events": {"worker_registry_event"},
     "workers.recover_dead_workers": {"exec_core+lease", "worker_registry"},
 }
+SEARCHES: Mapping[str, set[str]] = {
+    "executions.count_matching": {"exec_core"},
+    "executions.count_matching: by tag": {"exec_core+exec_tag"},
+    "executions.count_matching: not as usual": {"exec_core"},
+    "executions.count_matching: those that a worker holds": {"exec_core+lease"},
+    "executions.count_matching: those that may take the branch of before a patch": {
+        "exec_core+journal"
+    },
+    "executions.count_matching: those that succeeded": {"completion_event+exec_core"},
+    "executions.count_matching: those that wait": {"exec_core", "exec_core+ready", "ready"},
+    "executions.count_matching: those whose handlers made other calls than before": {"exec_core"},
+    "executions.search_executions": {"exec_body+exec_core"},
+    "executions.search_executions: by tag": {"exec_body+exec_core+exec_tag"},
+    "executions.search_executions: by tag, the oldest first": {"exec_body+exec_core+exec_tag"},
+    "executions.search_executions: delayed, blocked, suspended, or ended without success": {
+        "exec_body+exec_core"
+    },
+    "executions.search_executions: not as usual, the oldest first": {"exec_body+exec_core"},
+    "executions.search_executions: the oldest first": {"exec_body+exec_core"},
+    "executions.search_executions: those in the queue, and those that are held back": {
+        "exec_core",
+        "exec_core+ready",
+        "ready",
+    },
+    "executions.search_executions: those that a worker holds": {"exec_core+lease"},
+    "executions.search_executions: those that a worker holds, the longest running first": {
+        "exec_core+lease"
+    },
+    "executions.search_executions: those that a worker holds, the oldest first": {
+        "exec_core+lease"
+    },
+    "executions.search_executions: those that may take the branch of before a patch": {
+        "exec_body+exec_core+journal"
+    },
+    "executions.search_executions: those that succeeded": {"completion_event+exec_core"},
+    "executions.search_executions: those that succeeded, the oldest first": {
+        "completion_event+exec_core"
+    },
+    "executions.search_executions: those that wait, the oldest first": {
+        "exec_core",
+        "exec_core+ready",
+        "ready",
+    },
+    "executions.search_executions: those whose handlers made other calls than before": {
+        "exec_body+exec_core"
+    },
+}
 READS: Mapping[str, set[str]] = {
     "reconcile.find_free_role": {"worker_registry"},
     "budgets.list_budgets": {"budget_policy+budget_usage"},
@@ -245,24 +292,8 @@ READS: Mapping[str, set[str]] = {
     "executions.count_expiring_leases": {"exec_core+lease"},
     "executions.explain_execution": {"exec_core+lease", "ready", "worker_registry"},
     "executions.list_expired_leases": {"exec_core+lease"},
-    "executions.search_executions": {"exec_core"},
-    "executions.search_executions: by tag": {"exec_core+exec_tag"},
-    "executions.search_executions: delayed, blocked, suspended, or ended without success": {
-        "exec_core"
-    },
-    "executions.search_executions: those in the queue, and those that are held back": {
-        "exec_core",
-        "exec_core+ready",
-        "ready",
-    },
-    "executions.search_executions: those that a worker holds": {"exec_core+lease"},
-    "executions.search_executions: those that may take the branch of before a patch": {
-        "exec_core+journal"
-    },
-    "executions.search_executions: those that succeeded": {"completion_event+exec_core"},
-    "executions.search_executions: those whose handlers made other calls than before": {
-        "exec_core"
-    },
+    **SEARCHES,
+    "executions.group_failures": {"exec_core"},
     "flows.list_flows": {"exec_core+flow_core+flow_summary"},
     "flows.search_flows": {"exec_core+flow_core+flow_summary"},
     "flows.search_flows: of one namespace": {"exec_core+flow_core+flow_summary"},

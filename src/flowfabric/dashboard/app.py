@@ -19,7 +19,7 @@ from flowfabric.dashboard.prefs import Preferences
 from flowfabric.dashboard.problems import PageProblem, not_found, title_of
 from flowfabric.dashboard.regions import etag
 from flowfabric.dashboard.render import render_bare, render_block, render_page
-from flowfabric.dashboard.routes import find
+from flowfabric.dashboard.routes import PATHS, find
 from flowfabric.dashboard.settings import DashboardSettings, is_wanted
 from flowfabric.dashboard.site import Site
 from flowfabric.dashboard.table import CONTROL, Act
@@ -127,8 +127,9 @@ class _Request:
             self.sent = True
             await live(visit, self.receive, self.send)
             return
-        if self.path == "":
-            await self._redirect(Redirect(to=visit.url("/")))
+        if self.path == "" or (self.path == "/" and "/" not in PATHS):
+            first = "/" if "/" in PATHS else "/executions"
+            await self._redirect(Redirect(to=visit.url(first)))
             return
         found = find(self.path)
         if found is None:

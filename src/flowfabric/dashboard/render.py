@@ -51,6 +51,13 @@ def _execution_url(execution_id: ExecutionId, act: str = "", **query: object) ->
     return _url(f"/executions/{path_id(execution_id)}{tail}", **query)
 
 
+def _has(path: str) -> bool:
+    """Is there such a screen?"""
+    from flowfabric.dashboard.routes import PATHS  # the pages use this module
+
+    return path in PATHS
+
+
 def _short(value: object) -> str:
     """The last 8 characters of an id: the first are the time."""
     return str(value)[-8:]
@@ -72,6 +79,7 @@ def _environment() -> jinja2.Environment:
         asset=_asset,
         since=_since,
         x_url=_execution_url,
+        has=_has,
         STATES=STATES,
         version=__version__,
     )

@@ -7,14 +7,35 @@ from typing import Final
 
 from starlette.routing import compile_path
 
-from flowfabric.dashboard.pages import flow, flow_acts, flows, lanes
+from flowfabric.dashboard.pages import (
+    bulk,
+    execution,
+    execution_acts,
+    executions,
+    flow,
+    flow_acts,
+    flows,
+    lanes,
+    new_execution,
+    search,
+    settings,
+    workers,
+)
 from flowfabric.dashboard.table import Act, Screen
 
 ROUTES: Final[tuple[Screen | Act, ...]] = (
+    *executions.ROUTES,
+    *new_execution.ROUTES,
+    *bulk.ROUTES,
+    *execution.ROUTES,
+    *execution_acts.ROUTES,
     *flows.ROUTES,
     *flow.ROUTES,
     *flow_acts.ROUTES,
     *lanes.ROUTES,
+    *workers.ROUTES,
+    *search.ROUTES,
+    *settings.ROUTES,
 )
 PATHS: Final = frozenset(each.path for each in ROUTES if isinstance(each, Screen))
 

@@ -35,6 +35,7 @@ from flowfabric.engine.events.read_history import HistoryEntry, HistoryPage
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.count_expiring_leases import ExpiringLeases
+from flowfabric.engine.executions.count_matching import MatchCount
 from flowfabric.engine.executions.describe_execution import (
     CurrentAttempt,
     CurrentLease,
@@ -43,6 +44,7 @@ from flowfabric.engine.executions.describe_execution import (
     ExecutionSnapshot,
 )
 from flowfabric.engine.executions.explanation import Explanation, ExplanationReason, ReasonCode
+from flowfabric.engine.executions.group_failures import FailureGroup, FailureGroups
 from flowfabric.engine.executions.list_attempts import Attempt
 from flowfabric.engine.executions.list_executions import ExecutionPage
 from flowfabric.engine.executions.list_expired_leases import (
@@ -202,17 +204,18 @@ __all__ = [
     "Engine", "EntryWrite", "EventFilter", "EventPage", "ExecutionBody", "ExecutionContext",
     "ExecutionId", "ExecutionInfo", "ExecutionOutcome", "ExecutionPage", "ExecutionPolicy",
     "ExecutionSnapshot", "ExpiredLease", "ExpiredLeaseCursor", "ExpiredLeasePage", "ExpiringLeases",
-    "Explanation", "ExplanationReason", "ExponentialBackoff", "Failure", "FieldChange",
-    "FixedBackoff", "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated", "FlowEligibility",
-    "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot", "FlowStates", "FlowStatus",
-    "FlowSubmitted", "FlowSummary", "FoundExecution", "FoundFlow", "FoundFlows", "Frame", "FrameId",
-    "Fresh", "Gauges", "GrantArguments", "GrantNotFound", "GrantedClaim", "GroupId", "HardBreach",
-    "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal", "Join", "JoinPolicy", "JoinPolicySet",
-    "Journal", "JournalEntry", "KeyAlreadySeeded", "KeyRotated", "KeySeeded", "KeyUnchanged",
-    "KidList", "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent", "LeaseHandle",
-    "LeaseHandleKind", "LeaseMarkedExpired", "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked",
-    "MemberAdded", "MemberCounts", "MemberPage", "MemberPromoted", "NewEdge", "NewExecution",
-    "NewFlow", "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable", "NotRevokedReason",
+    "Explanation", "ExplanationReason", "ExponentialBackoff", "Failure", "FailureGroup",
+    "FailureGroups", "FieldChange", "FixedBackoff", "FlowAlreadyCancelled", "FlowCancelAccepted",
+    "FlowCreated", "FlowEligibility", "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot",
+    "FlowStates", "FlowStatus", "FlowSubmitted", "FlowSummary", "FoundExecution", "FoundFlow",
+    "FoundFlows", "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments", "GrantNotFound",
+    "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal",
+    "Join", "JoinPolicy", "JoinPolicySet", "Journal", "JournalEntry", "KeyAlreadySeeded",
+    "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList", "LaneChanged", "LaneCount", "LanePage",
+    "Lease", "LeaseEvent", "LeaseHandle", "LeaseHandleKind", "LeaseMarkedExpired",
+    "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked", "MatchCount", "MemberAdded",
+    "MemberCounts", "MemberPage", "MemberPromoted", "NewEdge", "NewExecution", "NewFlow",
+    "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable", "NotRevokedReason",
     "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint", "OpenWaitpointPage",
     "OperatorEvent", "PartitionConfig", "PartitionKey", "PartitionRotation", "PendingWaitpoint",
     "PendingWaitpointPage", "PriorityChanged", "Quorum", "QuotaKey", "QuotaLimits", "QuotaPolicy",

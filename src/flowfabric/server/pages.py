@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NewType
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,6 +14,8 @@ from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.problems import invalid
 
 DEFAULT_LIMIT: Final = 50
+FreeText = NewType("FreeText", str)
+"""A text of a list in a URL that may have commas: the parameter is repeated instead."""
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

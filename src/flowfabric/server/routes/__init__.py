@@ -1,6 +1,6 @@
 """The routes, one module per noun; `ROUTES` is the whole table.
 
-executions          submit, search, outcomes          execution_reads     one execution, read
+executions          submit, outcomes                  execution_reads     one execution, read
 execution_controls  one execution, changed            flows               flows, members and edges
 signals             signals and waitpoints            streams             frames of handlers
 work                claims and outcomes of workers    durable_work        journals, waits, frames
@@ -8,7 +8,7 @@ workers             the registry of workers           grants              claims
 lanes               lanes and retention               events              events, listed and live
 schedules           schedules                         keys                keys and API tokens
 info                probes, metrics, documents        callbacks           answers by token alone
-budgets             budgets and limits
+budgets             budgets and limits                searches            search, count, failures
 """
 
 from typing import Final
@@ -27,6 +27,7 @@ from flowfabric.server.routes import (
     keys,
     lanes,
     schedules,
+    searches,
     signals,
     streams,
     work,
@@ -36,6 +37,7 @@ from flowfabric.server.table import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *executions.ROUTES,
+    *searches.ROUTES,
     *execution_reads.ROUTES,
     *execution_controls.ROUTES,
     *flows.ROUTES,

@@ -1,4 +1,4 @@
-"""Executions: submitted, searched for, and how they ended."""
+"""Executions: submitted, and how they ended."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ import msgspec
 
 from flowfabric.client.create_in_chunks import without_conflict
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
-from flowfabric.engine.executions.search_executions import FoundExecution, Search
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
 from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.server.call import ApiCall, Reply
-from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
-from flowfabric.states import PublicState, Scope
+from flowfabric.states import Scope
 from flowfabric.tracing import TRACEPARENT, is_traceparent
 
 MAX_BATCH: Final = 1000
@@ -63,22 +61,6 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answers in the order of the request."""
 
     results: list[Created | Duplicate]
-
-
-class SearchQuery(NamespacePageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which executions: those that match everything that is given, the newest first."""
-
-    state: PublicState | None = None
-    kind: str | None = None
-    lane: str | None = None
-    tag: str | None = None
-    """`key=value`"""
-    since: datetime | None = None
-    before: datetime | None = None
-    within: float | None = None
-    """Created in the last so many seconds."""
-    divergent: bool = False
-    patch_missing: str | None = None
 
 
 class OutcomesRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,32 +137,6 @@ async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
     return BatchAnswer(results=[each for each in answers if isinstance(each, Created | Duplicate)])
 
 
-async def search_executions(call: ApiCall, query: SearchQuery) -> Reply:
-    """Executions that match, the newest first."""
-    tag = None
-    if query.tag is not None:
-        key, found, value = query.tag.partition("=")
-        if not found:
-            raise invalid("tag", "must be key=value")
-        tag = (key, value)
-    search = Search(
-        namespace=call.only(query.namespace),
-        lane_id=query.lane,
-        execution_kind=query.kind,
-        public_state=query.state,
-        tag=tag,
-        created_since=query.since,
-        created_within=query.within,
-        created_before=query.before,
-        divergent=query.divergent,
-        patch_missing=query.patch_missing,
-    )
-    found = await call.engine.search_executions(
-        search, cursor=query.cursor, limit=check_limit(query.limit)
-    )
-    return page(call, FoundExecution, found.executions, found.next_cursor, query)
-
-
 async def read_outcomes(call: ApiCall, body: OutcomesRequest) -> OutcomesAnswer:
     """The outcomes of up to 1,000 executions: as soon as one or more have ended."""
     if not 1 <= len(body.execution_ids) <= MAX_BATCH:
@@ -209,14 +165,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         limit=BATCH,
         body=BatchRequest,
         answers={200: BatchAnswer},
-    ),
-    route(
-        "GET",
-        "/v1/executions",
-        search_executions,
-        scope=Scope.READ,
-        query=SearchQuery,
-        answers={200: page_of(FoundExecution)},
     ),
     route(
         "POST",
