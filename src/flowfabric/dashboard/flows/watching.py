@@ -20,7 +20,7 @@ EVERY: Final = 1.0
 EVERY_SETTLED: Final = 5.0
 """Seconds between reads of a flow whose members have all ended."""
 
-Change: TypeAlias = dict[str, Any]
+StatesChange: TypeAlias = dict[str, Any]
 """`{"rev": 17, "s": [[12, "active"], ...]}`: the revision, and members that are in a new state."""
 
 
@@ -31,7 +31,7 @@ class FlowWatch:
         self._engine = engine
         self._watched: dict[UUID, _Watched] = {}
 
-    async def changes(self, flow_id: UUID) -> AsyncGenerator[Change]:
+    async def changes(self, flow_id: UUID) -> AsyncGenerator[StatesChange]:
         """The states of all members, then those that have changed, until the caller stops."""
         watched = self._watched.get(flow_id)
         if watched is None:
@@ -86,7 +86,7 @@ class _Viewer:
         if watched.states is not None:
             self.woken.set()
 
-    async def next(self) -> Change:
+    async def next(self) -> StatesChange:
         await self.woken.wait()
         self.woken.clear()
         found = self._watched.states
@@ -96,7 +96,7 @@ class _Viewer:
         return change
 
 
-def difference(before: FlowStates | None, after: FlowStates) -> Change:
+def difference(before: FlowStates | None, after: FlowStates) -> StatesChange:
     """What a page that knows `before` must be told; all states after a change of the graph."""
     known: list[PublicState | None] = [None] * len(after.states)
     if before is not None and before.graph_revision == after.graph_revision:
