@@ -116,15 +116,22 @@ class Hand:
         await self._engine.dispatch()
 
 
-async def busy_flow(engine: Engine, lane: str = "orders", images: int = 60) -> UUID:
-    """A flow at work: some members done, some running, a race that was won, a failure, a stack."""
+async def start_order(
+    engine: Engine, lane: str = "orders", images: int = 60
+) -> tuple[UUID, dict[str, ExecutionId]]:
+    """A flow with a race and a stack, of which nothing has run yet."""
     edges = [*RACE]
     for number in range(images):
         edges += [("reserve_stock", f"resize-{number}"), (f"resize-{number}", "ship")]
     kinds = {f"resize-{number}": "resize_image" for number in range(images)}
-    flow_id, ids = await submit(
+    return await submit(
         engine, "order", edges, lane=lane, policies={"pick_carrier": AnyOf()}, kinds=kinds
     )
+
+
+async def busy_flow(engine: Engine, lane: str = "orders", images: int = 60) -> UUID:
+    """A flow at work: some members done, some running, a race that was won, a failure, a stack."""
+    flow_id, ids = await start_order(engine, lane, images)
     hand = Hand(engine, lane)
     await hand.claim()
     await hand.complete()
