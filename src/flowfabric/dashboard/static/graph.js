@@ -136,7 +136,7 @@ function start() {
     if (event.target.closest("[data-unchoose]")) choose("");
   });
   addEventListener("popstate", () => location.reload());
-  new ResizeObserver(show).observe(port);
+  new ResizeObserver(() => show()).observe(port);
 }
 
 start();

@@ -16,10 +16,11 @@ export function placeOf(node) {
   return { x: Number(found[1]), y: Number(found[2]) };
 }
 
-export function show() {
+// A person may move the graph nearly out of sight; what moves by itself leaves little empty.
+export function show(empty = 0.8) {
   const w = port.clientWidth / view.k;
   const h = port.clientHeight / view.k;
-  const keep = (at, room, whole) => (room >= whole ? (whole - room) / 2 : Math.min(Math.max(at, -room * 0.1), whole - room * 0.9));
+  const keep = (at, room, whole) => (room >= whole ? (whole - room) / 2 : Math.min(Math.max(at, -room * empty), whole - room * (1 - empty)));
   view.x = keep(view.x, w, size.w);
   view.y = keep(view.y, h, size.h);
   svg.setAttribute("viewBox", `${view.x} ${view.y} ${w} ${h}`);
@@ -37,7 +38,7 @@ export function zoom(factor, atX = port.clientWidth / 2, atY = port.clientHeight
 export function centre(x, y) {
   view.x = x - port.clientWidth / view.k / 2;
   view.y = y - port.clientHeight / view.k / 2;
-  show();
+  show(0.1);
 }
 
 export function centreOn(node) {
@@ -57,7 +58,7 @@ export function fit(least = LEAST) {
   view.k = Math.max(whole, least);
   const busy = svg.querySelector('.node[aria-current], .node[data-state="active"], .node[data-state="failed"], .node[data-state="suspended"]');
   if (view.k > whole && busy) centreOn(busy);
-  else { view.x = 0; view.y = view.k > whole ? size.h / 2 - port.clientHeight / view.k / 2 : 0; show(); }
+  else { view.x = 0; view.y = view.k > whole ? size.h / 2 - port.clientHeight / view.k / 2 : 0; show(0.1); }
 }
 
 export function adopt(within) {
