@@ -149,7 +149,7 @@ async def _frames(visit: Visit, stream: _Stream) -> AsyncGenerator[bytes]:
         except FlowFabricError:
             return
         for frame in page.frames:
-            after = frame.cursor
+            after = str(frame.id)
             shown = frame_value(frame, visit.site.settings.redact)
             yield encode("frame", msgspec.to_builtins(shown), place=after)
         if page.closed_at is not None and not page.frames:

@@ -14,7 +14,7 @@ from flowfabric.dashboard import csrf
 from flowfabric.dashboard.answers import Page
 from flowfabric.dashboard.nav import entries
 from flowfabric.dashboard.view import durations
-from flowfabric.dashboard.view.sentences import STATES, state_word
+from flowfabric.dashboard.view.sentences import STATES, own_tags, reason_word, state_word
 from flowfabric.dashboard.visit import Visit
 from flowfabric.ids import ExecutionId
 from flowfabric.version import __version__
@@ -88,12 +88,14 @@ def _environment() -> jinja2.Environment:
         ago=_relative,
         iso=durations.iso,
         absolute=durations.absolute,
-        length=durations.length,
+        lasting=durations.length,
         size=durations.size,
         number=durations.number,
         short=_short,
         path_id=path_id,
         state_word=state_word,
+        reason_word=reason_word,
+        own_tags=own_tags,
     )
     # Regions are rendered alone, without the imports of their page: parts are globals.
     for name in ("ui", "payload"):

@@ -82,7 +82,7 @@ class Application:
         self, services: Services, router: Router, mounted: Mapping[str, Mounted] | None = None
     ) -> None:
         self.services, self._router = services, router
-        self._mounted = mounted or {}
+        self.mounted = mounted or {}
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -136,7 +136,7 @@ class Application:
             return
         check_origin(scope["method"], headers, settings)
         path = scope["path"]
-        for prefix, mounted in self._mounted.items():
+        for prefix, mounted in self.mounted.items():
             if path == prefix or path.startswith(prefix + "/"):
                 state.template = prefix
                 scope["root_path"] = scope.get("root_path", "") + prefix
@@ -151,13 +151,17 @@ class Application:
             state.principal = await authenticator.principal(headers.get(b"authorization"))
         await self._router(scope, receive, send)
 
+    async def close(self) -> None:
+        """Streams and waits end, here and in what is mounted; the engine stays open."""
+        await self.services.close()
+        for mounted in self.mounted.values():
+            await mounted.close()
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self.services.close()
-        for mounted in self._mounted.values():
-            await mounted.close()
+        await self.close()
         await send({"type": "lifespan.shutdown.complete"})
 
 

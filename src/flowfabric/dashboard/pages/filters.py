@@ -73,7 +73,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
         default = not self.since and not ended
         try:
             return Search(
-                namespace=visit.namespace,
+                namespace=visit.namespace or ("default" if "key" in texts else None),
                 lane_id=texts.get("lane"),
                 execution_kinds=self.kinds,
                 public_states=self.states,

@@ -28,13 +28,14 @@ function draw(list) {
   list.append(...fresh);
   while (list.children.length > MOST) list.firstElementChild.remove();
   showTimes(list);
-  if (document.getElementById("follow")?.checked) list.scrollTop = list.scrollHeight;
+  const box = list.parentElement;
+  if (document.getElementById("follow")?.checked) box.scrollTop = box.scrollHeight;
 }
 
 export function startFrames() {
   const list = document.getElementById("frames");
   if (!list) return;
-  list.scrollTop = list.scrollHeight;
+  list.parentElement.scrollTop = list.parentElement.scrollHeight;
   onEvent("frame", (frame) => {
     waiting.push(frame);
     if (!drawing) drawing = setTimeout(() => draw(list), 60);

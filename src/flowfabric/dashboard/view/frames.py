@@ -25,7 +25,7 @@ class ShownFrame(msgspec.Struct, frozen=True, kw_only=True):
 def frame_value(frame: Frame, redact: re.Pattern[str]) -> ShownFrame:
     """The frame, with secret values of JSON blotted out."""
     return ShownFrame(
-        id=frame.cursor,
+        id=str(frame.id),
         at=iso(frame.at),
         type=frame.frame_type or "frame",
         text=_text(frame.payload, redact),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -43,6 +44,17 @@ def state_word(state: object) -> str:
     return str(state).replace("_", " ")
 
 
+def reason_word(text: str) -> str:
+    """A reason: as it was written, or in words if it is one word of ours."""
+    return text if " " in text or not text.islower() else text.replace("_", " ")
+
+
+def own_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The first tags that people have set; those of FlowFabric itself are left out."""
+    kept = [(key, value) for key, value in tags.items() if not key.startswith("ff.")]
+    return dict(kept[:3])
+
+
 class StoryLine(msgspec.Struct, frozen=True, kw_only=True):
     """An event of an execution in words."""
 
@@ -60,7 +72,8 @@ _LEASE: Final = {
     "renewed": "lease renewed",
     "expired": "lease lost",
     "reclaimed": "claimed again",
-    "revoked": "put back",
+    "revoked": "lease revoked",
+    "released": "given back",
 }
 _LEFT: Final = {
     "completed": "attempt succeeded",
@@ -84,7 +97,7 @@ def story_line(entry: HistoryEntry, *, hidden: bool = False) -> StoryLine:
     match entry.outbox:
         case "lease":
             what = _LEASE.get(entry.what, what)
-            if entry.what == "revoked" and entry.reason in _LEFT:
+            if entry.what in ("released", "revoked") and entry.reason in _LEFT:
                 what, why = _LEFT[entry.reason], ""
             error = str(details.pop("error", ""))
             why = "" if hidden else error or why

@@ -163,7 +163,7 @@ def _next(entry: HistoryEntry) -> str | None:
     if entry.outbox == "lease":
         if entry.what in ("acquired", "reclaimed"):
             return "running"
-        if entry.what in ("revoked", "expired"):
+        if entry.what in ("released", "revoked", "expired"):
             return _AFTER.get(entry.reason or "", "waiting")
     if entry.outbox == "completion" and entry.what == "resumable":
         return "waiting"
