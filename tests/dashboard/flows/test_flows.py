@@ -14,26 +14,19 @@ import pytest
 
 from bench.flow_graphs import Hand, busy_flow, submit
 from flowfabric import Engine
-from flowfabric.dashboard import mounting
 from flowfabric.dashboard.flows.watching import difference
 from flowfabric.engine.flows.read_flow_states import FlowStates
-from flowfabric.server.app import app
-from flowfabric.server.settings import Settings
+from flowfabric.server.app import Application
 from flowfabric.states import PublicState, Role
+from tests.dashboard.conftest import Person, browser
 from tests.dashboard.graph.graphs import HOSTILE
-
-SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 
 
 @pytest.fixture
-async def pages(ff_engine: Engine) -> AsyncGenerator[httpx.AsyncClient]:
+async def pages(served: Application) -> AsyncGenerator[httpx.AsyncClient]:
     """A browser without script at the dashboard; without tokens, everybody is an admin."""
-    settings = Settings(listen="127.0.0.1:9090", api_tokens=())
-    application = app(ff_engine, settings, mounting=mounting)
-    transport = httpx.ASGITransport(app=application)  # pyright: ignore[reportArgumentType]
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost/ui") as client:
-        yield client
-    await application.services.close()
+    async with browser(served) as opened:
+        yield opened
 
 
 def said(page: httpx.Response) -> str:
@@ -52,7 +45,7 @@ async def act(pages: httpx.AsyncClient, path: str, **fields: str) -> httpx.Respo
         for name in ("_csrf", "seen")
     }
     hidden = {name: match[1] for name, match in found.items() if match}
-    return await pages.post(path, data={**hidden, **fields}, headers=SAME_ORIGIN)
+    return await pages.post(path, data={**hidden, **fields})
 
 
 async def test_the_list_shows_flows_with_the_states_of_their_members(
@@ -176,14 +169,10 @@ async def test_a_tag_is_set_and_found(ff_engine: Engine, pages: httpx.AsyncClien
 
 
 async def test_a_flow_of_another_namespace_looks_like_an_unknown_one(
-    ff_engine: Engine, pages: httpx.AsyncClient
+    ff_engine: Engine, person: Person
 ) -> None:
     flow_id, _ = await submit(ff_engine, "secret", [("a", "b")], lane="l", namespace="theirs")
-    token = (await ff_engine.create_token("reader", role=Role.READER, namespaces=("mine",))).token
-    login = await pages.get("/login")
-    csrf = re.search(r'name="_csrf" value="([^"]*)"', login.text)
-    fields = {"token": token, **({"_csrf": csrf[1]} if csrf else {})}
-    assert (await pages.post("/login", data=fields, headers=SAME_ORIGIN)).status_code == 303
+    pages = await person(Role.READER, namespaces=("mine",))
 
     foreign, unknown = await pages.get(f"/flows/{flow_id}"), await pages.get(f"/flows/{uuid4()}")
 
