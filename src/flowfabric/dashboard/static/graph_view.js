@@ -56,7 +56,8 @@ export function seen(node) {
 export function fit(least = LEAST) {
   const whole = Math.min(port.clientWidth / size.w, port.clientHeight / size.h, 1);
   view.k = Math.max(whole, least);
-  const busy = svg.querySelector('.node[aria-current], .node[data-state="active"], .node[data-state="failed"], .node[data-state="suspended"]');
+  const found = svg.querySelectorAll('.node[data-state="active"], .node[data-state="failed"], .node[data-state="suspended"]');
+  const busy = svg.querySelector(".node[aria-current]") || found[Math.floor(found.length / 2)];
   if (view.k > whole && busy) centreOn(busy);
   else { view.x = 0; view.y = view.k > whole ? size.h / 2 - port.clientHeight / view.k / 2 : 0; show(0.1); }
 }
