@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -31,6 +32,7 @@ class Busy(msgspec.Struct, kw_only=True):
     foreign: ExecutionId
     member: ExecutionId
     worker: str
+    flow: UUID
 
     def path(self, name: str) -> str:
         """The path of the page of this execution."""
@@ -131,5 +133,6 @@ async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
         foreign=foreign.execution_id,
         member=members[0].execution_id,
         worker=entry.worker_instance_id,
+        flow=started.flow_id,
     )
     return busy, worker

@@ -41,7 +41,9 @@ async def test_every_page_answers_and_no_text_becomes_markup(
     await ff_engine.cancel_execution(busy.delayed, reason=HOSTILE, actor=HOSTILE)
     shown = 0
     async with browser(served) as person:
-        extra = [busy.path(name) for name in busy.__struct_fields__ if name != "worker"]
+        extra = [
+            busy.path(name) for name in busy.__struct_fields__ if name not in ("worker", "flow")
+        ]
         extra += ["/lanes/idle lane", "/settings?tab=info", "/settings?tab=doctor&run=1"]
         extra += [f"/search?q={HOSTILE}", f"/executions?kind={HOSTILE}", "/search?q=order-1"]
         extra += [f"/executions?reason={HOSTILE}&tag=a.b={HOSTILE}", f"/workers?lane={HOSTILE}"]
@@ -71,6 +73,9 @@ async def test_every_region_of_a_page_is_answered_alone_and_once(
             ("/lanes/orders", "lane"),
             ("/workers", "workers"),
             (f"/workers/{busy.worker}", "worker"),
+            ("/flows", "flows"),
+            (f"/flows/{busy.flow}", "head"),
+            (f"/flows/{busy.flow}", "graph"),
         ):
             alone = await person.get(path, params={"_region": region})
             assert alone.text.lstrip().startswith("<section"), path

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -50,13 +51,16 @@ async def live(visit: Visit, receive: Receive, send: Send) -> None:
     if len(given) > MOST_TOPICS:
         raise PageProblem(422, f"A page may watch {MOST_TOPICS} topics.")
     topics, streams = await _allowed(visit, given)
+    drawn = {each for each in topics if each.startswith("g.")}  # told by states, not by the pulse
+    graphs = [parse_uuid(each.removeprefix("g."), field="flow_id") for each in drawn]
     await send_head(send, 200, HEADERS)
     gone = asyncio.create_task(disconnected(receive))
     stop = asyncio.create_task(visit.site.draining.wait())
     queue: asyncio.Queue[bytes] = asyncio.Queue(100)
-    with visit.site.pulse.watching(topics) as viewer:
+    with visit.site.pulse.watching(topics - drawn) as viewer:
         sources = [asyncio.create_task(_fill(queue, _changes(viewer)))]
         sources += [asyncio.create_task(_fill(queue, _frames(visit, each))) for each in streams]
+        sources += [asyncio.create_task(_fill(queue, _states(visit, each))) for each in graphs]
         coming: asyncio.Task[bytes] | None = None
         try:
             await _write(send, b": open\n\n")
@@ -90,7 +94,7 @@ async def _allowed(visit: Visit, given: list[str]) -> tuple[frozenset[str], list
         with contextlib.suppress(EngineError, ValueError):
             if kind == "x":
                 executions[each] = parse_execution_id(rest)
-            elif kind == "f":
+            elif kind in ("f", "g"):
                 flow_id = parse_uuid(rest, field="flow_id")
                 if visit.principal.sees(await visit.engine.get_flow_namespace(flow_id)):
                     topics.add(each)
@@ -122,6 +126,13 @@ async def _changes(viewer: Viewer) -> AsyncGenerator[bytes]:
             yield encode("resync", {})
         else:
             yield encode("changed", {"t": sorted(changed)})
+
+
+async def _states(visit: Visit, flow_id: UUID) -> AsyncGenerator[bytes]:
+    """The states of the members of a flow that is drawn, as they change."""
+    async with contextlib.aclosing(visit.site.flow_watch.changes(flow_id)) as changes:
+        async for change in changes:
+            yield encode("states", change)
 
 
 async def _frames(visit: Visit, stream: _Stream) -> AsyncGenerator[bytes]:

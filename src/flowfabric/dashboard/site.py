@@ -9,6 +9,9 @@ from typing import Final
 from flowfabric.dashboard.access import Access
 from flowfabric.dashboard.assets import Assets
 from flowfabric.dashboard.clock import DatabaseClock
+from flowfabric.dashboard.flows.drawing import Layouts
+from flowfabric.dashboard.flows.reading import FlowReader
+from flowfabric.dashboard.flows.watching import FlowWatch
 from flowfabric.dashboard.pulse import Pulse
 from flowfabric.dashboard.regions import SharedRegions
 from flowfabric.dashboard.settings import DashboardSettings
@@ -38,6 +41,8 @@ class Site:
         self.clock = DatabaseClock(engine.pool)
         self.regions = SharedRegions()
         self.pulse = Pulse(engine)
+        self.flows, self.layouts = FlowReader(engine), Layouts()
+        self.flow_watch = FlowWatch(engine)
         self._namespaces: tuple[float, list[str]] | None = None
 
     async def namespaces(self) -> list[str]:
@@ -50,3 +55,4 @@ class Site:
     async def close(self) -> None:
         """Nothing is read any more on behalf of viewers."""
         await self.pulse.close()
+        await self.flow_watch.close()

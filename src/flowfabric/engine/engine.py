@@ -28,6 +28,8 @@ from flowfabric.engine.flows import (
     list_flows,
     project_flow_summary,
     read_flow_outcomes,
+    read_flow_states,
+    search_flows,
     set_flow_tag,
     submit_flow,
 )
@@ -244,7 +246,9 @@ class Engine(
     ack_cancel_member = transaction(ack_cancel_member.ack_cancel_member)
     describe_flow = snapshot(describe_flow.describe_flow)
     list_flows = statement(list_flows.list_flows)
+    search_flows = statement(search_flows.search_flows)
     list_flow_members = statement(list_flow_members.list_flow_members)
+    read_flow_states = statement(read_flow_states.read_flow_states)
     read_flow_outcomes = statement(read_flow_outcomes.read_flow_outcomes)
     describe_edge = statement(describe_edge.describe_edge)
     list_edges = statement(list_edges.list_edges)

@@ -54,7 +54,7 @@ function offer(region, fresh) {
 
 export function morph(old, fresh) {
   Idiomorph.morph(old, fresh, {
-    ignoreActiveValue: true,
+    ignoreActiveValue: /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName),
     callbacks: {
       beforeAttributeUpdated(name, node) {
         if (name === "open" && node.tagName === "DETAILS") return false;

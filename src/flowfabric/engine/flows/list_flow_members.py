@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.instants import instant
 from flowfabric.pages import FIRST_ID, page_size
 from flowfabric.states import PublicState
 
@@ -16,6 +18,7 @@ LIST_FLOW_MEMBERS: Final[LiteralString] = """
 -- flows.list_flow_members
 SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane_id, b.member_name,
        e.total_attempt_count, coalesce(e.failure_reason, e.cancellation_reason) AS reason,
+       e.started_at_ms, e.terminal_at_ms,
        EXISTS (SELECT FROM (  -- driven by the member, however few joins wait for children
                       SELECT edge.partition_key, edge.group_id FROM ff.edge edge
                        WHERE (edge.partition_key, edge.upstream_eid)
@@ -43,6 +46,9 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     is_child: bool = False
     """Did the handler of another member start it?"""
+    started_at: datetime | None = None
+    """When its first attempt started."""
+    ended_at: datetime | None = None
 
 
 class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +67,8 @@ class _Member(msgspec.Struct, frozen=True):
     member_name: str | None
     total_attempt_count: int
     reason: str | None
+    started_at_ms: int | None
+    terminal_at_ms: int | None
     is_child: bool
 
 
@@ -95,6 +103,8 @@ async def list_flow_members(
             total_attempt_count=row.total_attempt_count,
             reason=row.reason,
             is_child=row.is_child,
+            started_at=instant(row.started_at_ms),
+            ended_at=instant(row.terminal_at_ms),
         )
         for row in rows[:size]
     ]

@@ -113,7 +113,7 @@ async def list_flows(
     size = page_size(limit)
     if size == 0:
         return FlowPage(flows=[], next_cursor=None)
-    before_ms, before_flow = _NEWEST if cursor is None else _before(cursor)
+    before_ms, before_flow = before_cursor(cursor)
     page = {"before_ms": before_ms, "before_flow": before_flow, "limit": size + 1}
     if partition is not None:
         where = {"partition_key": partition.index, "namespace": namespace}
@@ -129,7 +129,7 @@ async def list_flows(
             namespace=row.namespace,
             created_at=instant(row.created_at_ms),
             node_count=row.node_count,
-            status=_status(row.derived_state),
+            status=flow_status(row.derived_state),
         )
         for row in rows[:size]
     ]
@@ -141,12 +141,16 @@ def flow_cursor(flow: FlowSummary) -> str:
     return f"{epoch_ms(flow.created_at)}/{flow.flow_id}"
 
 
-def _before(cursor: str) -> tuple[int, UUID]:
+def before_cursor(cursor: str | None) -> tuple[int, UUID]:
+    """Where a page ends; raises `ValidationError(invalid_input)` for a cursor that no page has."""
+    if cursor is None:
+        return _NEWEST
     found = _CURSOR.fullmatch(cursor)
     if found is None or int(found[1]) > _NEWEST[0]:
         raise invalid_input("cursor", cursor, "must be the next_cursor of a page of flows")
     return int(found[1]), UUID(found[2])
 
 
-def _status(derived: str) -> FlowStatus:
+def flow_status(derived: str) -> FlowStatus:
+    """The state in a list, of the state that is computed from the members."""
     return FlowStatus(derived) if DerivedFlowState(derived).is_settled else FlowStatus.ACTIVE
