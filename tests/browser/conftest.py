@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
 
 from flowfabric import Engine
 from flowfabric.dashboard import mounting
@@ -88,14 +88,12 @@ async def context_of(browser: Browser, heard: Heard, **options: Any) -> BrowserC
     context = await browser.new_context(reduced_motion="reduce", **options)
 
     def listen(page: Page) -> None:
+        def complain(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                heard.complaints.append(f"{page.url}: {message.text}")
+
         page.on("pageerror", lambda error: heard.complaints.append(f"error: {error}"))
-        page.on(
-            "console",
-            lambda message: (
-                message.type in ("error", "warning")
-                and heard.complaints.append(f"{page.url}: {message.text}")
-            ),
-        )
+        page.on("console", complain)
         page.on("request", lambda request: heard.hosts.add(request.url.split("/")[2]))
 
     context.on("page", listen)

@@ -71,7 +71,7 @@ async def test_the_seventh_tab_of_a_browser_loads(
     for each in pages:
         await each.goto(served.url + "/lanes")
         await expect(each.locator("header.head")).not_to_have_attribute("data-live", "off")
-    states = [await each.locator("header.head").get_attribute("data-live") for each in pages]
+    states = [await each.locator("header.head").get_attribute("data-live") or "" for each in pages]
     await context.close()
 
     assert sorted(states) == ["on"] * 3 + ["polling"] * 4

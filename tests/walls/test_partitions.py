@@ -309,6 +309,7 @@ READS: Mapping[str, set[str]] = {
     "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
+    "workers.list_namespaces": {"worker_registry"},
     "workers.list_workers": {"worker_registry"},
 }
 # The executions of a key may be in any partition: a member is where its flow is. A sharded

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.answers import Page
+from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.problems import PageProblem
 from flowfabric.dashboard.table import screen
 from flowfabric.dashboard.view.durations import parse_length
@@ -80,7 +80,7 @@ def _listed(flow: FoundFlow) -> ListedFlow:
     )
 
 
-async def flows(visit: Visit) -> Page:
+async def flows(visit: Visit) -> PageAnswer:
     """Flows, the newest first."""
     statuses = [each for each in visit.queries("status") if each in FlowStatus.__members__.values()]
     tag = visit.query("tag")
@@ -112,7 +112,7 @@ async def flows(visit: Visit) -> Page:
         "is_filtered": bool(statuses or tag or since or visit.query("kind")),
         "all_namespaces": visit.namespace is None,
     }
-    return Page(template="flows.html", title="Flows", section="flows", values=values)
+    return PageAnswer(template="flows.html", title="Flows", section="flows", values=values)
 
 
 ROUTES: Final = (screen("/flows", flows),)
