@@ -310,7 +310,8 @@ READS: Mapping[str, set[str]] = {
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
     "workers.list_namespaces": {"worker_registry"},
-    "workers.list_workers": {"worker_registry"},
+    "workers.list_unserved_routes": {"exec_core", "ready", "worker_registry"},
+    "workers.list_workers": {"lease", "worker_registry"},
 }
 # The executions of a key may be in any partition: a member is where its flow is. A sharded
 # deployment that puts them with their key runs these per partition.

@@ -54,7 +54,8 @@ Fresh Gauges GrantArguments GrantNotFound GrantedClaim GroupId HardBreach Histor
 Inbox InboxSignal Join JoinPolicy JoinPolicySet Journal JournalEntry KeyAlreadySeeded KeyRotated
 KeySeeded KeyUnchanged KidList LaneChanged LaneCount LanePage Lease LeaseEvent LeaseHandle
 LeaseHandleKind LeaseMarkedExpired LeaseNotExpired LeaseNotRevoked LeaseRevoked MatchCount
-MemberAdded MemberCounts MemberPage MemberPromoted NewEdge NewExecution NewFlow NewFrame NewSignal
+MemberAdded MemberCounts MemberPage MemberPromoted MergedEvents NewEdge NewExecution NewFlow
+NewFrame NewSignal
 NotExpiredReason NotReclaimable NotRevokedReason NothingToSuspendFor NothingToWaitFor OpenSession
 OpenWaitpoint OpenWaitpointPage OperatorEvent PartitionConfig PartitionKey PartitionRotation
 PendingWaitpoint PendingWaitpointPage PriorityChanged Quorum QuotaKey QuotaLimits QuotaPolicy
@@ -66,9 +67,9 @@ ServedElsewhere SessionOpened SignalAccepted SignalDuplicate SignalEvent SoftBre
 StepPage StillClaimed StoredSignal StoredToken StreamPage StreamSummary Subscription SuspendRequest
 Suspended SuspendedExecution SuspendedPage Suspension SuspensionExpired SuspensionNotExpired
 TerminalFailed TimeoutPolicy TokenCreated TokenRevoked Triggered Trim Trouble Unblocked Unserved
-UpcomingInstant UpstreamResult UsageAlreadyApplied UsageCounted UsageOutcome UsePending
-VerifiedGrant VerifyingKid WaitingChildren Waitpoint WaitpointDetails WaitpointToken WaitsSeen
-WebSession Woken WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered WorkerPage
+UnservedRoute UpcomingInstant UpstreamResult UsageAlreadyApplied UsageCounted UsageOutcome
+UsePending VerifiedGrant VerifyingKid WaitingChildren Waitpoint WaitpointDetails WaitpointToken
+WaitsSeen WebSession Woken WorkerEntry WorkerEvent WorkerMarkedDead WorkerNotRegistered WorkerPage
 WorkerRefreshed WorkerRegistered
 """
 PINNED_OF_METRICS = "CONTENT_TYPE DatabaseGauges MetricsEndpoint SharedCounters exposition"

@@ -177,7 +177,7 @@ def _ended_at(read: FlowRead) -> Any:
     """When the last member ended, if all have."""
     if not read.flow.derived_state.is_settled:
         return None
-    return max((each.ended_at for each in read.members if each.ended_at), default=None)
+    return max((each.terminal_at for each in read.members if each.terminal_at), default=None)
 
 
 async def _exported(visit: Visit, read: FlowRead, wanted: str) -> Answer:
