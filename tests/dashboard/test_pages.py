@@ -5,6 +5,7 @@ from __future__ import annotations
 import html5lib
 
 from flowfabric import Engine
+from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.server.app import Application
 from flowfabric.states import LaneState, PublicState, Role
 from tests.dashboard.busy import HOSTILE, Busy
@@ -152,7 +153,7 @@ async def test_acts_change_executions_and_keep_who_and_why(
     assert text == ""
 
     page = await ff_engine.list_events("operator", limit=50)
-    acted = {each.event_type: each for each in page.events}  # pyright: ignore
+    acted = {each.event_type.value: each for each in page.events if isinstance(each, OperatorEvent)}
     for word in [
         "priority_changed",
         "blocked",

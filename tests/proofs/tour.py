@@ -528,6 +528,15 @@ TOUR: Final[Mapping[str, Stop]] = {
     "list_executions": reads(
         "all", lambda e, p: e.list_executions(PartitionKey("fp", p.ended.partition_key))
     ),
+    "list_unserved_routes": reads(
+        "namespace", lambda e, p: e.list_unserved_routes(namespace=p.namespace)
+    ),
+    "list_events_of": reads(
+        "namespace",
+        lambda e, p: e.list_events_of(
+            ["operator", "lease"], filter=EventFilter(namespace=p.namespace)
+        ),
+    ),
     "count_matching": reads("namespace", lambda e, p: e.count_matching(_search(p))),
     "group_failures": reads(
         "namespace", lambda e, p: e.group_failures(window=3600, namespace=p.namespace)

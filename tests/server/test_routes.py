@@ -458,7 +458,13 @@ async def test_lanes_and_workers_are_registered_and_listed(story: Story) -> None
     assert worker["liveness_ttl"] == 60.0
     unserved = await story.get("/v1/unserved", kind="job@gpu,other@gpu")
     assert [each["execution_kind"] for each in unserved["items"]] == ["other"]
+    await story.submitted(lane_id="gpu", execution_kind="other")
+    [route] = (await story.get("/v1/unserved/routes"))["items"]
+    assert (route["execution_kind"], route["waiting"]) == ("other", 1)
     await story.post("/v1/workers/w-1/dead", {"reason": "x"})
+    families = {"family": ["operator", "lease"], "lane": "gpu", "type": "lane_state_changed"}
+    [event] = (await story.get("/v1/events", **families))["items"]
+    assert event["details"]["lane_id"] == "gpu"
     events = await story.get("/v1/workers/events")
     assert {each["event_kind"] for each in events["items"]} == {
         "registered",

@@ -295,8 +295,6 @@ READS: Mapping[str, set[str]] = {
     **SEARCHES,
     "executions.group_failures": {"exec_core"},
     "flows.list_flows": {"exec_core+flow_core+flow_summary"},
-    "flows.search_flows": {"exec_core+flow_core+flow_summary"},
-    "flows.search_flows: of one namespace": {"exec_core+flow_core+flow_summary"},
     "lanes.count_by_lane": {"exec_core", "exec_core+lease", "ready"},
     "lanes.read_gauges": {"cancel_backlog_member", "completion_event"},
     "lifecycle.read_claimed": {"exec_body+exec_core+lease"},
@@ -309,7 +307,9 @@ READS: Mapping[str, set[str]] = {
     "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
-    "workers.list_workers": {"worker_registry"},
+    "workers.list_namespaces": {"worker_registry"},
+    "workers.list_unserved_routes": {"exec_core", "ready", "worker_registry"},
+    "workers.list_workers": {"lease", "worker_registry"},
 }
 # The executions of a key may be in any partition: a member is where its flow is. A sharded
 # deployment that puts them with their key runs these per partition.
@@ -398,8 +398,8 @@ OTHER_KEYS = {
     "flow_core_empty": "flows.delete_empty_flows",
     "flow_summary_unsettled": "flows.project_unsettled",
     "lease_event_pkey": "readers of the outbox",
-    "flow_core_created": "flows.list_flows, flows.search_flows",
-    "flow_core_namespace": "flows.list_flows, flows.search_flows",
+    "flow_core_created": "flows.list_flows",
+    "flow_core_namespace": "flows.list_flows",
     "operator_event_age": "events.prune_actions",
     "operator_event_pkey": "readers of the outbox",
     "pending_cancel_groups_age": "joins.cancel_siblings",

@@ -124,7 +124,7 @@ READS = {
         "ff.journal",
         "ff.route",
     },
-    "workers": {"ff.exec_core", "ff.lease", "ff.route", "ff.worker_liveness"},
+    "workers": {"ff.exec_core", "ff.lease", "ff.ready", "ff.route", "ff.worker_liveness"},
 }
 
 

@@ -8,11 +8,11 @@ import msgspec
 
 from flowfabric.api.problems import status_of
 from flowfabric.audit import acting_for
-from flowfabric.dashboard.answers import HTML, Answer, Page, Raw, Redirect
-from flowfabric.dashboard.problems import FieldProblem, PageProblem
+from flowfabric.dashboard.answers import HTML, Answer, PageAnswer, Raw, Redirect
+from flowfabric.dashboard.problems import FormProblem, PageProblem
 from flowfabric.dashboard.render import render_block
-from flowfabric.dashboard.table import Act, Dialog, Done
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.table import Act, ActDone, Dialog
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.errors import FlowFabricError
 
 FRAGMENT: Final = b"x-ff-dialog"
@@ -26,7 +26,7 @@ async def ask(act: Act, visit: Visit) -> Answer:
     return _dialog(visit, await act.ask(visit))
 
 
-async def do(act: Act, visit: Visit, form: Form) -> Answer:
+async def do(act: Act, visit: Visit, form: SentForm) -> Answer:
     """Do it, or show the dialog again with what is wrong."""
     visit.require(act.scope)
     dialog: Dialog = await act.ask(visit)
@@ -37,8 +37,8 @@ async def do(act: Act, visit: Visit, form: Form) -> Answer:
         if dialog.reason:
             form.reason()
         with acting_for(visit.principal.label, visit.request_id):
-            done: Done = await act.do(visit, form)
-    except FieldProblem as error:
+            done: ActDone = await act.do(visit, form)
+    except FormProblem as error:
         return _dialog(visit, dialog, status=422, form=form, field=error)
     except PageProblem as error:
         wrong = {"kind": error.kind, "title": error.title, "detail": error.detail}
@@ -49,7 +49,9 @@ async def do(act: Act, visit: Visit, form: Form) -> Answer:
         return _dialog(visit, dialog, status=status, form=form, wrong=wrong)
     to = done.to or visit.url(dialog.back)
     if done.secret:
-        page = Page(template="secret.html", title=done.message, values={"done": done, "to": to})
+        page = PageAnswer(
+            template="secret.html", title=done.message, values={"done": done, "to": to}
+        )
         if FRAGMENT in visit.headers:
             return Raw(data=_rendered(visit, page), media=HTML)
         return page
@@ -65,8 +67,8 @@ def _dialog(
     dialog: Dialog,
     *,
     status: int = 200,
-    form: Form | None = None,
-    field: FieldProblem | None = None,
+    form: SentForm | None = None,
+    field: FormProblem | None = None,
     wrong: dict[str, Any] | None = None,
 ) -> Answer:
     given = {} if form is None else form.given()
@@ -78,13 +80,13 @@ def _dialog(
         "action": visit.again(),
         "request_id": visit.request_id,
     }
-    page = Page(template="act.html", title=dialog.question, values=values, status=status)
+    page = PageAnswer(template="act.html", title=dialog.question, values=values, status=status)
     if FRAGMENT in visit.headers:
         return Raw(data=_rendered(visit, page), media=HTML, status=status)
     return page
 
 
-def _rendered(visit: Visit, page: Page) -> bytes:
+def _rendered(visit: Visit, page: PageAnswer) -> bytes:
     body = render_block(visit, page, "dialog")
     assert body is not None
     return body

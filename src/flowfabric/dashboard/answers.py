@@ -21,7 +21,7 @@ SECURITY: Final[Mapping[str, str]] = {
 }
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class PageAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A template with what it shows; `title` is its only `<h1>`."""
 
     template: str
@@ -48,7 +48,7 @@ class Raw(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
-Answer: TypeAlias = Page | Redirect | Raw
+Answer: TypeAlias = PageAnswer | Redirect | Raw
 
 
 def download(data: bytes, name: str, media: str = "application/octet-stream") -> Raw:

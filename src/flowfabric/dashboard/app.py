@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote
 from flowfabric.api.problems import status_of
 from flowfabric.dashboard import acts, csrf, login
 from flowfabric.dashboard.access import PAGE, Access, PrincipalOf, Visitor, cookie, read_cookies
-from flowfabric.dashboard.answers import HTML, SECURITY, Answer, Page, Raw, Redirect
+from flowfabric.dashboard.answers import HTML, SECURITY, Answer, PageAnswer, Raw, Redirect
 from flowfabric.dashboard.live import live
 from flowfabric.dashboard.prefs import COOKIE as PREFS
 from flowfabric.dashboard.prefs import Preferences
@@ -23,7 +23,7 @@ from flowfabric.dashboard.routes import PATHS, find
 from flowfabric.dashboard.settings import DashboardSettings, is_wanted
 from flowfabric.dashboard.site import Site
 from flowfabric.dashboard.table import CONTROL, Act
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, TransportError
 from flowfabric.server.access.origins import check_host
@@ -176,7 +176,7 @@ class _Request:
 
         async def compute() -> bytes:
             page = await self._shown(row, visit)
-            if isinstance(page, Page):
+            if isinstance(page, PageAnswer):
                 body = render_block(visit, page, f"region_{visit.region}")
                 if body is not None:
                     return body
@@ -223,7 +223,7 @@ class _Request:
         target = self.path + (f"?{query}" if query else "")
         await self._redirect(Redirect(to=f"{self.base}/login?next={quote(target, safe='')}"))
 
-    async def _form(self, most: int) -> Form:
+    async def _form(self, most: int) -> SentForm:
         try:
             body = await read_body(
                 self.receive, self.headers, BodyLimit("form", most), self.scope["path"]
@@ -234,13 +234,13 @@ class _Request:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
         except (UnicodeDecodeError, ValueError):
             raise PageProblem(400, "The form is not UTF-8.") from None
-        return Form(pairs)
+        return SentForm(pairs)
 
     # Sending.
 
     async def _send(self, visit: Visit, answer: Answer) -> None:
         match answer:
-            case Page():
+            case PageAnswer():
                 toast = self.cookies.get(TOAST, "")
                 if toast:
                     self.set_cookies.append(cookie(TOAST, "", secure=self.secure, seconds=0))
@@ -296,7 +296,7 @@ class _Request:
             await self._raw(Raw(data=body, media="text/plain; charset=utf-8", status=status))
             return
         if self.visit is not None:
-            page = Page(template="problem.html", title=title, values=values, status=status)
+            page = PageAnswer(template="problem.html", title=title, values=values, status=status)
             await self._send(self.visit, page)
             return
         name = "app.css"

@@ -14,7 +14,7 @@ from flowfabric.dashboard.access import PAGE, SECURE_SESSION, SESSION, cookie
 from flowfabric.dashboard.problems import PageProblem
 from flowfabric.dashboard.render import render_bare
 from flowfabric.dashboard.site import Site
-from flowfabric.dashboard.visit import Form
+from flowfabric.dashboard.visit import SentForm
 
 _LONGEST: Final = 7 * 86400
 
@@ -33,7 +33,7 @@ async def login(
     scope: Mapping[str, Any],
     cookies: Mapping[str, str],
     headers: Mapping[bytes, bytes],
-    form: Form | None,
+    form: SentForm | None,
     host: str,
 ) -> LoginReply:
     """Show the page; with a form, try the token. Every wrong token gets the same text."""

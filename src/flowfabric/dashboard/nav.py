@@ -10,7 +10,7 @@ from flowfabric.dashboard.visit import Visit
 from flowfabric.states import Scope
 
 
-class Entry(msgspec.Struct, frozen=True):
+class NavEntry(msgspec.Struct, frozen=True):
     """An entry: where it goes, its icon, and the key that goes there after `g`."""
 
     section: str
@@ -22,21 +22,21 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 ENTRIES: Final = (
-    Entry("overview", "Overview", "/", "overview", "o"),
-    Entry("executions", "Executions", "/executions", "list", "e"),
-    Entry("flows", "Flows", "/flows", "flow", "f"),
-    Entry("approvals", "Approvals", "/approvals", "inbox", "a"),
-    Entry("schedules", "Schedules", "/schedules", "calendar", "s"),
-    Entry("lanes", "Lanes", "/lanes", "lanes", "l"),
-    Entry("workers", "Workers", "/workers", "worker", "w"),
-    Entry("budgets", "Budgets", "/budgets", "gauge", "b"),
-    Entry("events", "Events", "/events", "events", "v"),
-    Entry("keys", "Keys", "/keys", "key", "k", Scope.ADMIN),
-    Entry("settings", "Settings", "/settings", "settings", ","),
+    NavEntry("overview", "Overview", "/", "overview", "o"),
+    NavEntry("executions", "Executions", "/executions", "list", "e"),
+    NavEntry("flows", "Flows", "/flows", "flow", "f"),
+    NavEntry("approvals", "Approvals", "/approvals", "inbox", "a"),
+    NavEntry("schedules", "Schedules", "/schedules", "calendar", "s"),
+    NavEntry("lanes", "Lanes", "/lanes", "lanes", "l"),
+    NavEntry("workers", "Workers", "/workers", "worker", "w"),
+    NavEntry("budgets", "Budgets", "/budgets", "gauge", "b"),
+    NavEntry("events", "Events", "/events", "events", "v"),
+    NavEntry("keys", "Keys", "/keys", "key", "k", Scope.ADMIN),
+    NavEntry("settings", "Settings", "/settings", "settings", ","),
 )
 
 
-def entries(visit: Visit) -> list[Entry]:
+def entries(visit: Visit) -> list[NavEntry]:
     """Those whose screens exist."""
     from flowfabric.dashboard.routes import PATHS  # the pages use this module's callers
 

@@ -31,7 +31,7 @@ class PageProblem(Exception):
         self.title = title or title_of(status)
 
 
-class FieldProblem(Exception):
+class FormProblem(Exception):
     """A field of a form has a value that cannot be taken."""
 
     def __init__(self, field: str, detail: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import jinja2
 
 from flowfabric.dashboard import csrf
-from flowfabric.dashboard.answers import Page
+from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.nav import entries
 from flowfabric.dashboard.view import durations
 from flowfabric.dashboard.view.sentences import STATES, own_tags, reason_word, state_word
@@ -107,7 +107,7 @@ def _environment() -> jinja2.Environment:
 _env: Final = _environment()
 
 
-def values_of(visit: Visit, page: Page) -> dict[str, Any]:
+def values_of(visit: Visit, page: PageAnswer) -> dict[str, Any]:
     """What every template can use, and what the page gives it."""
     return {
         "visit": visit,
@@ -124,7 +124,7 @@ def values_of(visit: Visit, page: Page) -> dict[str, Any]:
     }
 
 
-def render_page(visit: Visit, page: Page, **more: Any) -> bytes:
+def render_page(visit: Visit, page: PageAnswer, **more: Any) -> bytes:
     """The whole page."""
     token = _visit.set(visit)
     try:
@@ -134,7 +134,7 @@ def render_page(visit: Visit, page: Page, **more: Any) -> bytes:
         _visit.reset(token)
 
 
-def render_block(visit: Visit, page: Page, block: str) -> bytes | None:
+def render_block(visit: Visit, page: PageAnswer, block: str) -> bytes | None:
     """One block of the page alone; None if the page has no such block."""
     token = _visit.set(visit)
     try:

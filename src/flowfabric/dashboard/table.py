@@ -11,11 +11,11 @@ from flowfabric.states import Scope
 
 if TYPE_CHECKING:
     from flowfabric.dashboard.answers import Answer
-    from flowfabric.dashboard.visit import Form, Visit
+    from flowfabric.dashboard.visit import SentForm, Visit
 
 Show: TypeAlias = "Callable[[Visit], Awaitable[Answer]]"
 Ask: TypeAlias = "Callable[[Visit], Awaitable[Dialog]]"
-Do: TypeAlias = "Callable[[Visit, Form], Awaitable[Done]]"
+Do: TypeAlias = "Callable[[Visit, SentForm], Awaitable[ActDone]]"
 CONTROL: Final = 64 * 1024
 LARGE: Final = 1024 * 1024
 
@@ -39,7 +39,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that the form may have."""
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class DialogField(msgspec.Struct, frozen=True, kw_only=True):
     """A field of a dialog, beside the reason."""
 
     name: str
@@ -62,7 +62,7 @@ class Dialog(msgspec.Struct, frozen=True, kw_only=True):
     button: str
     back: str
     """The path of the page to which it goes back."""
-    fields: Sequence[Field] = ()
+    fields: Sequence[DialogField] = ()
     reason: bool = True
     danger: bool = False
     seen: str = ""
@@ -74,7 +74,7 @@ class Dialog(msgspec.Struct, frozen=True, kw_only=True):
     warning: str = ""
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ActDone(msgspec.Struct, frozen=True, kw_only=True):
     """What was done, in a sentence; the page goes on to `to`."""
 
     message: str

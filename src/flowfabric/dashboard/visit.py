@@ -10,7 +10,7 @@ from uuid import UUID
 
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.dashboard.prefs import Preferences
-from flowfabric.dashboard.problems import FieldProblem, PageProblem, not_found
+from flowfabric.dashboard.problems import FormProblem, PageProblem, not_found
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.errors import EngineError
@@ -27,7 +27,7 @@ _READS: Final = frozenset({Scope.READ, Scope.PUBLIC, Scope.ANY})
 _SHORTEST, _LONGEST = 3, 1000
 
 
-class Form:
+class SentForm:
     """The fields of a form that was sent."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
@@ -36,10 +36,10 @@ class Form:
             self._fields.setdefault(name, []).append(value)
 
     def text(self, name: str, default: str = "") -> str:
-        """The first value of the field; raises `FieldProblem` for one that cannot be stored."""
+        """The first value of the field; raises `FormProblem` for one that cannot be stored."""
         found = self._fields.get(name, [default])[0]
         if "\x00" in found:
-            raise FieldProblem(name, "must not contain a NUL character")
+            raise FormProblem(name, "must not contain a NUL character")
         return found.replace("\r\n", "\n")
 
     def all(self, name: str) -> list[str]:
@@ -47,20 +47,20 @@ class Form:
         return list(self._fields.get(name, ()))
 
     def whole(self, name: str, *, low: int, high: int) -> int:
-        """A whole number; raises `FieldProblem`."""
+        """A whole number; raises `FormProblem`."""
         given = self.text(name).strip()
         digits = given.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 12):
-            raise FieldProblem(name, "must be a whole number")
+            raise FormProblem(name, "must be a whole number")
         if not low <= int(given) <= high:
-            raise FieldProblem(name, f"must be {low} to {high}")
+            raise FormProblem(name, f"must be {low} to {high}")
         return int(given)
 
     def reason(self) -> str:
-        """Why something is changed; raises `FieldProblem` unless it has 3 to 1,000 characters."""
+        """Why something is changed; raises `FormProblem` unless it has 3 to 1,000 characters."""
         given = self.text(REASON).strip()
         if not _SHORTEST <= len(given) <= _LONGEST:
-            raise FieldProblem(REASON, f"must have {_SHORTEST} to {_LONGEST:,} characters")
+            raise FormProblem(REASON, f"must have {_SHORTEST} to {_LONGEST:,} characters")
         return given
 
     def given(self) -> dict[str, str]:

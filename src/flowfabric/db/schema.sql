@@ -652,7 +652,7 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_limits_changed'::text, 'budget_reset'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_limits_changed'::text, 'budget_reset'::text, 'execution_tagged'::text, 'flow_tagged'::text, 'worker_marked_dead'::text, 'bulk_started'::text, 'bulk_stopped'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id, event_id) WHERE (execution_id IS NOT NULL);
@@ -1189,6 +1189,8 @@ CREATE TABLE ff.worker_registry (
     unclaimed_kinds text[] DEFAULT '{}'::text[] NOT NULL,
     liveness_lock bigint,
     lock_missed_at_ms bigint,
+    version text DEFAULT ''::text NOT NULL,
+    host text DEFAULT ''::text NOT NULL,
     CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor=50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
@@ -1198,6 +1200,7 @@ COMMENT ON COLUMN ff.worker_registry.stuck_threads IS 'By kind: how many threads
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS 'Kinds that the process does not claim until one of its stuck threads has returned.';
 COMMENT ON COLUMN ff.worker_registry.liveness_lock IS 'Key of the advisory lock that the session of the process holds while the process lives; NULL: the process holds none, and its leases last until they expire.';
 COMMENT ON COLUMN ff.worker_registry.lock_missed_at_ms IS 'When a sweep first found the lock not held; NULL while the lock is held.';
+COMMENT ON COLUMN ff.worker_registry.version IS 'Version of the package that the process runs, or what its program says.';
 
 CREATE TABLE ff.worker_registry_event (
     partition_key smallint NOT NULL,

@@ -30,6 +30,7 @@ from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.list_events import EventPage
+from flowfabric.engine.events.list_events_of import MergedEvents
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.read_history import HistoryEntry, HistoryPage
 from flowfabric.engine.events.signal_events import SignalEvent
@@ -66,7 +67,6 @@ from flowfabric.engine.flows.list_flow_members import FlowMember, MemberPage
 from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus, FlowSummary
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.flows.read_flow_states import FlowStates
-from flowfabric.engine.flows.search_flows import FoundFlow, FoundFlows
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.grants.grant import ClaimGrant, ReclaimGrant
 from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
@@ -172,6 +172,7 @@ from flowfabric.engine.suspensions.suspension import (
 from flowfabric.engine.suspensions.waitpoint import StoredSignal, Waitpoint
 from flowfabric.engine.workers.find_unserved import Unserved
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
+from flowfabric.engine.workers.list_unserved_routes import UnservedRoute
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry, WorkerPage
 from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
@@ -207,17 +208,17 @@ __all__ = [
     "Explanation", "ExplanationReason", "ExponentialBackoff", "Failure", "FailureGroup",
     "FailureGroups", "FieldChange", "FixedBackoff", "FlowAlreadyCancelled", "FlowCancelAccepted",
     "FlowCreated", "FlowEligibility", "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot",
-    "FlowStates", "FlowStatus", "FlowSubmitted", "FlowSummary", "FoundExecution", "FoundFlow",
-    "FoundFlows", "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments", "GrantNotFound",
-    "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal",
-    "Join", "JoinPolicy", "JoinPolicySet", "Journal", "JournalEntry", "KeyAlreadySeeded",
-    "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList", "LaneChanged", "LaneCount", "LanePage",
-    "Lease", "LeaseEvent", "LeaseHandle", "LeaseHandleKind", "LeaseMarkedExpired",
-    "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked", "MatchCount", "MemberAdded",
-    "MemberCounts", "MemberPage", "MemberPromoted", "NewEdge", "NewExecution", "NewFlow",
-    "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable", "NotRevokedReason",
-    "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint", "OpenWaitpointPage",
-    "OperatorEvent", "PartitionConfig", "PartitionKey", "PartitionRotation", "PendingWaitpoint",
+    "FlowStates", "FlowStatus", "FlowSubmitted", "FlowSummary", "FoundExecution", "Frame",
+    "FrameId", "Fresh", "Gauges", "GrantArguments", "GrantNotFound", "GrantedClaim", "GroupId",
+    "HardBreach", "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal", "Join", "JoinPolicy",
+    "JoinPolicySet", "Journal", "JournalEntry", "KeyAlreadySeeded", "KeyRotated", "KeySeeded",
+    "KeyUnchanged", "KidList", "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent",
+    "LeaseHandle", "LeaseHandleKind", "LeaseMarkedExpired", "LeaseNotExpired", "LeaseNotRevoked",
+    "LeaseRevoked", "MatchCount", "MemberAdded", "MemberCounts", "MemberPage", "MemberPromoted",
+    "MergedEvents", "NewEdge", "NewExecution", "NewFlow", "NewFrame", "NewSignal",
+    "NotExpiredReason", "NotReclaimable", "NotRevokedReason", "NothingToSuspendFor",
+    "NothingToWaitFor", "OpenSession", "OpenWaitpoint", "OpenWaitpointPage", "OperatorEvent",
+    "PartitionConfig", "PartitionKey", "PartitionRotation", "PendingWaitpoint",
     "PendingWaitpointPage", "PriorityChanged", "Quorum", "QuotaKey", "QuotaLimits", "QuotaPolicy",
     "QuotaPolicyCreated", "ReasonCode", "ReclaimCapExceeded", "ReclaimGrant", "RecordedStep",
     "Released", "ReleasedAfterTrouble", "ReplayMember", "Replayed", "ReplayedFlow",
@@ -229,10 +230,10 @@ __all__ = [
     "StreamPage", "StreamSummary", "Subscription", "SuspendRequest", "Suspended",
     "SuspendedExecution", "SuspendedPage", "Suspension", "SuspensionExpired",
     "SuspensionNotExpired", "TerminalFailed", "TimeoutPolicy", "TokenCreated", "TokenRevoked",
-    "Triggered", "Trim", "Trouble", "Unblocked", "Unserved", "UpcomingInstant", "UpstreamResult",
-    "UsageAlreadyApplied", "UsageCounted", "UsageOutcome", "UsePending", "VerifiedGrant",
-    "VerifyingKid", "WaitingChildren", "Waitpoint", "WaitpointDetails", "WaitpointToken",
-    "WaitsSeen", "WebSession", "Woken", "WorkerEntry", "WorkerEvent", "WorkerMarkedDead",
-    "WorkerNotRegistered", "WorkerPage", "WorkerRefreshed", "WorkerRegistered",
+    "Triggered", "Trim", "Trouble", "Unblocked", "Unserved", "UnservedRoute", "UpcomingInstant",
+    "UpstreamResult", "UsageAlreadyApplied", "UsageCounted", "UsageOutcome", "UsePending",
+    "VerifiedGrant", "VerifyingKid", "WaitingChildren", "Waitpoint", "WaitpointDetails",
+    "WaitpointToken", "WaitsSeen", "WebSession", "Woken", "WorkerEntry", "WorkerEvent",
+    "WorkerMarkedDead", "WorkerNotRegistered", "WorkerPage", "WorkerRefreshed", "WorkerRegistered",
 ]
 # fmt: on

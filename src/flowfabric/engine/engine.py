@@ -7,6 +7,7 @@ from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
 from flowfabric.engine.events import (
     list_events,
+    list_events_of,
     read_history,
     subscribe_completions,
     subscribe_lease_history,
@@ -29,7 +30,6 @@ from flowfabric.engine.flows import (
     project_flow_summary,
     read_flow_outcomes,
     read_flow_states,
-    search_flows,
     set_flow_tag,
     submit_flow,
 )
@@ -154,6 +154,7 @@ from flowfabric.engine.workers import (
     find_unserved,
     heartbeat_worker,
     list_namespaces,
+    list_unserved_routes,
     list_worker_events,
     list_workers,
     mark_worker_dead,
@@ -221,7 +222,7 @@ class Engine(
     unblock_execution = transaction(unblock_execution.unblock_execution)
     wake_executions = transaction(wake_execution.wake_executions)
     wake_execution = transaction(wake_execution.wake_execution)
-    set_execution_tag = statement(set_execution_tag.set_execution_tag)
+    set_execution_tag = transaction(set_execution_tag.set_execution_tag)
     cancel_flow = procedure(cancel_flow.cancel_flow)
     replay_flow = procedure(replay_flow.replay_flow)
 
@@ -246,14 +247,13 @@ class Engine(
     ack_cancel_member = transaction(ack_cancel_member.ack_cancel_member)
     describe_flow = snapshot(describe_flow.describe_flow)
     list_flows = statement(list_flows.list_flows)
-    search_flows = statement(search_flows.search_flows)
     list_flow_members = statement(list_flow_members.list_flow_members)
     read_flow_states = statement(read_flow_states.read_flow_states)
     read_flow_outcomes = statement(read_flow_outcomes.read_flow_outcomes)
     describe_edge = statement(describe_edge.describe_edge)
     list_edges = statement(list_edges.list_edges)
     project_flow_summary = transaction(project_flow_summary.project_flow_summary)
-    set_flow_tag = statement(set_flow_tag.set_flow_tag)
+    set_flow_tag = transaction(set_flow_tag.set_flow_tag)
     get_flow_tag = statement(get_flow_tag.get_flow_tag)
     get_flow_namespace = statement(get_flow_namespace.get_flow_namespace)
 
@@ -325,6 +325,7 @@ class Engine(
     subscribe_operator_events = subscription(subscribe_operator_events.subscribe_operator_events)
     subscribe_signal_delivery = subscription(subscribe_signal_delivery.subscribe_signal_delivery)
     list_events = snapshot(list_events.list_events)
+    list_events_of = snapshot(list_events_of.list_events_of)
     read_history = statement(read_history.read_history)
 
     # Lanes, workers, retention, keys.
@@ -337,8 +338,9 @@ class Engine(
     set_lane_retention = transaction(set_lane_retention.set_lane_retention)
     register_worker = statement(register_worker.register_worker)
     heartbeat_worker = statement(heartbeat_worker.heartbeat_worker)
-    mark_worker_dead = statement(mark_worker_dead.mark_worker_dead)
+    mark_worker_dead = transaction(mark_worker_dead.mark_worker_dead)
     find_unserved = statement(find_unserved.find_unserved)
+    list_unserved_routes = statement(list_unserved_routes.list_unserved_routes)
     list_workers = statement(list_workers.list_workers)
     list_namespaces = statement(list_namespaces.list_namespaces)
     list_worker_events = statement(list_worker_events.list_worker_events)

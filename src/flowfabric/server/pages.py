@@ -37,6 +37,16 @@ class NamespacePageQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fi
     namespace: str | None = None
 
 
+def tag_of(given: str | None) -> tuple[str, str] | None:
+    """The tag that a parameter names as `key=value`; raises a `RequestProblem`."""
+    if given is None:
+        return None
+    key, found, value = given.partition("=")
+    if not found:
+        raise invalid("tag", "must be key=value")
+    return key, value
+
+
 @functools.cache
 def page_of(member: Any) -> Any:
     """The type of a page of these items."""

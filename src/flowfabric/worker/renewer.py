@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,7 @@ from flowfabric.engine.workers.hold_worker_lock import hold_worker_lock
 from flowfabric.engine.workers.mark_worker_dead import STOPPED, mark_worker_dead
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
+from flowfabric.version import __version__
 from flowfabric.worker.renewal_schedule import HEARTBEAT, RenewalSchedule
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
@@ -357,4 +359,6 @@ async def register(
         concurrency=settings.concurrency,
         liveness_ttl=3 * HEARTBEAT,
         namespace=settings.namespace,
+        version=__version__,
+        host=socket.gethostname()[:256],
     )

@@ -23,7 +23,7 @@ def timeline(
 ) -> Chart:
     """The strip of the members that have started, the earliest first, equal ones in one row."""
     began = read.flow.created_at
-    ends = [each.ended_at or now for each in read.members if each.started_at is not None]
+    ends = [each.terminal_at or now for each in read.members if each.started_at is not None]
     seconds = max(((end - began).total_seconds() for end in ends), default=0.0)
     rows: list[tuple[datetime, StripRow]] = []
     for node in collapse(read.graph, opened=opened).nodes:
@@ -57,7 +57,7 @@ def _span(
     read: FlowRead, number: int, started: datetime, now: datetime, href: Callable[[str], str]
 ) -> StripSpan:
     member: FlowMember = read.members[number]
-    end = member.ended_at or now
+    end = member.terminal_at or now
     began = read.flow.created_at
     took = length((end - started).total_seconds())
     return StripSpan(

@@ -169,7 +169,7 @@ def _took(member: FlowMember, now: datetime) -> float | None:
     """Seconds from the first start of a member to its end, or to now."""
     if member.started_at is None:
         return None
-    return max(((member.ended_at or now) - member.started_at).total_seconds(), 0.0)
+    return max(((member.terminal_at or now) - member.started_at).total_seconds(), 0.0)
 
 
 def address(execution_id: ExecutionId) -> str:

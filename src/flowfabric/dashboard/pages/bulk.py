@@ -8,9 +8,9 @@ from typing import Final, cast
 
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.dashboard.pages.execution_acts import why_not
-from flowfabric.dashboard.problems import FieldProblem, PageProblem
-from flowfabric.dashboard.table import Dialog, Done, Field, act
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.problems import FormProblem, PageProblem
+from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId
@@ -56,15 +56,15 @@ async def ask(visit: Visit) -> Dialog:
     refused = Counter(filter(None, (why_not(word, each) for each in chosen)))
     able = len(chosen) - sum(refused.values())
     verb, effect, button = WORDS[word]
-    fields: list[Field] = []
+    fields: list[DialogField] = []
     if word == "priority":
         fields.append(
-            Field(name="priority", label="Priority", kind="number", value="0", required=True)
+            DialogField(name="priority", label="Priority", kind="number", value="0", required=True)
         )
     if word == "tag":
         fields += [
-            Field(name="key", label="Key", hint="Such as shop.tenant.", required=True),
-            Field(name="value", label="Value"),
+            DialogField(name="key", label="Key", hint="Such as shop.tenant.", required=True),
+            DialogField(name="value", label="Value"),
         ]
     warning = "; ".join(f"{count} will not change: {why}" for why, count in refused.items())
     noun = "execution" if len(chosen) == 1 else "executions"
@@ -85,7 +85,7 @@ async def ask(visit: Visit) -> Dialog:
     )
 
 
-async def do(visit: Visit, form: Form) -> Done:
+async def do(visit: Visit, form: SentForm) -> ActDone:
     word = _word(visit)
     ids = [each.execution_id for each in await _chosen(visit)]
     answers = await _answers(visit, word, ids, form)
@@ -94,11 +94,11 @@ async def do(visit: Visit, form: Form) -> Done:
     text = f"{changed} of {len(ids)} executions changed"
     if refused:
         text += "; refused: " + ", ".join(f"{n} {code}" for code, n in refused.items())
-    return Done(message=f"{text}.")
+    return ActDone(message=f"{text}.")
 
 
 async def _answers(
-    visit: Visit, word: str, ids: Sequence[ExecutionId], form: Form
+    visit: Visit, word: str, ids: Sequence[ExecutionId], form: SentForm
 ) -> Sequence[object]:
     engine, actor = visit.engine, visit.actor
     if word == "tag":
@@ -121,7 +121,7 @@ async def _answers(
             return await engine.unblock_executions(ids, actor=actor)
 
 
-async def _tagged(visit: Visit, ids: Sequence[ExecutionId], form: Form) -> Sequence[object]:
+async def _tagged(visit: Visit, ids: Sequence[ExecutionId], form: SentForm) -> Sequence[object]:
     key, value = form.text("key").strip(), form.text("value").strip()
     answers: list[object] = []
     for each in ids:
@@ -129,7 +129,7 @@ async def _tagged(visit: Visit, ids: Sequence[ExecutionId], form: Form) -> Seque
             answers.append(await visit.engine.set_execution_tag(each, key, value))
         except EngineError as error:
             if not answers and error.code == "invalid_input":
-                raise FieldProblem("key", cast("str", error.args[0])) from None
+                raise FormProblem("key", cast("str", error.args[0])) from None
             answers.append(error)
     return answers
 

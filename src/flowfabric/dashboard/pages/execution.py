@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.audit import audit_now
-from flowfabric.dashboard.answers import Answer, Page, download
+from flowfabric.dashboard.answers import Answer, PageAnswer, download
 from flowfabric.dashboard.pages.execution_acts import offered
 from flowfabric.dashboard.problems import not_found
 from flowfabric.dashboard.pulse import execution_topic
@@ -48,7 +48,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     where: str
 
 
-async def execution(visit: Visit) -> Page:
+async def execution(visit: Visit) -> PageAnswer:
     """The page of one execution."""
     found = await visit.execution(with_body=True)
     engine, wanted = visit.engine, found.execution_id
@@ -95,7 +95,7 @@ async def execution(visit: Visit) -> Page:
         "hidden": hidden,
         "resubmit": visit.url("/executions/new", like=f"{wanted.partition_key}.{wanted.uuid}"),
     }
-    return Page(
+    return PageAnswer(
         template="execution.html", title=found.execution_kind, section="executions", values=values
     )
 
@@ -218,7 +218,7 @@ async def payload_file(visit: Visit) -> Answer:
     return download(data, f"{part}-{str(found.execution_id)[-8:]}.{suffix}")
 
 
-async def revealed(visit: Visit) -> Page:
+async def revealed(visit: Visit) -> PageAnswer:
     """Input and result without anything blotted out; for admins, and recorded in the audit log."""
     visit.require(Scope.ADMIN)
     found = await visit.execution(with_body=True)
@@ -231,7 +231,7 @@ async def revealed(visit: Visit) -> Page:
         "input": payload(body.payload, body.payload_encoding, None, hidden=hidden, most=MOST),
         "result": payload(body.result, body.result_encoding, None, hidden=hidden, most=MOST),
     }
-    return Page(
+    return PageAnswer(
         template="revealed.html", title=found.execution_kind, section="executions", values=values
     )
 

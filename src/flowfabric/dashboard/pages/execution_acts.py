@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.problems import FieldProblem
-from flowfabric.dashboard.table import Dialog, Done, Field, act
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.problems import FormProblem
+from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.suspensions.send_signal import NewSignal
@@ -103,8 +103,8 @@ def _dialog(
     )
 
 
-def _done(found_id: ExecutionId, message: str) -> Done:
-    return Done(message=message, link=f"{back(found_id)}")
+def _done(found_id: ExecutionId, message: str) -> ActDone:
+    return ActDone(message=message, link=f"{back(found_id)}")
 
 
 async def ask_cancel(visit: Visit) -> Dialog:
@@ -116,7 +116,7 @@ async def ask_cancel(visit: Visit) -> Dialog:
     return _dialog(found, question, effect, "Cancel execution", danger=True)
 
 
-async def do_cancel(visit: Visit, form: Form) -> Done:
+async def do_cancel(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     await visit.engine.cancel_execution(found.execution_id, reason=form.reason(), actor=visit.actor)
     return _done(found.execution_id, "The execution was cancelled.")
@@ -125,7 +125,7 @@ async def do_cancel(visit: Visit, form: Form) -> Done:
 async def ask_replay(visit: Visit) -> Dialog:
     found = await visit.execution()
     fields = [
-        Field(
+        DialogField(
             name="from",
             label="Begin",
             kind="select",
@@ -136,7 +136,7 @@ async def ask_replay(visit: Visit) -> Dialog:
                 ("step", "at the step named below"),
             ),
         ),
-        Field(name="from_step", label="Step", hint="Only if it begins at a step."),
+        DialogField(name="from_step", label="Step", hint="Only if it begins at a step."),
     ]
     question = f"Replay this {found.execution_kind}?"
     effect = "It is claimable again, with fresh retries. Members of its flow that were skipped"
@@ -144,14 +144,14 @@ async def ask_replay(visit: Visit) -> Dialog:
     return _dialog(found, question, effect, "Replay execution", fields=fields)
 
 
-async def do_replay(visit: Visit, form: Form) -> Done:
+async def do_replay(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     begin = form.text("from", "failure")
     step = form.text("from_step").strip() or None
     if begin not in ("failure", "start", "step"):
-        raise FieldProblem("from", "must be one of the choices")
+        raise FormProblem("from", "must be one of the choices")
     if (begin == "step") != (step is not None):
-        raise FieldProblem("from_step", "is needed to begin at a step, and only then")
+        raise FormProblem("from_step", "is needed to begin at a step, and only then")
     await visit.engine.replay_execution(
         found.execution_id,
         from_="start" if begin == "start" else "failure",
@@ -172,7 +172,7 @@ async def ask_revoke(visit: Visit) -> Dialog:
     return _dialog(found, question, effect, "Revoke lease", danger=True)
 
 
-async def do_revoke(visit: Visit, form: Form) -> Done:
+async def do_revoke(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     answer = await visit.engine.revoke_lease(
         found.execution_id, reason=form.reason(), actor=visit.actor
@@ -184,7 +184,7 @@ async def do_revoke(visit: Visit, form: Form) -> Done:
 
 async def ask_priority(visit: Visit) -> Dialog:
     found = await visit.execution()
-    field = Field(
+    field = DialogField(
         name="priority",
         label="Priority",
         kind="number",
@@ -197,7 +197,7 @@ async def ask_priority(visit: Visit) -> Dialog:
     return _dialog(found, question, effect, "Change priority", fields=[field])
 
 
-async def do_priority(visit: Visit, form: Form) -> Done:
+async def do_priority(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     wanted = form.whole("priority", low=0, high=_MOST_PRIORITY)
     answer = await visit.engine.change_priority(
@@ -213,7 +213,7 @@ async def ask_block(visit: Visit) -> Dialog:
     return _dialog(found, question, effect, "Block execution")
 
 
-async def do_block(visit: Visit, form: Form) -> Done:
+async def do_block(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     await visit.engine.block_execution_for_admission(
         found.execution_id,
@@ -231,7 +231,7 @@ async def ask_unblock(visit: Visit) -> Dialog:
     return _dialog(found, question, effect, "Unblock execution")
 
 
-async def do_unblock(visit: Visit, form: Form) -> Done:
+async def do_unblock(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     form.reason()
     await visit.engine.unblock_execution(found.execution_id, actor=visit.actor)
@@ -245,7 +245,7 @@ async def ask_resume(visit: Visit) -> Dialog:
     return _dialog(found, question, effect, "Resume execution")
 
 
-async def do_resume(visit: Visit, form: Form) -> Done:
+async def do_resume(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     await visit.engine.resume_execution(found.execution_id, reason=form.reason(), actor=visit.actor)
     return _done(found.execution_id, "The execution goes on.")
@@ -254,15 +254,15 @@ async def do_resume(visit: Visit, form: Form) -> Done:
 async def ask_tag(visit: Visit) -> Dialog:
     found = await visit.execution()
     fields = [
-        Field(name="key", label="Key", hint="Such as shop.tenant.", required=True),
-        Field(name="value", label="Value"),
+        DialogField(name="key", label="Key", hint="Such as shop.tenant.", required=True),
+        DialogField(name="value", label="Value"),
     ]
     question = f"Set a tag of this {found.execution_kind}?"
     effect = "The tag has this value, whatever it had."
     return _dialog(found, question, effect, "Set tag", fields=fields, reason=False, seen="")
 
 
-async def do_tag(visit: Visit, form: Form) -> Done:
+async def do_tag(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     key, value = form.text("key").strip(), form.text("value").strip()
     await visit.engine.set_execution_tag(found.execution_id, key, value)
@@ -274,15 +274,15 @@ async def ask_signal(visit: Visit) -> Dialog:
     suspended = found.current_suspension
     names = [] if suspended is None else suspended.awaits_signals
     fields = [
-        Field(name="name", label="Signal", value=names[0] if names else "", required=True),
-        Field(name="payload", label="Payload", kind="area", hint="JSON, or nothing."),
+        DialogField(name="name", label="Signal", value=names[0] if names else "", required=True),
+        DialogField(name="payload", label="Payload", kind="area", hint="JSON, or nothing."),
     ]
     question = f"Send a signal to this {found.execution_kind}?"
     effect = "A handler that waits for a signal of this name goes on."
     return _dialog(found, question, effect, "Send signal", fields=fields, seen="")
 
 
-async def do_signal(visit: Visit, form: Form) -> Done:
+async def do_signal(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     payload = json_field(form, "payload")
     name = form.text("name").strip()
@@ -301,15 +301,15 @@ async def do_signal(visit: Visit, form: Form) -> Done:
     return _done(found.execution_id, f"The signal {name} arrived{went_on}.")
 
 
-def json_field(form: Form, name: str) -> bytes | None:
-    """The JSON of a field as it was typed; None if it is empty. Raises `FieldProblem`."""
+def json_field(form: SentForm, name: str) -> bytes | None:
+    """The JSON of a field as it was typed; None if it is empty. Raises `FormProblem`."""
     text = form.text(name).strip()
     if not text:
         return None
     try:
         msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise FieldProblem(name, f"is not JSON: {error}") from None
+        raise FormProblem(name, f"is not JSON: {error}") from None
     return text.encode()
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from flowfabric.audit import audit_now
-from flowfabric.dashboard.answers import Answer, Page, download
+from flowfabric.dashboard.answers import Answer, PageAnswer, download
 from flowfabric.dashboard.pages.filters import (
     LIMITS,
     QUERIES,
@@ -34,7 +34,7 @@ _COUNTED: Final = 1_000
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
     """An execution of the list."""
 
     found: FoundExecution
@@ -53,9 +53,9 @@ class Tab(msgspec.Struct, frozen=True, kw_only=True):
     count: str = ""
 
 
-def row_of(found: FoundExecution) -> Row:
+def row_of(found: FoundExecution) -> ListedExecution:
     """The execution with how long it waited and ran."""
-    return Row(
+    return ListedExecution(
         found=found,
         waited=between(found.created_at, found.started_at),
         ran=between(found.started_at, found.terminal_at),
@@ -89,7 +89,9 @@ async def executions(visit: Visit) -> Answer:
         "shows_namespace": visit.namespace is None and len(await visit.namespaces()) > 1,
         "many": wanted.parameters(),
     }
-    return Page(template="executions.html", title="Executions", section="executions", values=values)
+    return PageAnswer(
+        template="executions.html", title="Executions", section="executions", values=values
+    )
 
 
 async def _tabs(visit: Visit, wanted: ExecutionFilter) -> list[Tab]:

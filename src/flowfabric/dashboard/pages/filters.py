@@ -31,7 +31,7 @@ _WORDS: Final = {
 }
 
 
-class Condition(msgspec.Struct, frozen=True):
+class FilterCondition(msgspec.Struct, frozen=True):
     """One condition, in words, and the address of the list without it."""
 
     text: str
@@ -105,29 +105,35 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
             "sort": self.sort if self.sort != "new" else "",
         }
 
-    def conditions(self, visit: Visit) -> list[Condition]:
+    def conditions(self, visit: Visit) -> list[FilterCondition]:
         """Every condition in words."""
-        found: list[Condition] = []
+        found: list[FilterCondition] = []
         for state in self.states:
             left = [each.value for each in self.states if each != state]
-            found.append(Condition(state_word(state), visit.again(state=left, cursor=None)))
+            found.append(FilterCondition(state_word(state), visit.again(state=left, cursor=None)))
         for kind in self.kinds:
             kinds = [each for each in self.kinds if each != kind]
-            found.append(Condition(f"of kind {kind}", visit.again(kind=kinds, cursor=None)))
+            found.append(FilterCondition(f"of kind {kind}", visit.again(kind=kinds, cursor=None)))
         for key, value in self.tags:
             tags = [f"{k}={v}" for k, v in self.tags if (k, v) != (key, value)]
-            found.append(Condition(f"tagged {key}={value}", visit.again(tag=tags, cursor=None)))
+            found.append(
+                FilterCondition(f"tagged {key}={value}", visit.again(tag=tags, cursor=None))
+            )
         for name, value in self.texts.items():
             text = _WORDS[name].format(value)
-            found.append(Condition(text, visit.again(**{name: None, "cursor": None})))
+            found.append(FilterCondition(text, visit.again(**{name: None, "cursor": None})))
         if self.since:
             within = parse_length(self.since)
             text = f"of the last {length(within)}" if within else f"since {self.since}"
-            found.append(Condition(text, visit.again(since=None, cursor=None)))
+            found.append(FilterCondition(text, visit.again(since=None, cursor=None)))
         if self.before:
-            found.append(Condition(f"before {self.before}", visit.again(before=None, cursor=None)))
+            found.append(
+                FilterCondition(f"before {self.before}", visit.again(before=None, cursor=None))
+            )
         if self.divergent:
-            found.append(Condition("stopped for review", visit.again(divergent=None, cursor=None)))
+            found.append(
+                FilterCondition("stopped for review", visit.again(divergent=None, cursor=None))
+            )
         return found
 
     def in_words(self, visit: Visit) -> str:

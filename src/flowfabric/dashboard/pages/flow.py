@@ -11,7 +11,7 @@ import msgspec
 
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.client.pictures import Picture, mermaid
-from flowfabric.dashboard.answers import Answer, Page, download
+from flowfabric.dashboard.answers import Answer, PageAnswer, download
 from flowfabric.dashboard.flows.drawing import FlowPicture, PictureOptions, picture
 from flowfabric.dashboard.flows.export import standalone
 from flowfabric.dashboard.flows.reading import FlowRead
@@ -67,7 +67,7 @@ async def flow(visit: Visit) -> Answer:
             return await _page(visit, read)
 
 
-async def _page(visit: Visit, read: FlowRead) -> Page:
+async def _page(visit: Visit, read: FlowRead) -> PageAnswer:
     view = visit.chosen("view", VIEWS)
     options = _options(visit)
     drawn = None
@@ -93,7 +93,9 @@ async def _page(visit: Visit, read: FlowRead) -> Page:
         values["chart"] = timeline(
             read, visit.now, lambda key: visit.url(f"/executions/{key}"), options.opened
         )
-    return Page(template="flow.html", title=read.flow.flow_kind, section="flows", values=values)
+    return PageAnswer(
+        template="flow.html", title=read.flow.flow_kind, section="flows", values=values
+    )
 
 
 def _options(visit: Visit) -> PictureOptions:
@@ -175,7 +177,7 @@ def _ended_at(read: FlowRead) -> Any:
     """When the last member ended, if all have."""
     if not read.flow.derived_state.is_settled:
         return None
-    return max((each.ended_at for each in read.members if each.ended_at), default=None)
+    return max((each.terminal_at for each in read.members if each.terminal_at), default=None)
 
 
 async def _exported(visit: Visit, read: FlowRead, wanted: str) -> Answer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from flowfabric.dashboard.pages.flow import read_flow
-from flowfabric.dashboard.problems import FieldProblem
-from flowfabric.dashboard.table import Dialog, Done, Field, act
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.problems import FormProblem
+from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled
 from flowfabric.engine.operators.plan_replay import ReplayMember
 from flowfabric.errors import FlowCancelPending
@@ -35,7 +35,7 @@ async def ask_cancel(visit: Visit) -> Dialog:
         back=_path(visit),
         danger=True,
         fields=[
-            Field(
+            DialogField(
                 name="policy",
                 label="Members",
                 kind="select",
@@ -62,24 +62,24 @@ async def ask_cancel(visit: Visit) -> Dialog:
     )
 
 
-async def do_cancel(visit: Visit, form: Form) -> Done:
+async def do_cancel(visit: Visit, form: SentForm) -> ActDone:
     """The flow is cancelled."""
     flow_id = (await read_flow(visit)).flow.flow_id
     given = form.text("policy", CancellationPolicy.CANCEL_ALL.value)
     if given not in CancellationPolicy.__members__.values():
-        raise FieldProblem("policy", "must be one of the choices")
+        raise FormProblem("policy", "must be one of the choices")
     try:
         answer = await visit.engine.cancel_flow(
             flow_id, reason=form.reason(), policy=given, requester=visit.actor, wait=_WAITS
         )
     except FlowCancelPending:
-        return Done(message="The flow is cancelled; its last members end shortly.")
+        return ActDone(message="The flow is cancelled; its last members end shortly.")
     finally:
         visit.site.flows.forget(flow_id)
     if isinstance(answer, FlowAlreadyCancelled):
-        return Done(message="The flow was cancelled already.")
+        return ActDone(message="The flow was cancelled already.")
     count = len(answer.member_execution_ids)
-    return Done(message=f"The flow is cancelled with {count:,} members.")
+    return ActDone(message=f"The flow is cancelled with {count:,} members.")
 
 
 async def ask_replay(visit: Visit) -> Dialog:
@@ -100,7 +100,7 @@ async def ask_replay(visit: Visit) -> Dialog:
     )
 
 
-async def do_replay(visit: Visit, form: Form) -> Done:
+async def do_replay(visit: Visit, form: SentForm) -> ActDone:
     """What failed runs again."""
     flow_id = (await read_flow(visit)).flow.flow_id
     try:
@@ -109,8 +109,8 @@ async def do_replay(visit: Visit, form: Form) -> Done:
         visit.site.flows.forget(flow_id)
     runs, waits = len(done.run_again), len(done.wait_again)
     if not runs and not waits:
-        return Done(message="There was nothing to replay.")
-    return Done(message=f"{_members(runs)} again, {waits:,} wait for them.")
+        return ActDone(message="There was nothing to replay.")
+    return ActDone(message=f"{_members(runs)} again, {waits:,} wait for them.")
 
 
 async def ask_tag(visit: Visit) -> Dialog:
@@ -123,25 +123,25 @@ async def ask_tag(visit: Visit) -> Dialog:
         back=_path(visit),
         reason=False,
         fields=[
-            Field(
+            DialogField(
                 name="key",
                 label="Key",
                 value=visit.query("key"),
                 hint="Lower case, with a dot: app.name",
                 required=True,
             ),
-            Field(name="value", label="Value", required=True),
+            DialogField(name="value", label="Value", required=True),
         ],
     )
 
 
-async def do_tag(visit: Visit, form: Form) -> Done:
+async def do_tag(visit: Visit, form: SentForm) -> ActDone:
     """The tag has this value."""
     flow_id = (await read_flow(visit)).flow.flow_id
     key = form.text("key").strip()
-    await visit.engine.set_flow_tag(flow_id, key, form.text("value"))
+    await visit.engine.set_flow_tag(flow_id, key, form.text("value"), actor=visit.actor)
     visit.site.flows.forget(flow_id)
-    return Done(message=f"The tag {key} was set.")
+    return ActDone(message=f"The tag {key} was set.")
 
 
 def _members(count: int) -> str:

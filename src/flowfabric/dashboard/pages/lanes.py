@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.answers import Page
-from flowfabric.dashboard.problems import FieldProblem, not_found
-from flowfabric.dashboard.table import Ask, Dialog, Do, Done, Field, act, screen
+from flowfabric.dashboard.answers import PageAnswer
+from flowfabric.dashboard.problems import FormProblem, not_found
+from flowfabric.dashboard.table import ActDone, Ask, Dialog, DialogField, Do, act, screen
 from flowfabric.dashboard.view.durations import length, parse_length
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.search_executions import FoundExecution, Search
 from flowfabric.engine.lanes.count_by_lane import LaneCount
 from flowfabric.engine.lanes.set_lane_retention import KEEP
@@ -92,12 +92,12 @@ def _shown(count: LaneCount, workers: list[WorkerEntry]) -> ShownLane:
     return ShownLane(count=count, workers=len(serving), slots=slots)
 
 
-async def lanes(visit: Visit) -> Page:
+async def lanes(visit: Visit) -> PageAnswer:
     """All lanes."""
     workers = await live_workers(visit)
     shown = [_shown(each, workers) for each in await visit.engine.count_by_lane()]
     values = {"lanes": shown, "HUES": HUES, "ICONS": ICONS}
-    return Page(template="lanes.html", title="Lanes", section="lanes", values=values)
+    return PageAnswer(template="lanes.html", title="Lanes", section="lanes", values=values)
 
 
 async def _lane(visit: Visit) -> LaneCount:
@@ -108,7 +108,7 @@ async def _lane(visit: Visit) -> LaneCount:
     raise not_found(f"There is no lane {name!r}.")
 
 
-async def lane(visit: Visit) -> Page:
+async def lane(visit: Visit) -> PageAnswer:
     """One lane: its oldest waiting and its longest running executions."""
     count = await _lane(visit)
     workers = await live_workers(visit)
@@ -123,7 +123,7 @@ async def lane(visit: Visit) -> Page:
         "HUES": HUES,
         "ICONS": ICONS,
     }
-    return Page(template="lane.html", title=count.lane_id, section="lanes", values=values)
+    return PageAnswer(template="lane.html", title=count.lane_id, section="lanes", values=values)
 
 
 async def _of_state(visit: Visit, lane_id: str, state: PublicState) -> list[FoundExecution]:
@@ -158,10 +158,10 @@ def _control(word: str) -> tuple[Ask, Do]:
             warning=warning,
         )
 
-    async def do(visit: Visit, form: Form) -> Done:
+    async def do(visit: Visit, form: SentForm) -> ActDone:
         name = visit.params["lane"]
         await visit.engine.set_lane_state(name, state, actor=visit.actor, reason=form.reason())
-        return Done(message=f"The lane {name} is {state}.")
+        return ActDone(message=f"The lane {name} is {state}.")
 
     return ask, do
 
@@ -175,7 +175,7 @@ async def ask_retention(visit: Visit) -> Dialog:
         button="Change retention",
         back=_path(count.lane_id),
         fields=[
-            Field(
+            DialogField(
                 name="retention",
                 label="Kept for",
                 value="" if kept is None else f"{round(kept.total_seconds() / 3600)}h",
@@ -186,15 +186,15 @@ async def ask_retention(visit: Visit) -> Dialog:
     )
 
 
-async def do_retention(visit: Visit, form: Form) -> Done:
+async def do_retention(visit: Visit, form: SentForm) -> ActDone:
     name, given = visit.params["lane"], form.text("retention").strip()
     wanted = None if given in ("", "keep") else parse_length(given)
     if given not in ("", "keep") and wanted is None:
-        raise FieldProblem("retention", "must look like 12h or 30d")
+        raise FormProblem("retention", "must look like 12h or 30d")
     await visit.engine.set_lane_retention(
         name, KEEP if given == "keep" else wanted, actor=visit.actor
     )
-    return Done(message=f"The retention of {name} was changed.")
+    return ActDone(message=f"The retention of {name} was changed.")
 
 
 async def ask_trim(visit: Visit) -> Dialog:
@@ -210,16 +210,18 @@ async def ask_trim(visit: Visit) -> Dialog:
         button="Delete executions",
         back=_path(count.lane_id),
         fields=[
-            Field(name="older", label="Ended longer ago than", value=visit.query("older") or "7d")
+            DialogField(
+                name="older", label="Ended longer ago than", value=visit.query("older") or "7d"
+            )
         ],
         danger=True,
     )
 
 
-async def do_trim(visit: Visit, form: Form) -> Done:
+async def do_trim(visit: Visit, form: SentForm) -> ActDone:
     name, older = visit.params["lane"], parse_length(form.text("older").strip())
     if older is None:
-        raise FieldProblem("older", "must look like 12h or 30d")
+        raise FormProblem("older", "must look like 12h or 30d")
     trim = Trim(lane_id=name, retention=older, namespace=visit.namespace)
     deleted = 0
     while deleted < _MOST_TRIMMED:
@@ -227,7 +229,7 @@ async def do_trim(visit: Visit, form: Form) -> Done:
         deleted += batch
         if batch < _BATCH:
             break
-    return Done(message=f"{deleted:,} executions of {name} were deleted.")
+    return ActDone(message=f"{deleted:,} executions of {name} were deleted.")
 
 
 ROUTES: Final = (

@@ -8,10 +8,10 @@ from typing import Final
 from flowfabric.api.leaves import parse_execution_id
 from flowfabric.dashboard.pages.execution_acts import back, json_field
 from flowfabric.dashboard.pages.lanes import live_workers
-from flowfabric.dashboard.problems import FieldProblem, PageProblem
-from flowfabric.dashboard.table import LARGE, Dialog, Done, Field, act
+from flowfabric.dashboard.problems import FormProblem, PageProblem
+from flowfabric.dashboard.table import LARGE, ActDone, Dialog, DialogField, act
 from flowfabric.dashboard.view.durations import parse_length
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.lifecycle.create_execution import Duplicate, NewExecution
 from flowfabric.errors import EngineError
@@ -57,30 +57,34 @@ async def ask(visit: Visit) -> Dialog:
         back="/executions",
         reason=False,
         fields=[
-            Field(
+            DialogField(
                 name="kind",
                 label="Kind",
                 value="" if found is None else found.execution_kind,
                 hint=known,
                 required=True,
             ),
-            Field(name="lane", label="Lane", value="default" if found is None else found.lane_id),
-            Field(
+            DialogField(
+                name="lane", label="Lane", value="default" if found is None else found.lane_id
+            ),
+            DialogField(
                 name="namespace",
                 label="Namespace",
                 value=namespace if found is None else found.namespace,
             ),
-            Field(
+            DialogField(
                 name="input",
                 label="Input",
                 kind="area",
                 value=_input_of(visit, found),
                 hint="JSON, as the handler of the kind takes it.",
             ),
-            Field(name="priority", label="Priority", kind="number", value="0"),
-            Field(name="delay", label="Delay", hint="Such as 10m; empty: at once."),
-            Field(name="key", label="Idempotency key", hint="The same key is submitted once."),
-            Field(
+            DialogField(name="priority", label="Priority", kind="number", value="0"),
+            DialogField(name="delay", label="Delay", hint="Such as 10m; empty: at once."),
+            DialogField(
+                name="key", label="Idempotency key", hint="The same key is submitted once."
+            ),
+            DialogField(
                 name="tags",
                 label="Tags",
                 value=" ".join(f"{key}={value}" for key, value in tags.items()),
@@ -90,28 +94,28 @@ async def ask(visit: Visit) -> Dialog:
     )
 
 
-def _delay(form: Form) -> timedelta | None:
+def _delay(form: SentForm) -> timedelta | None:
     given = form.text("delay").strip()
     found = parse_length(given) if given else None
     if given and found is None:
-        raise FieldProblem("delay", "must look like 10m or 2h")
+        raise FormProblem("delay", "must look like 10m or 2h")
     return found
 
 
-def _tags(form: Form) -> dict[str, str]:
+def _tags(form: SentForm) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in form.text("tags").split():
         key, equals, value = part.partition("=")
         if not equals:
-            raise FieldProblem("tags", f"has {part!r}, which is not KEY=VALUE")
+            raise FormProblem("tags", f"has {part!r}, which is not KEY=VALUE")
         found[key] = value
     return found
 
 
-async def do(visit: Visit, form: Form) -> Done:
+async def do(visit: Visit, form: SentForm) -> ActDone:
     namespace = form.text("namespace").strip() or "default"
     if not visit.principal.sees(namespace):
-        raise FieldProblem("namespace", "is not one of yours")
+        raise FormProblem("namespace", "is not one of yours")
     key = form.text("key").strip() or None
     data = json_field(form, "input")
     new = NewExecution(
@@ -133,7 +137,7 @@ async def do(visit: Visit, form: Form) -> Done:
     if isinstance(answer, EngineError):
         raise PageProblem(409, str(answer), kind=answer.code)
     word = "was there before" if isinstance(answer, Duplicate) else "was submitted"
-    return Done(message=f"The execution {word}.", to=visit.url(back(answer.execution_id)))
+    return ActDone(message=f"The execution {word}.", to=visit.url(back(answer.execution_id)))
 
 
 ROUTES: Final = (act("/executions/new", ask, do, Scope.WRITE, most=LARGE),)

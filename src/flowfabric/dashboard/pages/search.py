@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from flowfabric.api.leaves import parse_execution_id
-from flowfabric.dashboard.answers import Answer, Page, Redirect
+from flowfabric.dashboard.answers import Answer, PageAnswer, Redirect
 from flowfabric.dashboard.pages.filters import parse_query
 from flowfabric.dashboard.pages.lanes import live_workers
 from flowfabric.dashboard.table import screen
@@ -40,7 +40,7 @@ async def search(visit: Visit) -> Answer:
     if len(hits) == 1:
         return Redirect(to=hits[0].href)
     values = {"hits": hits, "text": text}
-    return Page(template="search.html", title="Search", section="search", values=values)
+    return PageAnswer(template="search.html", title="Search", section="search", values=values)
 
 
 async def _hits(visit: Visit, text: str) -> list[Hit]:

@@ -7,11 +7,11 @@ import time
 from typing import Any, Final
 
 from flowfabric.config import redact
-from flowfabric.dashboard.answers import Page
+from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.prefs import CHOICES
 from flowfabric.dashboard.problems import PageProblem
-from flowfabric.dashboard.table import Dialog, Done, act, screen
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.table import ActDone, Dialog, act, screen
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.db.doctor import Finding, Verdict, examine
 from flowfabric.db.migrate import needed_version
 from flowfabric.errors import FlowFabricError
@@ -24,7 +24,7 @@ HUES: Final = {Verdict.OK: "green", Verdict.WARN: "amber", Verdict.FAIL: "red"}
 _examined: dict[str, tuple[float, list[Finding]]] = {}
 
 
-async def settings(visit: Visit) -> Page:
+async def settings(visit: Visit) -> PageAnswer:
     """One of three tabs."""
     tabs = TABS if visit.may(Scope.ADMIN) else TABS[:2]
     tab = visit.chosen("tab", tabs)
@@ -37,7 +37,7 @@ async def settings(visit: Visit) -> Page:
         case _:
             values["sessions"] = await _sessions(visit)
             values["session"] = visit.visitor.session
-    return Page(template="settings.html", title="Settings", section="settings", values=values)
+    return PageAnswer(template="settings.html", title="Settings", section="settings", values=values)
 
 
 async def _sessions(visit: Visit) -> list[Any]:
@@ -85,14 +85,14 @@ async def ask_close(visit: Visit) -> Dialog:
     )
 
 
-async def do_close(visit: Visit, form: Form) -> Done:
+async def do_close(visit: Visit, form: SentForm) -> ActDone:
     own = visit.visitor.session
     if own is None:
         raise PageProblem(404, "Nobody is logged in by a token here.", kind="not_found")
     session_id = visit.uuid("session_id")
     closed = await visit.engine.close_session(session_id, token_hash=own.token_hash)
     visit.site.access.forget_kept()
-    return Done(message="The session has ended." if closed else "The session had ended before.")
+    return ActDone(message="The session has ended." if closed else "The session had ended before.")
 
 
 async def ask_logout(visit: Visit) -> Dialog:
@@ -105,9 +105,9 @@ async def ask_logout(visit: Visit) -> Dialog:
     )
 
 
-async def do_logout(visit: Visit, form: Form) -> Done:
+async def do_logout(visit: Visit, form: SentForm) -> ActDone:
     await visit.site.access.log_out(visit.visitor)
-    return Done(message="You are logged out.", to=f"{visit.base}/login")
+    return ActDone(message="You are logged out.", to=f"{visit.base}/login")
 
 
 ROUTES: Final = (

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.answers import Page
+from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.problems import not_found
-from flowfabric.dashboard.table import Dialog, Done, act, screen
-from flowfabric.dashboard.visit import Form, Visit
+from flowfabric.dashboard.table import ActDone, Dialog, act, screen
+from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.search import Search
 from flowfabric.engine.executions.search_executions import FoundExecution
 from flowfabric.engine.operators.revoke_lease import LeaseRevoked
@@ -53,7 +53,7 @@ async def _read(visit: Visit) -> list[ShownWorker]:
     return shown
 
 
-async def workers(visit: Visit) -> Page:
+async def workers(visit: Visit) -> PageAnswer:
     """All processes, grouped by worker."""
     found = await _read(visit)
     state, lane, kind = visit.chosen("state", _STATES), visit.query("lane"), visit.query("kind")
@@ -78,7 +78,7 @@ async def workers(visit: Visit) -> Page:
         "held": sum(each.held for each in found),
         "shows_namespace": len({each.namespace for each in found}) > 1,
     }
-    return Page(template="workers.html", title="Workers", section="workers", values=values)
+    return PageAnswer(template="workers.html", title="Workers", section="workers", values=values)
 
 
 async def _worker(visit: Visit) -> tuple[WorkerEntry | None, str]:
@@ -102,7 +102,7 @@ async def _held_by(visit: Visit, namespace: str, instance: str) -> list[FoundExe
     return (await visit.engine.search_executions(search, limit=200)).executions
 
 
-async def worker(visit: Visit) -> Page:
+async def worker(visit: Visit) -> PageAnswer:
     """One process: what it holds, and its events."""
     entry, namespace = await _worker(visit)
     instance = visit.params["instance"]
@@ -115,7 +115,7 @@ async def worker(visit: Visit) -> Page:
             namespace, worker_instance_id=instance, limit=_EVENTS
         ),
     }
-    return Page(template="worker.html", title=instance, section="workers", values=values)
+    return PageAnswer(template="worker.html", title=instance, section="workers", values=values)
 
 
 async def ask_dead(visit: Visit) -> Dialog:
@@ -131,11 +131,11 @@ async def ask_dead(visit: Visit) -> Dialog:
     )
 
 
-async def do_dead(visit: Visit, form: Form) -> Done:
+async def do_dead(visit: Visit, form: SentForm) -> ActDone:
     _, namespace = await _worker(visit)
     instance = visit.params["instance"]
     await visit.engine.mark_worker_dead(instance, reason=form.reason(), namespace=namespace)
-    return Done(message=f"{instance} is not registered any more.")
+    return ActDone(message=f"{instance} is not registered any more.")
 
 
 async def ask_revoke_all(visit: Visit) -> Dialog:
@@ -153,7 +153,7 @@ async def ask_revoke_all(visit: Visit) -> Dialog:
     )
 
 
-async def do_revoke_all(visit: Visit, form: Form) -> Done:
+async def do_revoke_all(visit: Visit, form: SentForm) -> ActDone:
     _, namespace = await _worker(visit)
     instance = visit.params["instance"]
     held = await _held_by(visit, namespace, instance)
@@ -164,7 +164,7 @@ async def do_revoke_all(visit: Visit, form: Form) -> Done:
         worker_instance_id=instance,
     )
     revoked = sum(isinstance(each, LeaseRevoked) for each in answers)
-    return Done(message=f"{revoked} of {len(held)} leases were revoked.")
+    return ActDone(message=f"{revoked} of {len(held)} leases were revoked.")
 
 
 ROUTES: Final = (

@@ -55,7 +55,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class TimeMark(msgspec.Struct, frozen=True, kw_only=True):
     """A moment: an operator acted, a lease was lost, a signal came."""
 
     what: str
@@ -80,7 +80,7 @@ class Strip(msgspec.Struct, frozen=True, kw_only=True):
     begin: datetime
     end: datetime
     segments: list[Segment]
-    marks: list[Mark]
+    marks: list[TimeMark]
     attempts: list[AttemptBar]
     left_out: int
     """Attempts in the middle that are not listed."""
@@ -183,15 +183,17 @@ def _bar(attempt: Attempt, end: datetime, place: Callable[[datetime], float]) ->
     )
 
 
-def _marks(history: Sequence[HistoryEntry], place: Callable[[datetime], float]) -> list[Mark]:
-    marks: list[Mark] = []
+def _marks(history: Sequence[HistoryEntry], place: Callable[[datetime], float]) -> list[TimeMark]:
+    marks: list[TimeMark] = []
     for entry in history:
         x = round(place(entry.at), 1)
         if entry.outbox == "operator":
-            marks.append(Mark(what=f"{entry.what} by {entry.by}", x=x, at=entry.at, hue="violet"))
+            marks.append(
+                TimeMark(what=f"{entry.what} by {entry.by}", x=x, at=entry.at, hue="violet")
+            )
         elif entry.outbox == "signal":
             marks.append(
-                Mark(
+                TimeMark(
                     what=f"signal {entry.details.get('signal_name', '')}",
                     x=x,
                     at=entry.at,
@@ -199,5 +201,5 @@ def _marks(history: Sequence[HistoryEntry], place: Callable[[datetime], float]) 
                 )
             )
         elif entry.outbox == "lease" and entry.what == "expired":
-            marks.append(Mark(what="lease lost", x=x, at=entry.at, hue="red"))
+            marks.append(TimeMark(what="lease lost", x=x, at=entry.at, hue="red"))
     return marks[-60:]

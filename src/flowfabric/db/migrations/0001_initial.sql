@@ -536,7 +536,8 @@ CREATE TABLE ff.operator_event (
             'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
             'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'schedule_created', 'schedule_updated',
             'schedule_paused', 'schedule_resumed', 'schedule_triggered', 'schedule_backfilled',
-            'schedule_deleted', 'budget_limits_changed', 'budget_reset'))
+            'schedule_deleted', 'budget_limits_changed', 'budget_reset', 'execution_tagged', 'flow_tagged',
+            'worker_marked_dead', 'bulk_started', 'bulk_stopped'))
 );
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id, event_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
@@ -778,6 +779,8 @@ CREATE TABLE ff.worker_registry (
     unclaimed_kinds    text[] NOT NULL DEFAULT '{}',
     liveness_lock      bigint,
     lock_missed_at_ms  bigint,
+    version            text NOT NULL DEFAULT '',
+    host               text NOT NULL DEFAULT '',
     PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
@@ -788,6 +791,7 @@ COMMENT ON COLUMN ff.worker_registry.stuck_threads IS
     'By kind: how many threads of the process still run although their attempts are over.';
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS
     'Kinds that the process does not claim until one of its stuck threads has returned.';
+COMMENT ON COLUMN ff.worker_registry.version IS 'Version of the package that the process runs, or what its program says.';
 COMMENT ON COLUMN ff.worker_registry.liveness_lock IS
     'Key of the advisory lock that the session of the process holds while the process lives; NULL: the '
     'process holds none, and its leases last until they expire.';

@@ -20,13 +20,13 @@ LIST_FLOW_MEMBERS: Final[LiteralString] = """
 -- flows.list_flow_members
 SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane_id, b.member_name,
        e.total_attempt_count, coalesce(e.failure_reason, e.cancellation_reason) AS reason,
-       e.started_at_ms, e.terminal_at_ms,
        EXISTS (SELECT FROM (  -- driven by the member, however few joins wait for children
                       SELECT edge.partition_key, edge.group_id FROM ff.edge edge
                        WHERE (edge.partition_key, edge.upstream_eid)
                            = (e.partition_key, e.execution_id) OFFSET 0) AS edge
                  JOIN ff.edge_group g USING (partition_key, group_id)
-                WHERE g.waits_as = 'children') AS is_child
+                WHERE g.waits_as = 'children') AS is_child,
+       e.created_at_ms, e.started_at_ms, e.terminal_at_ms
   FROM (SELECT * FROM ff.execution
          WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
            AND execution_id > %(after)s::uuid
@@ -52,9 +52,9 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     is_child: bool = False
     """Did the handler of another member start it?"""
+    created_at: datetime | None = None
     started_at: datetime | None = None
-    """When its first attempt started."""
-    ended_at: datetime | None = None
+    terminal_at: datetime | None = None
 
 
 class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,9 +73,10 @@ class _Member(msgspec.Struct, frozen=True):
     member_name: str | None
     total_attempt_count: int
     reason: str | None
+    is_child: bool
+    created_at_ms: int
     started_at_ms: int | None
     terminal_at_ms: int | None
-    is_child: bool
 
 
 async def list_flow_members(
@@ -109,8 +110,9 @@ async def list_flow_members(
             total_attempt_count=row.total_attempt_count,
             reason=row.reason,
             is_child=row.is_child,
+            created_at=instant(row.created_at_ms),
             started_at=instant(row.started_at_ms),
-            ended_at=instant(row.terminal_at_ms),
+            terminal_at=instant(row.terminal_at_ms),
         )
         for row in rows[:size]
     ]

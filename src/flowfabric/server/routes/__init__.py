@@ -9,6 +9,7 @@ lanes               lanes and retention               events              events
 schedules           schedules                         keys                keys and API tokens
 info                probes, metrics, documents        callbacks           answers by token alone
 budgets             budgets and limits                searches            search, count, failures
+flow_lists          flows, listed
 """
 
 from typing import Final
@@ -21,6 +22,7 @@ from flowfabric.server.routes import (
     execution_controls,
     execution_reads,
     executions,
+    flow_lists,
     flows,
     grants,
     info,
@@ -40,6 +42,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *searches.ROUTES,
     *execution_reads.ROUTES,
     *execution_controls.ROUTES,
+    *flow_lists.ROUTES,
     *flows.ROUTES,
     *signals.ROUTES,
     *callbacks.ROUTES,

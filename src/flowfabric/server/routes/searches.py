@@ -13,8 +13,7 @@ from flowfabric.engine.executions.group_failures import FailureGroups
 from flowfabric.engine.executions.search import Search
 from flowfabric.engine.executions.search_executions import FoundExecution
 from flowfabric.server.call import ApiCall, Reply
-from flowfabric.server.pages import FreeText, NamespaceQuery, check_limit, page, page_of
-from flowfabric.server.problems import invalid
+from flowfabric.server.pages import FreeText, NamespaceQuery, check_limit, page, page_of, tag_of
 from flowfabric.server.table import Route, route
 from flowfabric.states import PublicState, Scope
 
@@ -70,12 +69,7 @@ class FailuresQuery(NamespaceQuery, frozen=True, kw_only=True, forbid_unknown_fi
 
 def search_of(call: ApiCall, query: FilterQuery) -> Search:
     """The search that the parameters describe, in a namespace of the caller."""
-    tags: list[tuple[str, str]] = []
-    for each in query.tag:
-        key, found, value = each.partition("=")
-        if not found:
-            raise invalid("tag", "must be key=value")
-        tags.append((key, value))
+    tags = [found for each in query.tag if (found := tag_of(each)) is not None]
     keyed = query.key is not None
     return Search(
         namespace=call.namespace(query.namespace) if keyed else call.only(query.namespace),
