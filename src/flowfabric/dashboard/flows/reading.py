@@ -19,6 +19,9 @@ from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 
 KEPT: Final = 1.0
+"""Seconds for which a flow that was read is shared."""
+_LONGEST: Final = 10.0
+"""Seconds after which a read that goes on is not waited for any more."""
 _MOST_KEPT: Final = 64
 
 
@@ -48,20 +51,31 @@ class FlowReader:
     async def read(self, flow_id: UUID, now: datetime) -> FlowRead | None:
         """The flow with its members by id; None if there is no such flow."""
         at = time.monotonic()
+        self._kept = {
+            each: (ends, found) for each, (ends, found) in self._kept.items() if at < ends
+        }
         kept = self._kept.get(flow_id)
-        if kept is not None and at - kept[0] < KEPT:
+        if kept is not None:
             return await asyncio.shield(kept[1])
-        self._kept = {each: found for each, found in self._kept.items() if at - found[0] < KEPT}
         while len(self._kept) >= _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         reading = asyncio.ensure_future(self._read(flow_id, now))
-        self._kept[flow_id] = at, reading
+        self._kept[flow_id] = at + _LONGEST, reading
         try:
-            return await asyncio.shield(reading)
+            found = await asyncio.shield(reading)
         except BaseException:
-            if self._kept.get(flow_id) == (at, reading):
-                del self._kept[flow_id]
+            self._keep(flow_id, reading, 0.0)
             raise
+        self._keep(flow_id, reading, KEPT)
+        return found
+
+    def _keep(
+        self, flow_id: UUID, reading: asyncio.Future[FlowRead | None], seconds: float
+    ) -> None:
+        """Share the answer for so long from now on, unless it was forgotten meanwhile."""
+        kept = self._kept.get(flow_id)
+        if kept is not None and kept[1] is reading:
+            self._kept[flow_id] = time.monotonic() + seconds, reading
 
     def forget(self, flow_id: UUID) -> None:
         """It was changed here: the next read is a new one."""
