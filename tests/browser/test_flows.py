@@ -35,7 +35,7 @@ async def page() -> AsyncGenerator[Page]:
     found: list[str] = []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"))
-        context = await browser.new_context(viewport=WIDE, reduced_motion="reduce")
+        context = await browser.new_context(viewport=WIDE, reduced_motion="reduce")  # pyright: ignore
         opened = await context.new_page()
         opened.on("pageerror", lambda error: found.append(str(error)))
         opened.on("console", lambda said: found.append(said.text) if said.type == "error" else None)
