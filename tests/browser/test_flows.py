@@ -43,7 +43,7 @@ async def page(chromium: Browser, heard: Heard) -> AsyncGenerator[Page]:
 async def test_a_running_flow_recolours_without_a_reload(
     ff_engine: Engine, address: str, page: Page
 ) -> None:
-    flow_id, _ = await start_order(ff_engine, images=40)
+    flow_id, _ = await start_order(ff_engine, images=189)  # 200 members
     await page.goto(f"{address}/flows/{flow_id}")
     await page.evaluate("() => { window.same = true; }")
     charge, stack = page.locator(".node", has_text="charge"), page.locator(".node.pile title")
@@ -60,9 +60,9 @@ async def test_a_running_flow_recolours_without_a_reload(
     await hand.complete()
     await expect(charge).to_have_attribute("data-state", "completed")
     await hand.claim()
-    await expect(stack).to_have_text("resize_image \u00d7 40: 40 active")
+    await expect(stack).to_have_text("resize_image \u00d7 189: 189 active")
     await hand.complete()
-    await expect(stack).to_have_text("resize_image \u00d7 40: 40 completed")
+    await expect(stack).to_have_text("resize_image \u00d7 189: 189 completed")
     await expect(page.locator(".arrows .open")).to_have_count(1)
     await expect(page.locator("#head .says")).to_contain_text("1 waits for a worker")
     assert await page.evaluate("() => window.same")
@@ -105,6 +105,7 @@ async def test_the_graph_is_walked_searched_moved_and_chosen_from(
     await audit.click()
     panel = page.locator("#panel")
     await expect(panel).to_contain_text("the ledger refused row 8812")
+    await expect(panel.get_by_role("link", name="Replay")).to_be_visible()
     await expect(audit).to_have_attribute("aria-current", "true")
     await page.get_by_role("button", name="Close").click()
     await expect(panel).to_be_hidden()
