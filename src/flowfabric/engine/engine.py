@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.engine.access_operations import AccessOperations
 from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
+from flowfabric.engine.console_operations import ConsoleOperations
 from flowfabric.engine.events import (
     list_events,
     list_events_of,
@@ -36,6 +37,7 @@ from flowfabric.engine.flows import (
 from flowfabric.engine.grants import (
     claim_execution,
     claim_for_worker,
+    claim_from_resume_grant,
     claim_resumed_execution,
     issue_claim_grant,
     issue_grant_and_claim,
@@ -170,6 +172,7 @@ class Engine(
     BudgetOperations,
     QuotaOperations,
     AccessOperations,
+    ConsoleOperations,
 ):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
@@ -235,6 +238,7 @@ class Engine(
     verify_grant = statement(verify_grant.verify_grant)
     claim_execution = transaction(claim_execution.claim_execution)
     claim_resumed_execution = transaction(claim_resumed_execution.claim_resumed_execution)
+    claim_from_resume_grant = transaction(claim_from_resume_grant.claim_from_resume_grant)
     reclaim_execution = transaction(reclaim_execution.reclaim_execution)
 
     # Flows: whole graphs.
