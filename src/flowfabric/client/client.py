@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from uuid import UUID
 
 from flowfabric.app.check_call import check_calls
@@ -22,16 +22,15 @@ from flowfabric.client.handle import Handle, new_handles
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.limits import Limits, Quotas
 from flowfabric.client.new_executions import new_executions
-from flowfabric.client.options import Options, each_option, options_of
+from flowfabric.client.open_engine import open_engine
+from flowfabric.client.options import Options, each_option, of_call, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.searches import Searches
 from flowfabric.client.signals import SignalSender
-from flowfabric.client.submit_alone import refuse_alone, submit_alone
+from flowfabric.client.submit_alone import submit_alone
 from flowfabric.client.unserved_warning import UnservedWarning
-from flowfabric.config import DatabaseConfig, behind_pooler, require_database_url
 from flowfabric.db.batcher import Batcher
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.flows.new_flow import NewFlow
@@ -45,6 +44,9 @@ from flowfabric.ids import ExecutionId, as_uuid, check_name, check_type
 from flowfabric.limits import Debounce, Unique
 from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import read_untyped
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 R = TypeVar("R")
 
@@ -96,13 +98,8 @@ class Client(Searches):
         `ConfigError`, `TransportError`, and `Unavailable` if the schema is of another version.
         """
         check_name(namespace, field="namespace")
-        config = DatabaseConfig(
-            dsn=require_database_url(dsn),
-            pool_size=pool_size,
-            pooler=behind_pooler(pooler),
-            listen=listen,
-        )
-        return cls(await Engine.connect(config), namespace=namespace)
+        engine = await open_engine(dsn, pool_size=pool_size, pooler=pooler, listen=listen)
+        return cls(engine, namespace=namespace)
 
     async def close(self) -> None:
         await self.unserved.close()
@@ -161,11 +158,12 @@ class Client(Searches):
             unique=unique,
             debounce=debounce,
         )
+        options = of_call(options, call)
         [new] = self.executions_of([call], [options])
         if new.quota_policy_id is not None:
             await self.limits.store([call])
         if options.is_alone:
-            answer = await submit_alone(self.engine, new, options, conn)
+            [answer] = await submit_alone(self.engine, [new], [options], conn)
         elif conn is None:
             answer = await self._submits.request(new)
         else:
@@ -189,7 +187,6 @@ class Client(Searches):
         nothing is submitted, unless `on_conflict` is `"return"`.
         """
         calls = check_calls(calls)
-        refuse_alone(options)
         return await self.submit_with_options(
             calls, each_option(calls, options_of(options), idempotency_keys), conn=conn
         )
@@ -204,8 +201,8 @@ class Client(Searches):
         executions: list[NewExecution] = []
         if any(each.is_alone for each in options):
             executions += self.executions_of(calls, options)
-            [each], [new] = options, executions
-            answers = [await submit_alone(self.engine, new, each, conn)]
+            answers = await submit_alone(self.engine, executions, options, conn)
+            self.unserved.note(executions)
             return self.handles(calls, executions, answers, committed=True)
 
         def chunks() -> Iterator[Sequence[NewExecution]]:
@@ -218,7 +215,7 @@ class Client(Searches):
             executions += self.executions_of(calls, options)
             answers = await enqueue(conn, executions, partitions=self.engine.partitions)
         else:
-            small = len(calls) <= CHUNK and not any(each.idempotency_key for each in options)
+            small = len(calls) <= CHUNK and not any(each.has_key for each in options)
             answers = await create_in_chunks(self.engine, chunks, in_one_statement=small)
         self.unserved.note(executions)
         return self.handles(calls, executions, answers, committed=conn is None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import repeated, transact
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.create_execution import (
     Creation,
     CreationRow,
@@ -20,6 +19,9 @@ from flowfabric.engine.lifecycle.create_execution import (
 )
 from flowfabric.engine.lifecycle.creation_columns import creation_columns
 from flowfabric.errors import IdempotencyConflict
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 CHUNK: Final = 1000
 """How many executions one statement creates."""

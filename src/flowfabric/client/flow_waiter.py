@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 from flowfabric.client.outcome_waiter import OutcomeWaiter
-from flowfabric.engine.engine import Engine
 from flowfabric.states import DerivedFlowState
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 FlowWaiter: TypeAlias = OutcomeWaiter[UUID, DerivedFlowState | None]
 """Answers the outcome of a flow; None for a flow that does not exist."""

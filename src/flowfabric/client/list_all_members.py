@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from flowfabric.app.flow import member_uuid
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 
 async def list_all_members(engine: Engine, flow_id: UUID) -> list[FlowMember]:

@@ -7,11 +7,13 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from flowfabric.db.waiter import Waiter
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError, Unavailable
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.client")
 TOPIC: Final = "completion"

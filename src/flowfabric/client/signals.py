@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from flowfabric.app.codec import encode_untyped
 from flowfabric.db.batcher import Batcher
 from flowfabric.db.transaction import repeated
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspensions.send_signal import NewSignal, SignalAnswer
 from flowfabric.engine.suspensions.signal_answers import SignalAccepted, SignalDuplicate
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, new_uuid
 from flowfabric.states import SignalEffect
 from flowfabric.tokens import WaitpointToken
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 _SIGNALS_PER_STATEMENT: Final = 500
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flowfabric.engine.engine import Engine
+from typing import TYPE_CHECKING
+
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import FROM_NOW
 from flowfabric.engine.events.filters import EventFilter
@@ -10,6 +11,9 @@ from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 
 class Subscriptions:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import FlowFabricError
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.client")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flowfabric.engine.access_operations import AccessOperations
 from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
+from flowfabric.engine.console_operations import ConsoleOperations
 from flowfabric.engine.events import (
     list_events,
     list_events_of,
@@ -30,13 +31,13 @@ from flowfabric.engine.flows import (
     project_flow_summary,
     read_flow_outcomes,
     read_flow_states,
-    search_flows,
     set_flow_tag,
     submit_flow,
 )
 from flowfabric.engine.grants import (
     claim_execution,
     claim_for_worker,
+    claim_from_resume_grant,
     claim_resumed_execution,
     issue_claim_grant,
     issue_grant_and_claim,
@@ -171,6 +172,7 @@ class Engine(
     BudgetOperations,
     QuotaOperations,
     AccessOperations,
+    ConsoleOperations,
 ):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
@@ -236,6 +238,7 @@ class Engine(
     verify_grant = statement(verify_grant.verify_grant)
     claim_execution = transaction(claim_execution.claim_execution)
     claim_resumed_execution = transaction(claim_resumed_execution.claim_resumed_execution)
+    claim_from_resume_grant = transaction(claim_from_resume_grant.claim_from_resume_grant)
     reclaim_execution = transaction(reclaim_execution.reclaim_execution)
 
     # Flows: whole graphs.
@@ -248,7 +251,6 @@ class Engine(
     ack_cancel_member = transaction(ack_cancel_member.ack_cancel_member)
     describe_flow = snapshot(describe_flow.describe_flow)
     list_flows = statement(list_flows.list_flows)
-    search_flows = statement(search_flows.search_flows)
     list_flow_members = statement(list_flow_members.list_flow_members)
     read_flow_states = statement(read_flow_states.read_flow_states)
     read_flow_outcomes = statement(read_flow_outcomes.read_flow_outcomes)

@@ -6,9 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
@@ -23,6 +22,9 @@ from flowfabric.states import FailureClass, FrameMode
 from flowfabric.worker.outcome_recorder import Outcome, OutcomeRecorder
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
 from flowfabric.worker.running_attempt import RunningAttempt
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.worker")
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import msgspec
@@ -15,13 +15,15 @@ import msgspec
 from flowfabric.counters import CLAIM_BATCH_SIZE
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import run
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.errors import FlowFabricError, OperationTimeout, TransportError
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.threads import HandlerThreads
 from flowfabric.worker.unanswered_claims import UnansweredClaims
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.worker")
 

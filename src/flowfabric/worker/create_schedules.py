@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.schedules.definition import ScheduleDefinition
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.schedules")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.faults import is_trouble
 from flowfabric.db.transaction import run
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.start_compensations import compensations_due, start_compensations
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.promote_due import delays_due, promote_due
@@ -21,6 +20,9 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import sweep_all
 from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.worker.passed_over import PassedOver
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 SWEPT_WITHIN: Final = 5.0
 """Seconds after the expiry of a lease within which a sweep makes the execution claimable."""

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -16,7 +16,6 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.counters import SHUTDOWN_TIMEOUTS, WORKER_AT_CAPACITY
 from flowfabric.db.listen import Listener
 from flowfabric.db.waiter import Waiter
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
 from flowfabric.reconcile.loop import reconcile
@@ -37,12 +36,15 @@ from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
-from flowfabric.worker.slots import Slots
+from flowfabric.worker.slots import Slots, stop_handler
 from flowfabric.worker.threads import HandlerThreads
 from flowfabric.worker.trace_attempt import trace_attempt
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 from flowfabric.worker.watch_leases import watch_leases
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.worker")
 _POLL_LISTENING: Final = 3.0
@@ -198,6 +200,8 @@ class Worker:
         Executions that the worker finds it has claimed are run, or added to `by_hand` if given.
         """
         settings = self.settings
+        from flowfabric.engine.engine import Engine  # every operation: not before it is needed
+
         engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
@@ -322,8 +326,8 @@ class Worker:
         log_lease_lost(attempt, reason)
         if attempt.on_lost is not None:
             attempt.on_lost.set()
-        if attempt.slot is not None and self.settings.on_lease_lost == "cancel":
-            attempt.slot.cancel()
+        if self.settings.on_lease_lost == "cancel":
+            stop_handler(attempt)
 
     async def _drain(self, recorder: OutcomeRecorder, slots: Slots) -> None:
         """Release buffered executions, wait for running handlers, then release the others."""

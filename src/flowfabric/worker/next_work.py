@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from flowfabric.db.waiter import Waiter
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.worker.background import cancel
 from flowfabric.worker.passed_over import PassedOver
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 
 class NextWork:

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.journal.start_compensations import start_compensations
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.complete import Completion
@@ -23,6 +22,9 @@ from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.worker.count_outcomes import count_outcome, count_outcomes
 from flowfabric.worker.log_outcomes import log_not_recorded, log_outcome
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.worker")
 BATCH: Final = 500

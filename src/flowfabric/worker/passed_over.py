@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.faults import is_trouble
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import FlowFabricError
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 _FIRST_PAUSE: Final = 0.01
 _LAST_PAUSE: Final = 0.5

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from flowfabric.db.transaction import run
-from flowfabric.engine.engine import Engine
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.fail import Failure
@@ -30,6 +29,7 @@ from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.upstreams import ResultReader
 
 if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
     from flowfabric.engine.journal.read_journal import Journal
     from flowfabric.worker.durable.durable import Durable
 

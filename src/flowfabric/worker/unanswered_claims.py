@@ -12,12 +12,14 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
-from flowfabric.engine.engine import Engine
 from flowfabric.errors import FlowFabricError
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
+
+if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
 
 log: Final = logging.getLogger("flowfabric.worker")
 _FIRST_PAUSE: Final = 0.05

@@ -31,6 +31,11 @@ class FlowWatch:
         self._engine = engine
         self._watched: dict[UUID, _Watched] = {}
 
+    @property
+    def watched(self) -> int:
+        """How many flows are looked at."""
+        return len(self._watched)
+
     async def changes(self, flow_id: UUID) -> AsyncGenerator[StatesChange]:
         """The states of all members, then those that have changed, until the caller stops."""
         watched = self._watched.get(flow_id)

@@ -139,7 +139,7 @@ async def do_tag(visit: Visit, form: SentForm) -> ActDone:
     """The tag has this value."""
     flow_id = (await read_flow(visit)).flow.flow_id
     key = form.text("key").strip()
-    await visit.engine.set_flow_tag(flow_id, key, form.text("value"))
+    await visit.engine.set_flow_tag(flow_id, key, form.text("value"), actor=visit.actor)
     visit.site.flows.forget(flow_id)
     return ActDone(message=f"The tag {key} was set.")
 

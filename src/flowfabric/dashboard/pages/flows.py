@@ -13,8 +13,7 @@ from flowfabric.dashboard.table import screen
 from flowfabric.dashboard.view.durations import parse_length
 from flowfabric.dashboard.visit import Visit
 from flowfabric.engine.flows.describe_flow import MemberCounts
-from flowfabric.engine.flows.list_flows import FlowStatus
-from flowfabric.engine.flows.search_flows import FoundFlow
+from flowfabric.engine.flows.list_flows import FlowStatus, FlowSummary
 from flowfabric.errors import ValidationError
 from flowfabric.states import DerivedFlowState
 
@@ -48,7 +47,9 @@ _MIX: Final = (
 class ListedFlow(msgspec.Struct, frozen=True, kw_only=True):
     """A flow of the list."""
 
-    flow: FoundFlow
+    flow: FlowSummary
+    ran: timedelta | None
+    """From its creation to its last summary, if it has ended."""
     mix: list[tuple[str, int]]
     """Colour and count of its members, state by state."""
     mix_words: str
@@ -70,10 +71,12 @@ def mix_words(counts: MemberCounts | None) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in found if count) or "no members"
 
 
-def _listed(flow: FoundFlow) -> ListedFlow:
-    counts = flow.members
+def _listed(flow: FlowSummary) -> ListedFlow:
+    counts = flow.counts
+    ended = flow.counted_at if flow.status is not FlowStatus.ACTIVE else None
     return ListedFlow(
         flow=flow,
+        ran=None if ended is None else ended - flow.created_at,
         mix=mix_of(counts),
         mix_words=mix_words(counts),
         failed=0 if counts is None else counts.failed + counts.expired,
@@ -82,19 +85,20 @@ def _listed(flow: FoundFlow) -> ListedFlow:
 
 async def flows(visit: Visit) -> PageAnswer:
     """Flows, the newest first."""
-    statuses = [each for each in visit.queries("status") if each in FlowStatus.__members__.values()]
+    given = visit.queries("status")
+    statuses = [each for each in FlowStatus if each.value in given]
     tag = visit.query("tag")
     key, sign, value = tag.partition("=")
     if tag and not sign:
         raise PageProblem(422, "A tag looks like app.name=value.", kind="invalid_input")
     since = parse_length(visit.query("since")) if visit.query("since") else None
     try:
-        page = await visit.engine.search_flows(
+        page = await visit.engine.list_flows(
             namespace=visit.namespace,
             statuses=statuses,
             flow_kind=visit.query("kind") or None,
             tag=(key, value) if tag else None,
-            since=None if since is None else visit.now - min(since, timedelta(days=36500)),
+            created_since=None if since is None else visit.now - min(since, timedelta(days=36500)),
             cursor=visit.query("cursor") or None,
             limit=int(visit.chosen("limit", LIMITS)),
         )

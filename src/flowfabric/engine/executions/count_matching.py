@@ -22,6 +22,7 @@ from flowfabric.engine.executions.search_sql import (
     divergent,
     exceptional,
     patch_missing,
+    resumable,
     waiting,
 )
 from flowfabric.pages import check_limit
@@ -43,6 +44,9 @@ COUNT_ACTIVE: Final[LiteralString] = count_of(
 )
 COUNT_WAITING: Final[LiteralString] = count_of(
     "\n-- executions.count_matching: those that wait", waiting(AFTER_NEWER, NEWEST)
+)
+COUNT_RESUMABLE: Final[LiteralString] = count_of(
+    "\n-- executions.count_matching: those that resume", resumable(AFTER_NEWER, NEWEST)
 )
 COUNT_BY_TAG: Final[LiteralString] = count_of(
     "\n-- executions.count_matching: by tag", by_tag(AFTER_NEWER, NEWEST)
@@ -68,6 +72,7 @@ _STATEMENTS: Final[Mapping[SearchPlace, LiteralString]] = {
     "exceptional": COUNT_EXCEPTIONAL,
     "active": COUNT_ACTIVE,
     "waiting": COUNT_WAITING,
+    "resumable": COUNT_RESUMABLE,
     "by_tag": COUNT_BY_TAG,
     "by_flow": COUNT_BY_FLOW,
     "by_key": COUNT_BY_KEY,

@@ -80,6 +80,7 @@ SearchPlace: TypeAlias = Literal[
     "exceptional",
     "active",
     "waiting",
+    "resumable",
     "by_tag",
     "by_flow",
     "by_key",
@@ -116,10 +117,10 @@ def _by_state(states: Sequence[PublicState]) -> list[tuple[SearchPlace, dict[str
             places.append(("completed", {}))
         elif state is PublicState.ACTIVE:
             places.append(("active", {}))
-        elif state in (PublicState.WAITING, PublicState.RESUMABLE):
-            resumes = state is PublicState.RESUMABLE
-            held_back = list(EXCEPTIONAL_STATES[state])
-            places.append(("waiting", {"exceptional": held_back, "resume_pending": resumes}))
+        elif state is PublicState.RESUMABLE:
+            places.append(("resumable", {}))
+        elif state is PublicState.WAITING:
+            places.append(("waiting", {"exceptional": list(EXCEPTIONAL_STATES[state])}))
         else:
             words += EXCEPTIONAL_STATES[state]
     if words:

@@ -29,6 +29,7 @@ from flowfabric.engine.executions.search_sql import (
     exceptional,
     page_of,
     patch_missing,
+    resumable,
     waiting,
 )
 from flowfabric.ids import ExecutionId
@@ -62,6 +63,11 @@ ACTIVE: Final[LiteralString] = page_of(
 WAITING: Final[LiteralString] = page_of(
     "\n-- executions.search_executions: those in the queue, and those that are held back",
     waiting(AFTER_NEWER, NEWEST),
+    NEWEST,
+)
+RESUMABLE: Final[LiteralString] = page_of(
+    "\n-- executions.search_executions: those that resume",
+    resumable(AFTER_NEWER, NEWEST),
     NEWEST,
 )
 BY_TAG: Final[LiteralString] = page_of(
@@ -114,6 +120,11 @@ WAITING_OLDEST: Final[LiteralString] = page_of(
     waiting(AFTER_OLDER, OLDEST),
     OLDEST,
 )
+RESUMABLE_OLDEST: Final[LiteralString] = page_of(
+    "\n-- executions.search_executions: those that resume, the oldest first",
+    resumable(AFTER_OLDER, OLDEST),
+    OLDEST,
+)
 BY_TAG_OLDEST: Final[LiteralString] = page_of(
     "\n-- executions.search_executions: by tag, the oldest first",
     by_tag(AFTER_OLDER, OLDEST),
@@ -142,6 +153,7 @@ _STATEMENTS: Final[Mapping[str, Mapping[SearchPlace, LiteralString]]] = {
         "exceptional": EXCEPTIONAL,
         "active": ACTIVE,
         "waiting": WAITING,
+        "resumable": RESUMABLE,
         "by_tag": BY_TAG,
         "by_flow": BY_FLOW,
         "by_key": BY_KEY,
@@ -154,6 +166,7 @@ _STATEMENTS: Final[Mapping[str, Mapping[SearchPlace, LiteralString]]] = {
         "exceptional": EXCEPTIONAL_OLDEST,
         "active": ACTIVE_OLDEST,
         "waiting": WAITING_OLDEST,
+        "resumable": RESUMABLE_OLDEST,
         "by_tag": BY_TAG_OLDEST,
         "by_flow": BY_FLOW_OLDEST,
         "by_key": BY_KEY_OLDEST,

@@ -226,7 +226,7 @@ def waiting(within: LiteralString, by: LiteralString) -> LiteralString:
                      WHERE e.route_id = levels.route_id AND e.priority = levels.priority
                        AND {within}{by}) AS e{by}) AS e
      CROSS JOIN LATERAL (
-            SELECT c.resume_pending = %(resume_pending)s AND {_refined("c")} AS matches
+            SELECT NOT c.resume_pending AND {_refined("c")} AS matches
               FROM ff.exec_core c
              WHERE (c.partition_key, c.execution_id) = (e.partition_key, e.execution_id)
             OFFSET 0) AS core
@@ -239,7 +239,7 @@ def waiting(within: LiteralString, by: LiteralString) -> LiteralString:
     SELECT e.* FROM levels CROSS JOIN LATERAL (
             SELECT e.partition_key, e.execution_id, e.created_at_ms
               FROM ff.ready e CROSS JOIN LATERAL (
-                   SELECT c.resume_pending = %(resume_pending)s AND {_refined("c")} AS matches
+                   SELECT NOT c.resume_pending AND {_refined("c")} AS matches
                      FROM ff.exec_core c
                     WHERE (c.partition_key, c.execution_id) = (e.partition_key, e.execution_id)
                    OFFSET 0) AS core
@@ -247,6 +247,20 @@ def waiting(within: LiteralString, by: LiteralString) -> LiteralString:
                AND core.matches AND {within}{by}) AS e
      WHERE (SELECT mixed FROM mixed)
      UNION ALL{_exceptional(within, by)}
+)"""
+
+
+def resumable(within: LiteralString, by: LiteralString) -> LiteralString:
+    """Those that were suspended and wait for a worker."""
+    return f""", found AS (
+    SELECT e.* FROM routes CROSS JOIN LATERAL (
+            SELECT e.partition_key, e.execution_id, e.created_at_ms FROM ff.exec_core e
+             WHERE e.resume_pending AND e.route_id = routes.route_id
+               AND e.public_state = 'resumable' AND {_refined("e")}
+               AND NOT EXISTS (
+                       SELECT FROM ff.lease l
+                        WHERE (l.partition_key, l.execution_id) = (e.partition_key, e.execution_id))
+               AND {within}{by}) AS e
 )"""
 
 

@@ -23,7 +23,6 @@ Reading:
 
     describe_flow          one flow with the counts of its members and their joins
     list_flows             flows, page by page
-    search_flows           flows by status, kind, tag and age, with the counts of their members
     list_flow_members      the members of one flow, page by page
     read_flow_states       the state of every member of one flow, and nothing else
     read_flow_outcomes     the outcomes of many flows

@@ -9,13 +9,16 @@ lanes               lanes and retention               events              events
 schedules           schedules                         keys                keys and API tokens
 info                probes, metrics, documents        callbacks           answers by token alone
 budgets             budgets and limits                searches            search, count, failures
-flow_lists          flows, listed
+flow_lists          flows, listed                     activity            what ended over time
+bulk                changes of many, saved searches
 """
 
 from typing import Final
 
 from flowfabric.server.routes import (
+    activity,
     budgets,
+    bulk,
     callbacks,
     durable_work,
     events,
@@ -53,6 +56,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *grants.ROUTES,
     *lanes.ROUTES,
     *events.ROUTES,
+    *activity.ROUTES,
+    *bulk.ROUTES,
     *schedules.ROUTES,
     *budgets.ROUTES,
     *keys.ROUTES,
