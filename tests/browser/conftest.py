@@ -22,7 +22,6 @@ from tests.dashboard.busy import Busy, make_busy
 NO_BROWSER = "FF_NO_BROWSER"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 _WHY = (
     f"{NO_BROWSER} is set"
     if os.environ.get(NO_BROWSER)

@@ -11,7 +11,9 @@ import msgspec
 
 from flowfabric import App, Client, Ctx, Engine, Fail, Retry
 from flowfabric.engine.lifecycle.create_execution import Created
-from flowfabric.ids import ExecutionId
+from flowfabric.engine.schedules.definition import ScheduleDefinition
+from flowfabric.ids import ExecutionId, new_uuid
+from flowfabric.schedules.spec import spec_of
 from flowfabric.states import PublicState
 from tests import given
 from tests.worker.facts import eventually
@@ -32,6 +34,7 @@ class Busy(msgspec.Struct, kw_only=True):
     foreign: ExecutionId
     member: ExecutionId
     worker: str
+    budget: UUID
     flow: UUID
 
     def path(self, name: str) -> str:
@@ -123,7 +126,28 @@ async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
 
         await eventually(reached)
     [entry] = (await engine.list_workers("default")).workers
+    budget = new_uuid()
+    await engine.create_budget(
+        budget,
+        dimensions=["tokens"],
+        hard_limits=[1000],
+        soft_limits=[800],
+        scope_type="tenant",
+        scope_id=HOSTILE[:60],
+    )
+    await engine.create_schedule(
+        ScheduleDefinition(
+            name="nightly",
+            spec=spec_of(cron="0 2 * * *", tz="Europe/Berlin"),
+            execution_kind=HOSTILE,
+            input_payload=b'{"password": "hunter2"}',
+            payload_encoding="json",
+        ),
+        actor=HOSTILE,
+    )
+    await engine.trigger_schedule("nightly", reason=HOSTILE, actor="ann")
     busy = Busy(
+        budget=budget,
         completed=good.execution_id,
         failed=bad.execution_id,
         suspended=waits.execution_id,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import html5lib
 
 from flowfabric import Engine
+from flowfabric.conditions import Single
+from flowfabric.db.rows import Connection
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.server.app import Application
 from flowfabric.states import LaneState, PublicState, Role
 from tests.dashboard.busy import HOSTILE, Busy
 from tests.dashboard.conftest import Person, browser, form_token
 from tests.dashboard.test_access import paths_of
+from tests.engine.suspensions.given_suspended import suspended
 from tests.worker.facts import eventually
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,7 +46,9 @@ async def test_every_page_answers_and_no_text_becomes_markup(
     shown = 0
     async with browser(served) as person:
         extra = [
-            busy.path(name) for name in busy.__struct_fields__ if name not in ("worker", "flow")
+            busy.path(name)
+            for name in busy.__struct_fields__
+            if name not in ("worker", "flow", "budget")
         ]
         extra += ["/lanes/idle lane", "/settings?tab=info", "/settings?tab=doctor&run=1"]
         extra += [f"/search?q={HOSTILE}", f"/executions?kind={HOSTILE}", "/search?q=order-1"]
@@ -70,6 +75,12 @@ async def test_every_region_of_a_page_is_answered_alone_and_once(
         for path, region in (
             ("/executions", "list"),
             (busy.path("active"), "x"),
+            ("/", "overview"),
+            ("/events", "events"),
+            ("/approvals", "inbox"),
+            ("/schedules", "schedules"),
+            ("/schedules/nightly", "schedule"),
+            ("/budgets", "budgets"),
             ("/lanes", "lanes"),
             ("/lanes/orders", "lane"),
             ("/workers", "workers"),
@@ -146,6 +157,15 @@ async def test_acts_change_executions_and_keep_who_and_why(
     await _send(ann, f"{busy.path('active')}/revoke", {"reason": "stuck"})
     await _send(ann, "/lanes/orders/drain", {"reason": "moving"})
     await _send(ann, "/lanes/orders/retention", {"retention": "12h"})
+    await _send(ann, "/schedules/nightly/pause", {"reason": "holidays"})
+    await _send(ann, "/schedules/nightly/resume", {"reason": "over", "catch_up": "yes"})
+    await _send(ann, "/schedules/nightly/trigger", {"reason": "today too", "force": "yes"})
+    await _send(
+        ann,
+        f"/budgets/{busy.budget}/limits",
+        {"hard.tokens": "5", "soft.tokens": "4", "reason": "dear"},
+    )
+    await _send(ann, f"/budgets/{busy.budget}/reset", {"reason": "new month"})
     await _send(ann, f"/workers/{busy.worker}/dead", {"reason": "old"})
     text = await _send(
         ann, f"/executions/bulk?do=replay&id={waiting.rpartition('/')[2]}", {"reason": "after all"}
@@ -216,3 +236,26 @@ async def test_a_script_gets_the_dialog_alone_and_the_answer_as_json(
             404,
             "text/plain; charset=utf-8",
         )
+
+
+async def test_an_approval_is_answered_and_a_token_is_shown_once(
+    served: Application, ff_engine: Engine, db: Connection
+) -> None:
+    waits = await suspended(db, Single("refund", "approved"), execution_kind="refund")
+    x = waits.execution_id
+    path = f"/approvals/{x.partition_key}.{x.uuid}/{waits.waitpoint_id('refund')}/answer"
+    async with browser(served) as person:
+        assert path in (await person.get("/approvals")).text
+        assert "approvals are open" in (await person.get("/")).text
+        await _send(person, path, {"signal": "approved", "reason": "the goods came back"})
+        assert await ff_engine.read_execution_state(x) is PublicState.RESUMABLE
+        decided = await person.get(path)
+        assert (decided.status_code, "decided elsewhere" in decided.text) == (404, True)
+
+        await _send(person, "/keys/rotate", {"kid": "k2", "grace": "1h", "reason": "yearly"})
+        assert (await ff_engine.list_waitpoint_hmac_kids()).current_kid == "k2"
+        form = {"label": "ann", "role": "operator", "namespaces": "*", "expires": "90d"}
+        shown = await _send(person, "/tokens/new", form, 200)
+        [token] = await ff_engine.list_tokens()
+        assert f"{token.label}" in shown
+        assert "ff_" in shown

@@ -56,7 +56,7 @@ async def do(act: Act, visit: Visit, form: SentForm) -> Answer:
             return Raw(data=_rendered(visit, page), media=HTML)
         return page
     if FRAGMENT in visit.headers:
-        link = visit.url(done.link) if done.link else ""
+        link = visit.base + done.link if done.link else ""
         data = msgspec.json.encode({"message": done.message, "to": to, "link": link})
         return Raw(data=data, media="application/json")
     return Redirect(to=to, toast=done.message)

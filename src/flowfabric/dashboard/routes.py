@@ -8,15 +8,21 @@ from typing import Final
 from starlette.routing import compile_path
 
 from flowfabric.dashboard.pages import (
+    approvals,
+    budgets,
     bulk,
+    events,
     execution,
     execution_acts,
     executions,
     flow,
     flow_acts,
     flows,
+    keys,
     lanes,
     new_execution,
+    overview,
+    schedules,
     search,
     settings,
     workers,
@@ -24,6 +30,7 @@ from flowfabric.dashboard.pages import (
 from flowfabric.dashboard.table import Act, Screen
 
 ROUTES: Final[tuple[Screen | Act, ...]] = (
+    *overview.ROUTES,
     *executions.ROUTES,
     *new_execution.ROUTES,
     *bulk.ROUTES,
@@ -32,8 +39,13 @@ ROUTES: Final[tuple[Screen | Act, ...]] = (
     *flows.ROUTES,
     *flow.ROUTES,
     *flow_acts.ROUTES,
+    *approvals.ROUTES,
+    *schedules.ROUTES,
     *lanes.ROUTES,
     *workers.ROUTES,
+    *budgets.ROUTES,
+    *events.ROUTES,
+    *keys.ROUTES,
     *search.ROUTES,
     *settings.ROUTES,
 )

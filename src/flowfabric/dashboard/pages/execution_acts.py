@@ -104,7 +104,9 @@ def _dialog(
 
 
 def _done(found_id: ExecutionId, message: str) -> ActDone:
-    return ActDone(message=message, link=f"{back(found_id)}")
+    return ActDone(
+        message=message, link=f"/events?execution={found_id.partition_key}.{found_id.uuid}"
+    )
 
 
 async def ask_cancel(visit: Visit) -> Dialog:

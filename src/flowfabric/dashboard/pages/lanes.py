@@ -43,6 +43,14 @@ _CONTROLS: Final = {
     "disable": (LaneState.DISABLED, "Disable", "Disable lane"),
     "resume": (LaneState.ACTIVE, "Resume", "Resume lane"),
 }
+_COUNTED: Final = (
+    "waiting",
+    "delayed",
+    "active",
+    "suspended",
+    "waiting_children",
+    "rate_limited",
+)
 _SHOWN: Final = 20
 _BATCH: Final = 500
 _MOST_TRIMMED: Final = 50_000
@@ -92,10 +100,32 @@ def _shown(count: LaneCount, workers: list[WorkerEntry]) -> ShownLane:
     return ShownLane(count=count, workers=len(serving), slots=slots)
 
 
+async def shown_lanes(visit: Visit) -> list[ShownLane]:
+    """All lanes, with what the person may see of them."""
+    workers = await live_workers(visit)
+    counts = await visit.engine.count_by_lane()
+    return [_shown(await _own(visit, each), workers) for each in counts]
+
+
+async def _own(visit: Visit, count: LaneCount) -> LaneCount:
+    """The lane with the executions of the namespace that is looked at, and of no other."""
+    if visit.namespace is None:
+        return count
+    own: dict[str, int] = {}
+    for state in _COUNTED:
+        search = Search(
+            namespace=visit.namespace, lane_id=count.lane_id, public_states=(PublicState(state),)
+        )
+        own[state] = (await visit.engine.count_matching(search, at_most=10_000)).count
+    oldest = count.oldest_waiting_since if own["waiting"] == count.waiting else None
+    return msgspec.structs.replace(
+        count, **own, blocked=0, oldest_waiting_since=oldest, left=sum(own.values())
+    )
+
+
 async def lanes(visit: Visit) -> PageAnswer:
     """All lanes."""
-    workers = await live_workers(visit)
-    shown = [_shown(each, workers) for each in await visit.engine.count_by_lane()]
+    shown = await shown_lanes(visit)
     values = {"lanes": shown, "HUES": HUES, "ICONS": ICONS}
     return PageAnswer(template="lanes.html", title="Lanes", section="lanes", values=values)
 
@@ -110,7 +140,7 @@ async def _lane(visit: Visit) -> LaneCount:
 
 async def lane(visit: Visit) -> PageAnswer:
     """One lane: its oldest waiting and its longest running executions."""
-    count = await _lane(visit)
+    count = await _own(visit, await _lane(visit))
     workers = await live_workers(visit)
     waiting = await _of_state(visit, count.lane_id, PublicState.WAITING)
     active = await _of_state(visit, count.lane_id, PublicState.ACTIVE)

@@ -134,7 +134,9 @@ async def ask_dead(visit: Visit) -> Dialog:
 async def do_dead(visit: Visit, form: SentForm) -> ActDone:
     _, namespace = await _worker(visit)
     instance = visit.params["instance"]
-    await visit.engine.mark_worker_dead(instance, reason=form.reason(), namespace=namespace)
+    await visit.engine.mark_worker_dead(
+        instance, reason=form.reason(), namespace=namespace, actor=visit.actor
+    )
     return ActDone(message=f"{instance} is not registered any more.")
 
 
