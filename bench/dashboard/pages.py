@@ -23,6 +23,7 @@ async def paths(engine: Engine) -> dict[str, str]:
     [flow] = (await engine.list_flows(limit=1)).flows
     execution = f"/executions/{one.execution_id.partition_key}.{one.execution_id.uuid}"
     return {
+        "overview": "/",
         "executions": "/executions",
         **{f"executions, {state}": f"/executions?state={state}" for state in _STATES},
         "executions of a lane": "/executions?lane=lane-3",
@@ -31,10 +32,11 @@ async def paths(engine: Engine) -> dict[str, str]:
         "flow of two members": f"/flows/{flow.flow_id}",
         "lanes": "/lanes",
         "workers": "/workers",
-        "settings": "/settings",
+        **{name: f"/{name}" for name in _OTHERS},
     }
 
 
+_OTHERS: Final = ("approvals", "schedules", "budgets", "events", "keys", "settings")
 _STATES: Final = (PublicState.WAITING.value, PublicState.ACTIVE.value, PublicState.COMPLETED.value)
 
 

@@ -13,7 +13,8 @@ from flowfabric import Engine
 from flowfabric.dashboard import mounting
 from flowfabric.server.serve import address_of, bind, running
 from flowfabric.server.settings import Settings
-from tests.browser.conftest import PICTURES, Heard, context_of
+from tests.browser.conftest import Heard, context_of
+from tests.browser.pictures import PICTURES
 
 PAINTED = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
     () => done(performance.now()))))"""
@@ -77,7 +78,7 @@ async def test_the_graph_is_walked_searched_moved_and_chosen_from(
     await expect(first).to_have_count(1)
     if os.environ.get(MAKE_PICTURES):
         PICTURES.mkdir(exist_ok=True)
-        await page.screenshot(path=PICTURES / "flow.png")
+        await page.screenshot(path=PICTURES / "dashboard-flow.png")
 
     # Along the edges by arrows; larger and smaller by keys.
     await first.focus()
