@@ -21,6 +21,7 @@ from tests.dashboard.busy import Busy, make_busy
 
 NO_BROWSER = "FF_NO_BROWSER"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 _WHY = (
     f"{NO_BROWSER} is set"

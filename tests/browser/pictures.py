@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 
 from playwright.async_api import async_playwright
 
-from tests.browser.conftest import CHROMIUM
+from tests.browser.conftest import CHROMIUM, PICTURES
 
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 PAGES = {
     "overview": "/",
     "executions": "/executions",

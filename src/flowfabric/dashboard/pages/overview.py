@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from flowfabric.dashboard.answers import PageAnswer
+from flowfabric.dashboard.charts.bars import bars
+from flowfabric.dashboard.charts.chart import Chart, Series
 from flowfabric.dashboard.pages.filters import SINCES
 from flowfabric.dashboard.pages.lanes import HUES, ICONS, live_workers, shown_lanes
 from flowfabric.dashboard.table import screen
@@ -20,6 +22,13 @@ from flowfabric.states import LaneState, PublicState, ScheduleState
 
 WINDOWS: Final = SINCES[:5]
 _COUNTED: Final = 10_000
+_OUTCOMES: Final = (
+    ("success", "f-green"),
+    ("failed", "f-red"),
+    ("cancelled", "f-brown"),
+    ("expired", "f-amber"),
+    ("skipped", "f-grey"),
+)
 _FAILURES: Final = ("failed", "expired")
 
 
@@ -50,6 +59,7 @@ async def overview(visit: Visit) -> PageAnswer:
     await part("workers", lambda: live_workers(visit), [])
     await part("counts", lambda: _counts(visit, within), {})
     await part("failures", lambda: _failures(visit, within), None)
+    await part("chart", lambda: _throughput(visit, within), None)
     await part("concerns", lambda: _concerns(visit), [])
     workers = values["workers"]
     values["live"] = sum(each.alive for each in workers)
@@ -88,6 +98,22 @@ async def _count(visit: Visit, search: Search) -> str:
 
 async def _failures(visit: Visit, within: timedelta) -> Any:
     return await visit.engine.group_failures(window=within, namespace=visit.namespace)
+
+
+async def _throughput(visit: Visit, within: timedelta) -> Chart:
+    """What ended in each step of the window, by outcome."""
+    activity = await visit.engine.read_activity(window=within, steps=60, namespace=visit.namespace)
+    form = "%H:%M" if within <= timedelta(days=1) else "%m-%d %H:%M"
+    labels = [each.begins_at.strftime(form) for each in activity.steps]
+    series = [
+        Series(
+            name=outcome,
+            look=look,
+            values=[float(each.ended.get(outcome, 0)) for each in activity.steps],
+        )
+        for outcome, look in _OUTCOMES
+    ]
+    return bars(f"Executions that ended in the last {length(within)}", labels, series)
 
 
 async def _concerns(visit: Visit) -> list[Concern]:
