@@ -323,6 +323,7 @@ READS: Mapping[str, set[str]] = {
     "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
+    "workers.list_namespaces": {"worker_registry"},
     "workers.list_unserved_routes": {"exec_core", "ready", "worker_registry"},
     "workers.list_workers": {"lease", "worker_registry"},
 }
