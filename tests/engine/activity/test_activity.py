@@ -70,7 +70,7 @@ async def test_what_ended_is_counted_by_minute_and_outcome(db: Connection, clock
     assert (found.step, len(found.steps)) == (60.0, 10)
     assert not await activity_due(db)
     for other in ({"namespace": "x"}, {"lane_id": "x"}, {"execution_kind": "x"}):
-        assert (await read_activity(db, window=600, **other)).whole.ended == {}
+        assert (await read_activity(db, window=600, **other)).whole.ended == {}  # pyright: ignore[reportArgumentType]
     assert (await read_activity(db, window=600, namespace="default")).whole.ended
 
 

@@ -1,6 +1,7 @@
 """Failures by cause."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_what_varies_between_errors_is_replaced(reason: str | None, signature: s
     assert signature_of(reason) == signature
 
 
-async def failed(db: Connection, reason: str, **fields: str) -> ExecutionId:
+async def failed(db: Connection, reason: str, **fields: Any) -> ExecutionId:
     lease = await given.claimed(db, **fields)
     await fail(db, [Failure(lease=lease, reason=reason, category="app")])
     return lease.execution_id

@@ -36,4 +36,4 @@ async def test_a_search_is_seen_by_its_owner_or_by_all_until_it_is_forgotten(
     assert await list_queries(db, owner="ann") == []
     for wrong in ({"name": ""}, {"query": "x" * 9000}):
         with pytest.raises(ValidationError):
-            await save_query(db, **{"name": "a", "query": "b", "owner": "c", **wrong})
+            await save_query(db, **{"name": "a", "query": "b", "owner": "c", **wrong})  # pyright: ignore
