@@ -20,7 +20,7 @@ from flowfabric.engine.operators.override_delay import override_delay
 from flowfabric.engine.operators.override_fail import override_fail
 from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.ids import ExecutionId
-from flowfabric.worker import renewer
+from flowfabric.worker import renewals
 from tests.worker.facts import (
     count,
     database_time,
@@ -327,13 +327,13 @@ async def test_many_cancellations_are_found_by_few_looks(
     client: Client, ff_dsn: str, db: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, looks, number = Running(), list[float](), 200
-    find_lost_leases = renewer.find_lost_leases
+    find_lost_leases = renewals.find_lost_leases
 
     async def noted(*args: Any) -> Any:
         looks.append(time.monotonic())
         return await find_lost_leases(*args)
 
-    monkeypatch.setattr(renewer, "find_lost_leases", noted)
+    monkeypatch.setattr(renewals, "find_lost_leases", noted)
     async with running.app.worker(dsn=ff_dsn, lease_ttl=A_MINUTE, concurrency=number, drain=0):
         executions = await running.submitted(client, db, number)
         began = time.monotonic()

@@ -9,16 +9,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from flowfabric.db.waiter import Waiter
 from flowfabric.errors import FlowFabricError, Unavailable
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.client")
-TOPIC: Final = "completion"
-_POLL_LISTENING: Final = 2.0
-_GATHER: Final = 0.002
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -33,21 +29,14 @@ class OutcomeWaiter(Generic[K, V]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLike,
         read: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]],
         *,
         rest: float = 0.0,
     ) -> None:
         """After a query that found nothing, the next one waits `rest` times its duration."""
         self._read, self._rest = read, rest
-        self._waiter = Waiter(
-            engine.pool,
-            engine.listener,
-            [TOPIC],
-            name="client",
-            poll=_POLL_LISTENING,
-            gather=_GATHER,
-        )
+        self._waiter = engine.outcome_waiter(lambda: list(self._futures))
         self._futures: defaultdict[K, set[asyncio.Future[V]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
         self._closed = False

@@ -10,10 +10,12 @@ from flowfabric.engine.lifecycle.create_execution import Creation, NewExecution
 from flowfabric.errors import invalid_input
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 
-async def submit_alone(engine: Engine, new: NewExecution, options: Options, conn: Any) -> Creation:
+async def submit_alone(
+    engine: EngineLike, new: NewExecution, options: Options, conn: Any
+) -> Creation:
     """Create the execution, or find the one that has its key; raises `ValidationError`."""
     if conn is not None:
         raise invalid_input("conn", None, "cannot be given with unique or debounce")

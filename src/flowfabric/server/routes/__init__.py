@@ -3,12 +3,14 @@
 executions          submit, search, outcomes          execution_reads     one execution, read
 execution_controls  one execution, changed            flows               flows, members and edges
 signals             signals and waitpoints            streams             frames of handlers
-work                claims and outcomes of workers    durable_work        journals, waits, frames
+claims              claims of workers                 work                outcomes of workers
+durable_work        journals, waits, frames           worker_watch        lost leases, what is due
+flow_outcomes       how flows ended                   quotas              limits
 workers             the registry of workers           grants              claims by id
 lanes               lanes and retention               events              events, listed and live
 schedules           schedules                         keys                keys and API tokens
 info                probes, metrics, documents        callbacks           answers by token alone
-budgets             budgets and limits
+budgets             budgets
 """
 
 from typing import Final
@@ -16,20 +18,24 @@ from typing import Final
 from flowfabric.server.routes import (
     budgets,
     callbacks,
+    claims,
     durable_work,
     events,
     execution_controls,
     execution_reads,
     executions,
+    flow_outcomes,
     flows,
     grants,
     info,
     keys,
     lanes,
+    quotas,
     schedules,
     signals,
     streams,
     work,
+    worker_watch,
     workers,
 )
 from flowfabric.server.table import Route
@@ -38,11 +44,14 @@ ROUTES: Final[tuple[Route, ...]] = (
     *executions.ROUTES,
     *execution_reads.ROUTES,
     *execution_controls.ROUTES,
+    *flow_outcomes.ROUTES,
     *flows.ROUTES,
     *signals.ROUTES,
     *callbacks.ROUTES,
     *streams.ROUTES,
+    *claims.ROUTES,
     *work.ROUTES,
+    *worker_watch.ROUTES,
     *durable_work.ROUTES,
     *workers.ROUTES,
     *grants.ROUTES,
@@ -50,6 +59,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *events.ROUTES,
     *schedules.ROUTES,
     *budgets.ROUTES,
+    *quotas.ROUTES,
     *keys.ROUTES,
     *info.ROUTES,
 )

@@ -11,7 +11,7 @@ from flowfabric.engine.workers.find_unserved import Unserved
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, WorkerRefreshed
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry
-from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
+from flowfabric.engine.workers.mark_worker_dead import STOPPED, WorkerMarkedDead
 from flowfabric.engine.workers.register_worker import WorkerRegistered
 from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
@@ -47,6 +47,12 @@ class DeadRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
+class StoppedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker has stopped, and holds no lease."""
+
+    namespace: str | None = None
+
+
 class WorkerEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happened to workers of a namespace."""
 
@@ -65,6 +71,13 @@ class UnservedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Pairs of a kind and a lane, each as `kind@lane`."""
 
     kind: list[str]
+    namespace: str | None = None
+
+
+class UnservedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Pairs of a kind and a lane."""
+
+    kinds: list[tuple[str, str]]
     namespace: str | None = None
 
 
@@ -106,6 +119,15 @@ async def mark_worker_dead(
     )
 
 
+async def mark_worker_stopped(
+    call: ApiCall, body: StoppedRequest
+) -> WorkerMarkedDead | WorkerNotRegistered:
+    """Say, as the worker itself, that it has stopped."""
+    return await call.engine.mark_worker_dead(
+        call.text("worker_instance_id"), reason=STOPPED, namespace=call.namespace(body.namespace)
+    )
+
+
 async def list_workers(call: ApiCall, query: NamespacePageQuery) -> Reply:
     """The workers of a namespace."""
     found = await call.engine.list_workers(
@@ -132,6 +154,12 @@ async def find_unserved(call: ApiCall, query: UnservedQuery) -> UnservedKinds:
     )
 
 
+async def find_unserved_pairs(call: ApiCall, body: UnservedRequest) -> UnservedKinds:
+    """Which of some kinds on their lanes no live worker serves."""
+    namespace = call.namespace(body.namespace)
+    return UnservedKinds(items=await call.engine.find_unserved(namespace, body.kinds))
+
+
 def _post(path: str, handler: Any, body: Any, answer: Any, scope: Scope) -> Route:
     return route(
         "POST", path, handler, scope=scope, limit=CONTROL, body=body, answers={200: answer}
@@ -152,6 +180,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         heartbeat_worker,
         HeartbeatRequest,
         WorkerRefreshed | WorkerNotRegistered,
+        Scope.WORK,
+    ),
+    _post(
+        W + "/stopped",
+        mark_worker_stopped,
+        StoppedRequest,
+        WorkerMarkedDead | WorkerNotRegistered,
         Scope.WORK,
     ),
     _post(
@@ -185,4 +220,5 @@ ROUTES: Final[tuple[Route, ...]] = (
         query=UnservedQuery,
         answers={200: UnservedKinds},
     ),
+    _post("/v1/unserved", find_unserved_pairs, UnservedRequest, UnservedKinds, Scope.READ),
 )
