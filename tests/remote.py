@@ -20,6 +20,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.loop_thread import LoopThread
 from flowfabric.reconcile.loop import reconcile
 from flowfabric.remote.address import ServerAddress
+from flowfabric.remote.engine import RemoteEngine
 from flowfabric.server.serve import address_of, bind, running
 from flowfabric.server.settings import Settings
 from flowfabric.worker import loop as loops
@@ -80,6 +81,19 @@ class Servers:
         self._open = AsyncExitStack()
 
 
+class LinkThroughServer(ServerLink):
+    """A link to a server over a database, which is started when the worker connects."""
+
+    def __init__(self, servers: Servers, dsn: str, settings: WorkerSettings, instance: str) -> None:
+        super().__init__(ServerAddress(url="http://127.0.0.1:1"), settings, instance)
+        self._servers, self._dsn, self._sweeps = servers, dsn, settings.reconcile
+
+    async def connect(self) -> RemoteEngine:
+        url = await asyncio.to_thread(self._servers.url, self._dsn, sweeps=self._sweeps)
+        self.target = ServerAddress(url=url)
+        return await super().connect()
+
+
 @contextmanager
 def through(servers: Servers, patch: pytest.MonkeyPatch) -> Generator[None]:
     """Within the block clients and workers that are given a database are connected to a server."""
@@ -94,9 +108,9 @@ def through(servers: Servers, patch: pytest.MonkeyPatch) -> Generator[None]:
     def link_through(
         target: DatabaseConfig | ServerAddress, settings: WorkerSettings, instance: str
     ) -> DatabaseLink | ServerLink:
-        if isinstance(target, DatabaseConfig):
-            target = ServerAddress(url=servers.url(target.dsn, sweeps=settings.reconcile))
-        return link_to(target, settings, instance)
+        if isinstance(target, ServerAddress):
+            return link_to(target, settings, instance)
+        return LinkThroughServer(servers, target.dsn, settings, instance)
 
     patch.setattr(clients, "open_engine", open_remote)
     patch.setattr(loops, "link_to", link_through)

@@ -217,6 +217,7 @@ async def test_a_flow_that_has_ended_is_answered_even_if_there_is_no_time_to_wai
         await handle.result(timeout=0)
 
 
+@pytest.mark.direct("builds a flow by its engine")
 async def test_nobody_waits_for_a_flow_that_does_not_exist_or_that_is_empty_and_cancelled(
     client: Client,
 ) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+
 from flowfabric import Client
 from flowfabric.db.rows import Connection
 from flowfabric.worker.claims import Claims
@@ -12,6 +14,8 @@ from flowfabric.worker.unanswered_claims import UnansweredClaims
 from tests import given
 from tests.worker.facts import eventually
 from tests.worker.proxy import Proxy
+
+pytestmark = pytest.mark.direct("claims on a pool")
 
 
 def claims_with(unanswered: UnansweredClaims, held: HeldLeases, stopping: asyncio.Event) -> Claims:

@@ -2,12 +2,16 @@
 
 import asyncio
 
+import pytest
+
 from flowfabric import Client
 from flowfabric.db.waiter import Waiter
 from flowfabric.worker.next_work import NextWork
 from tests import given
 from tests.worker.facts import eventually
 from tests.worker.proxy import Proxy
+
+pytestmark = pytest.mark.direct("waits on a pool")
 
 
 async def test_a_worker_that_is_stopped_does_not_wait_for_a_silent_connection(ff_dsn: str) -> None:

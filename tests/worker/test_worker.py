@@ -388,6 +388,7 @@ async def test_a_worker_without_a_connection_to_renew_with_does_not_start(
 
 
 @pytest.mark.session("counts connections at the server, which are those of the pooler")
+@pytest.mark.direct("counts connections")
 async def test_a_worker_uses_no_more_connections_than_its_pool_and_two(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

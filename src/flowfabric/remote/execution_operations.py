@@ -101,6 +101,7 @@ class ExecutionOperations:
     """The operations on executions and flows."""
 
     transport: Transport
+    partitions: int
 
     # Submitting.
 
@@ -154,6 +155,8 @@ class ExecutionOperations:
         return [each for each in found if isinstance(each, FlowSubmitted | EngineError)]
 
     async def _submit_flow(self, flow: NewFlow) -> FlowSubmitted:
+        if not flow.members:  # to the server that would be another call
+            flow.check(partitions=self.partitions)
         body = {
             "flow_kind": flow.flow_kind,
             "flow_id": flow.flow_id,

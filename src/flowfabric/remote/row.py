@@ -21,6 +21,7 @@ import msgspec
 from flowfabric.api.forms import Wanted, form
 from flowfabric.api.leaves import Form
 from flowfabric.errors import NotFound, Unavailable
+from flowfabric.ids import clean_text
 from flowfabric.remote.transport import Request, Transport
 
 P = ParamSpec("P")
@@ -68,6 +69,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Parameters for which None is a value."""
     in_url: frozenset[str] = frozenset()
     """Parameters of the URL beside a body."""
+    cleans: bool = False
+    """What cannot be stored is taken out of its texts, as the operation itself does."""
     optional: bool = False
     """An answer of 404 means that there is none."""
     raised: bool = False
@@ -119,7 +122,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             elif self.method in ("GET", "DELETE") or name in self.in_url:
                 query += _pairs(member, dumped)
             else:
-                body[member] = dumped
+                body[member] = _cleaned(dumped) if self.cleans else dumped
         has_body = self.method not in ("GET", "DELETE")
         return Request(
             method=self.method,
@@ -283,6 +286,20 @@ def _text(value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     return str(msgspec.to_builtins(value))
+
+
+def _cleaned(value: Any) -> Any:
+    """The value with texts that can be stored; payloads are bytes, and stay."""
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            members = cast("dict[str, Any]", value)
+            return {name: _cleaned(each) for name, each in members.items()}
+        case list():
+            return [_cleaned(each) for each in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _pairs(name: str, value: Any) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from flowfabric.errors import (
     ConfigError,
     FlowFabricError,
     TransportError,
+    Unavailable,
     ValidationError,
 )
 from flowfabric.remote.address import ServerAddress
@@ -183,7 +184,8 @@ class Transport:
     def _session(self, *, waits: bool) -> aiohttp.ClientSession:
         """Requests that wait have connections of their own: they must not hold up the others."""
         if self._closed:
-            raise TransportError(f"the connection to {self.address.url} is closed")
+            why = f"the client of {self.address.url} is closed; connect another one"
+            raise Unavailable("request", why)
         if waits:
             if self._waiting is None:
                 self._waiting = self._new_session(0)
@@ -266,22 +268,21 @@ def _text(error: BaseException) -> str:
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncGenerator[tuple[str, str, bytes]]:
-    fields = {"id": "", "event": "message"}
-    data: list[bytes] = []
+    cursor, event, data, seen = "", "message", list[bytes](), False
     pending = b""
     while chunk := await content.readany():
         *lines, pending = (pending + chunk).split(b"\n")
         for line in lines:
-            if not line:
-                if data:
-                    yield fields["id"], fields["event"], b"\n".join(data)
-                elif fields["event"] != "message":
-                    yield fields["id"], fields["event"], b""
-                fields, data = {"id": fields["id"], "event": "message"}, []
-                continue
             name, _, value = line.partition(b":")
             value = value.removeprefix(b" ")
-            if name == b"data":
+            if not line:
+                if seen:
+                    yield cursor, event, b"\n".join(data)
+                event, data, seen = "message", [], False
+            elif name == b"data":
                 data.append(value)
-            elif name in (b"id", b"event"):
-                fields[name.decode()] = value.decode()
+                seen = True
+            elif name == b"id":  # alone it says where the stream is
+                cursor, seen = value.decode(), True
+            elif name == b"event":
+                event = value.decode()

@@ -138,9 +138,9 @@ class WorkOperations:
         reads=True,
     )
     complete = remote(complete.complete, f"{_W}/complete", answer="results")
-    fail = remote(fail.fail, f"{_W}/fail", answer="results")
+    fail = remote(fail.fail, f"{_W}/fail", answer="results", cleans=True)
     delay = remote(delay.delay, f"{_W}/delay", answer="results")
-    cancel = remote(cancel.cancel, f"{_W}/cancel", answer="results")
+    cancel = remote(cancel.cancel, f"{_W}/cancel", answer="results", cleans=True)
     release = remote(
         release.release, f"{_W}/release", answer="results", names={"leases": "handles"}
     )
@@ -148,9 +148,12 @@ class WorkOperations:
         release_after_trouble.release_after_trouble,
         f"{_W}/release-after-trouble",
         answer="results",
+        cleans=True,
     )
     wait_children = remote(wait_children.wait_children, f"{_W}/wait-children", answer="results")
-    progress = remote(progress.progress, f"{_W}/progress", names={"lease": "handle"}, raised=True)
+    progress = remote(
+        progress.progress, f"{_W}/progress", names={"lease": "handle"}, raised=True, cleans=True
+    )
     spawn_children = remote(
         spawn_children.spawn_children,
         f"{_W}/spawn-children",
