@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, Self
+from typing import Literal, Self
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db import boot
 from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
-from flowfabric.db.waiter import Waiter
 from flowfabric.engine.events.subscribe import Hub
 from flowfabric.engine.streams.reader import StreamReader
-
-COMPLETION_TOPIC: Final = "completion"
-_POLL_LISTENING: Final = 2.0
-_GATHER: Final = 0.002
-"""Seconds after a notification until it is acted upon: more executions may end meanwhile."""
 
 
 class ConnectedEngine:
@@ -49,17 +42,6 @@ class ConnectedEngine:
         await self.streams.close()
         await self.listener.close()
         await self.pool.close()
-
-    def outcome_waiter(self, _pending: Callable[[], Sequence[object]]) -> Waiter:
-        """Tells when executions have ended, whichever is waited for."""
-        return Waiter(
-            self.pool,
-            self.listener,
-            [COMPLETION_TOPIC],
-            name="client",
-            poll=_POLL_LISTENING,
-            gather=_GATHER,
-        )
 
     @property
     def partitions(self) -> int:

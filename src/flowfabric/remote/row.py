@@ -42,10 +42,10 @@ class Caller(Protocol):
     def partitions(self) -> int: ...
 
 
-Method: TypeAlias = Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]
+RemoteMethod: TypeAlias = Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class RemoteRow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How an operation is asked of a server."""
 
     operation: Callable[..., Any]
@@ -179,10 +179,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def remote(
     operation: Callable[Concatenate[Any, P], Awaitable[T]], route: str, **how: Any
-) -> Method[P, T]:
+) -> RemoteMethod[P, T]:
     """The operation as a request to this route."""
     method, path = route.split(" ")
-    row = Row(operation=operation, method=method, path=path, **how)
+    row = RemoteRow(operation=operation, method=method, path=path, **how)
 
     @functools.wraps(operation)
     async def call(self: Caller, *args: P.args, **kwargs: P.kwargs) -> T:

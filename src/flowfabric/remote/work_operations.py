@@ -81,7 +81,7 @@ _CLAIMS: Final = msgspec.msgpack.Decoder(_ClaimAnswer)
 _APPENDED: Final = form(list[_Appended | EngineError], _READ)
 
 
-class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimedWithin(msgspec.Struct, frozen=True, kw_only=True):
     """What was claimed, and for how many seconds the server waited before."""
 
     claimed: list[Claimed]
@@ -113,7 +113,7 @@ class WorkOperations:
         limit: int,
         lease_id: UUID | None,
         wait: float,
-    ) -> ClaimAnswer:
+    ) -> ClaimedWithin:
         """Claim as soon as there is something, within `wait` seconds."""
         body = form(Claimant, _GIVEN).dumped(claimant)
         seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
@@ -122,9 +122,9 @@ class WorkOperations:
             Request(method="POST", path="/v1/work/claim", body=body, wait=wait)
         )
         if status == 204:
-            return ClaimAnswer(claimed=[], waited=wait)
+            return ClaimedWithin(claimed=[], waited=wait)
         answer: Any = _CLAIMS.decode(data)
-        return ClaimAnswer(claimed=_CLAIMED.loaded(answer.executions), waited=answer.waited)
+        return ClaimedWithin(claimed=_CLAIMED.loaded(answer.executions), waited=answer.waited)
 
     read_claimed = remote(
         read_claimed.read_claimed, f"{_W}/claimed", answer="executions", reads=True

@@ -27,7 +27,7 @@ _AT_ONCE: Final = 1000
 """How many leases one request has."""
 
 
-class Renewals(Protocol):
+class RenewalConnection(Protocol):
     """What a renewer does by its connection."""
 
     @property
@@ -50,7 +50,7 @@ class Renewals(Protocol):
     ) -> WorkerLock: ...
 
 
-async def open_renewals(target: DatabaseConfig | ServerAddress) -> Renewals:
+async def open_renewals(target: DatabaseConfig | ServerAddress) -> RenewalConnection:
     """A connection that nothing else uses."""
     if isinstance(target, DatabaseConfig):
         conn = await connect(target, role="renewer", limited=False, notice_lost_peer=True)
@@ -61,7 +61,7 @@ async def open_renewals(target: DatabaseConfig | ServerAddress) -> Renewals:
 
 
 class DatabaseRenewals:
-    """Renewals on a database connection."""
+    """RenewalConnection on a database connection."""
 
     def __init__(self, conn: Connection) -> None:
         self._conn = conn
@@ -118,7 +118,7 @@ class DatabaseRenewals:
 
 
 class RemoteRenewals:
-    """Renewals by requests; the server cannot hold a lock for the worker process."""
+    """RenewalConnection by requests; the server cannot hold a lock for the worker process."""
 
     is_closed = False
 

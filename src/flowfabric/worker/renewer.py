@@ -23,7 +23,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.counters import LEASE_RENEWALS
 from flowfabric.errors import FlowFabricError, LeaseLost
 from flowfabric.worker.renewal_schedule import RenewalSchedule
-from flowfabric.worker.renewals import Renewals, open_renewals
+from flowfabric.worker.renewals import RenewalConnection, open_renewals
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.threads import HandlerThreads
@@ -60,7 +60,7 @@ class Renewer:
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
-        self._conn: Renewals | None = None
+        self._conn: RenewalConnection | None = None
         self._heartbeat_now = False
         self._holds_lock = isinstance(target, DatabaseConfig) and not target.direct().pooler
 
@@ -167,7 +167,7 @@ class Renewer:
 
     async def _done(
         self,
-        work: Callable[[Renewals], Awaitable[None]],
+        work: Callable[[RenewalConnection], Awaitable[None]],
         purpose: str,
         within: float,
         *,
@@ -194,7 +194,7 @@ class Renewer:
         self._schedule.succeeded()
         return True
 
-    async def _connect(self) -> Renewals:
+    async def _connect(self) -> RenewalConnection:
         """A connection that holds the lock before it is used for anything else."""
         conn = await open_renewals(self._target)
         if self._holds_lock:
@@ -205,7 +205,7 @@ class Renewer:
                 raise
         return conn
 
-    async def _hold_lock(self, conn: Renewals) -> None:
+    async def _hold_lock(self, conn: RenewalConnection) -> None:
         lock = await conn.hold_lock(
             self._instance, namespace=self._settings.namespace, on_end=self._wake_up
         )
@@ -225,7 +225,7 @@ class Renewer:
         if not lock.registered:
             self._schedule.heartbeat_soon(time.monotonic())  # it registers again
 
-    async def _renew(self, conn: Renewals) -> None:
+    async def _renew(self, conn: RenewalConnection) -> None:
         sent_at = time.monotonic()
         due = self._held_leases.due(self._schedule.every / 2)
         if not due:
@@ -244,7 +244,7 @@ class Renewer:
                 self._mark_lost(attempt, refusal)
         self._schedule.renewed(sent_at)
 
-    async def _look(self, conn: Renewals) -> None:
+    async def _look(self, conn: RenewalConnection) -> None:
         """Find the leases that were ended by a decision elsewhere; the others are not extended."""
         began = time.monotonic()
         self._schedule.look_begins()
@@ -293,7 +293,7 @@ class Renewer:
             attempt.lost = True
             self._owner_loop.call_soon_threadsafe(self._on_lost, attempt, reason)
 
-    async def _heartbeat(self, conn: Renewals) -> None:
+    async def _heartbeat(self, conn: RenewalConnection) -> None:
         settings, began = self._settings, time.monotonic()
         for _ in range(2):
             registered = await conn.heartbeat(
@@ -325,7 +325,7 @@ class Renewer:
             )
 
 
-async def _nothing(_conn: Renewals) -> None:
+async def _nothing(_conn: RenewalConnection) -> None:
     """A connection is all that is needed."""
 
 
