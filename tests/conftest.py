@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Some tests of clients and workers run in both ways: with the database, and over HTTP."""
     if "way" in metafunc.fixturenames:
-        module, test = metafunc.module.__name__, metafunc.function.__name__
+        module, test = str(metafunc.module and metafunc.module.__name__), metafunc.function.__name__
         found = ways(metafunc.config, module, test)
         if found != [DIRECT]:
             metafunc.parametrize("way", found, indirect=True)

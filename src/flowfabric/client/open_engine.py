@@ -13,9 +13,10 @@ from flowfabric.config import (
     is_server_url,
     require_database_url,
 )
-from flowfabric.errors import ConfigError
+from flowfabric.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
+    from flowfabric.engine.engine import Engine
     from flowfabric.remote.engine_like import EngineLike
 
 
@@ -25,6 +26,13 @@ class Connecting(NamedTuple):
     pool_size: int
     pooler: bool | None
     listen: bool
+
+
+def on_database(engine: EngineLike) -> Engine:
+    """The engine, if it is connected to the database itself; else raises `Unavailable`."""
+    if engine.is_remote is True:
+        raise Unavailable("engine", "the database is behind a server, and cannot be reached")
+    return engine
 
 
 async def open_engine(

@@ -200,7 +200,7 @@ def _given(kind: Any) -> Form:
     try:
         return form(kind, _IN)
     except TypeError:  # the value tells which of several types it has
-        return Form(Any, lambda value: form(type(value), _IN).dumped(value))
+        return Form(Any, lambda value: form(cast("Any", type(value)), _IN).dumped(value))
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

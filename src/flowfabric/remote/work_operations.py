@@ -65,10 +65,6 @@ class _ClaimAnswer(msgspec.Struct, frozen=True):
     waited: float = 0.0
 
 
-class _Appended(msgspec.Struct, frozen=True):
-    frames: list[Appended]
-
-
 class _Signalled(msgspec.Struct, frozen=True):
     signalled: bool
 
@@ -78,7 +74,18 @@ class _More(msgspec.Struct, frozen=True):
 
 
 _CLAIMS: Final = msgspec.msgpack.Decoder(_ClaimAnswer)
-_APPENDED: Final = form(list[_Appended | EngineError], _READ)
+_APPENDED: Final = form(list[Appended], _READ)
+_REFUSED: Final = form(EngineError, _READ)
+
+
+def _appended(results: list[dict[str, Any]]) -> list[list[Appended] | EngineError]:
+    """The frames of each attempt, or why they were refused."""
+    return [
+        _REFUSED.loaded(each)
+        if each["result"] == "refused"
+        else _APPENDED.loaded(msgspec.convert(each["frames"], _APPENDED.wire))
+        for each in results
+    ]
 
 
 class ClaimedWithin(msgspec.Struct, frozen=True, kw_only=True):
@@ -275,9 +282,7 @@ class WorkOperations:
         _, data = await self.transport.call(
             Request(method="POST", path="/v1/work/frames", body=body)
         )
-        results = msgspec.msgpack.decode(data)["results"]
-        found = _APPENDED.loaded(results)
-        return [each if isinstance(each, EngineError) else each.frames for each in found]
+        return _appended(msgspec.msgpack.decode(data)["results"])
 
     # The registry of workers.
 

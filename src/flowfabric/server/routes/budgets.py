@@ -111,20 +111,20 @@ async def list_budgets(call: ApiCall, query: PageQuery) -> Reply:
 
 async def get_budget_status(call: ApiCall) -> BudgetStatus:
     """How much of a budget is used."""
-    return await call.engine.get_budget_status(call.uuid("budget_id"))
+    return await call.engine.get_budget_status(call.text("budget_id"))
 
 
 async def update_budget_limits(call: ApiCall, body: BudgetChanges) -> BudgetLimitsChanged:
     """Change the limits of a budget."""
     return await call.engine.update_budget_limits(
-        call.uuid("budget_id"), **msgspec.structs.asdict(body), actor=call.actor
+        call.text("budget_id"), **msgspec.structs.asdict(body), actor=call.actor
     )
 
 
 async def report_usage(call: ApiCall, body: UsageRequest) -> Counted:
     """Count what an execution uses, if its budget allows it."""
     return await call.engine.report_usage(
-        body.lease, call.uuid("budget_id"), body.dimensions, dedup_key=body.dedup_key
+        body.lease, call.text("budget_id"), body.dimensions, dedup_key=body.dedup_key
     )
 
 
@@ -132,7 +132,7 @@ async def record_spend(call: ApiCall, body: SpendRequest) -> Counted:
     """Count what an execution has used."""
     await call.check_executions([body.execution_id])
     return await call.engine.record_spend(
-        call.uuid("budget_id"),
+        call.text("budget_id"),
         body.execution_id,
         body.deltas,
         idempotency_key=body.idempotency_key,
@@ -142,18 +142,18 @@ async def record_spend(call: ApiCall, body: SpendRequest) -> Counted:
 async def release_budget(call: ApiCall, body: ReleaseBudgetRequest) -> BudgetReleased:
     """Give back what an execution has used."""
     await call.check_executions([body.execution_id])
-    return await call.engine.release_budget(call.uuid("budget_id"), body.execution_id)
+    return await call.engine.release_budget(call.text("budget_id"), body.execution_id)
 
 
 async def reset_budget(call: ApiCall, body: ResetBudgetRequest) -> BudgetReset:
     """Let the usage begin at zero."""
-    return await call.engine.reset_budget(call.uuid("budget_id"), actor=call.actor)
+    return await call.engine.reset_budget(call.text("budget_id"), actor=call.actor)
 
 
 async def report_usage_admin(call: ApiCall, body: AdminUsageRequest) -> Counted:
     """Count what was used outside of executions."""
     return await call.engine.report_usage_admin(
-        call.uuid("budget_id"), body.dimensions, body.deltas, dedup_key=body.dedup_key
+        call.text("budget_id"), body.dimensions, body.deltas, dedup_key=body.dedup_key
     )
 
 
