@@ -121,8 +121,59 @@ def through(servers: Servers, patch: pytest.MonkeyPatch) -> Generator[None]:
         servers.stop()
 
 
-BOTH: dict[str, frozenset[str]] = {}
-"""Tests that run in both ways in every run, by module."""
+BOTH: dict[str, frozenset[str]] = {
+    "tests.client.test_client": frozenset(
+        {
+            "test_what_is_submitted_is_run_by_a_worker_and_its_result_comes_back",
+            "test_a_submit_may_say_otherwise_than_the_task",
+            "test_a_conflict_among_submits_at_once_is_raised_only_where_it_is",
+            "test_many_with_a_key_each_are_submitted_once_and_a_conflict_submits_none",
+            "test_a_search_finds_by_lane_kind_state_and_tag_newest_first",
+            "test_an_operator_acts_in_place_of_a_worker",
+        }
+    ),
+    "tests.client.test_results": frozenset(
+        {
+            "test_a_failure_tells_reason_and_category",
+            "test_many_waiters_of_one_execution_all_hear_of_it",
+            "test_a_closed_client_says_so_to_those_who_wait_and_to_those_who_come",
+        }
+    ),
+    "tests.client.test_signals": frozenset(
+        {
+            "test_a_signal_resumes_the_handler_that_waits_for_it",
+            "test_a_wrong_token_source_or_id_is_refused",
+            "test_deliveries_can_be_followed",
+        }
+    ),
+    "tests.worker.test_worker": frozenset(
+        {
+            "test_two_workers_share_the_work_and_nothing_is_done_twice",
+            "test_a_worker_is_in_the_registry_while_it_runs_and_not_after",
+            "test_running_until_idle_includes_what_the_work_itself_makes",
+        }
+    ),
+    "tests.worker.test_children": frozenset(
+        {"test_a_failed_child_fails_its_parent_at_once_and_the_others_are_cancelled"}
+    ),
+    "tests.worker.test_failures": frozenset(
+        {"test_texts_that_cannot_be_stored_are_cleaned_and_not_refused"}
+    ),
+    "tests.worker.test_lease_loss": frozenset(
+        {"test_a_lease_taken_by_another_cancels_the_handler"}
+    ),
+    "tests.worker.durable.test_steps": frozenset(
+        {"test_a_recorded_step_does_not_run_in_the_next_attempt"}
+    ),
+    "tests.worker.durable.test_budgets": frozenset(
+        {"test_a_durable_handler_counts_each_call_once"}
+    ),
+    "tests.worker.durable.test_streams": frozenset(
+        {"test_what_a_handler_emits_is_read_in_order_and_its_state_is_kept"}
+    ),
+    "tests.worker.durable.test_waitpoints": frozenset({"test_a_signal_of_a_name"}),
+}
+"""Tests that run in both ways in every run, by module; `make remote` runs all over HTTP."""
 
 
 def ways(config: pytest.Config, module: str, test: str) -> list[str]:

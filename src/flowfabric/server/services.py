@@ -29,6 +29,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _PER_STATEMENT: Final = 500
 _POLL: Final = 2.0
+_IDLE_WAITERS: Final = 256
 
 
 class Services:
@@ -53,11 +54,14 @@ class Services:
         )
         self._outcomes: OutcomeWaiter[ExecutionId, ExecutionOutcome] | None = None
         self._flows: FlowWaiter | None = None
+        self._idle: list[tuple[tuple[str, ...], Waiter]] = []
+        """Waiters that no request uses, with their topics; the one unused the longest is first."""
 
     async def close(self) -> None:
         """Nothing waits any more; the engine stays open."""
         self.draining.set()
-        for waiter in (self._outcomes, self._flows):
+        idle, self._idle = [waiter for _, waiter in self._idle], []
+        for waiter in (self._outcomes, self._flows, *idle):
             if waiter is not None:
                 await waiter.close()
 
@@ -124,10 +128,27 @@ class Services:
 
     @contextlib.asynccontextmanager
     async def waiter(self, topics: Sequence[str]) -> AsyncGenerator[Waiter]:
-        """Tells when one of the topics may have changed."""
-        engine = self.engine
-        async with Waiter(engine.pool, engine.listener, topics, name="server", poll=_POLL) as found:
+        """Tells when one of the topics may have changed.
+
+        A waiter stays registered for a while after its request: what changes between two requests
+        of one worker is then notified, and the next request finds the signal.
+        """
+        wanted = tuple(topics)
+        found = self._idle_waiter(wanted)
+        try:
             yield found
+        finally:
+            self._idle.append((wanted, found))
+            if self.draining.is_set() or len(self._idle) > _IDLE_WAITERS:
+                await self._idle.pop(0)[1].close()
+
+    def _idle_waiter(self, wanted: tuple[str, ...]) -> Waiter:
+        for number, (topics, waiter) in enumerate(self._idle):
+            if topics == wanted:
+                del self._idle[number]
+                return waiter
+        engine = self.engine
+        return Waiter(engine.pool, engine.listener, wanted, name="server", poll=_POLL)
 
     async def pause(self, waiter: Waiter, seconds: float) -> bool:
         """Return when the waiter says so, after `seconds`, or when the server stops.

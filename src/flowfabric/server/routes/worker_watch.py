@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 import msgspec
@@ -97,12 +98,12 @@ async def find_lost_leases(call: ApiCall, body: LostLeasesRequest) -> LostLeases
 
 async def watch_leases(call: ApiCall, body: WatchRequest) -> Watched:
     """Answers as soon as a decision elsewhere may have ended a lease of the worker process."""
-    seconds = call.seconds(body.wait)
-    services = call.services
-    if seconds > 0 and not services.draining.is_set():
-        async with services.waiter([holder_topic(body.worker_instance_id)]) as waiter:
-            await waiter.wait()  # registers, and returns at once
-            return Watched(signalled=await services.pause(waiter, seconds))
+    services, until = call.services, time.monotonic() + call.seconds(body.wait)
+    async with services.waiter([holder_topic(body.worker_instance_id)]) as waiter:
+        while (left := until - time.monotonic()) > 0 and not services.draining.is_set():
+            # Also where the waiter was not registered before: something may have been missed.
+            if await services.pause(waiter, left):
+                return Watched(signalled=True)
     return Watched(signalled=False)
 
 
