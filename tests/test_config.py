@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from flowfabric import App
 from flowfabric.config import (
     DATABASE_POOLER,
     DATABASE_URL,
     DatabaseConfig,
     PartitionConfig,
     behind_pooler,
+    callback_url,
     check_dsn,
     database_url,
     redact,
@@ -184,3 +186,15 @@ def test_an_answer_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(ConfigError, match=r"FF_DATABASE_POOLER.*'maybe' is neither 1 nor 0"):
         behind_pooler()
+
+
+def test_the_environment_says_where_outsiders_reach_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for said, address in (("", None), (" https://ff.example.org/x/ ", "https://ff.example.org/x")):
+        monkeypatch.setenv("FF_CALLBACK_URL", said)
+        assert callback_url() == address
+    for said in ("ff.example.org", "ftp://ff", "https://", "https://ff?x=1", "https://ff#x"):
+        monkeypatch.setenv("FF_CALLBACK_URL", said)
+        with pytest.raises(ConfigError, match="FF_CALLBACK_URL"):
+            App().worker(dsn="postgresql://localhost/ff")

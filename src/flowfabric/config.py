@@ -18,6 +18,8 @@ DIRECT_URL: Final = "FF_DIRECT_URL"
 DATABASE_POOLER: Final = "FF_DATABASE_POOLER"
 SERVER_URL: Final = "FF_SERVER_URL"
 TOKEN: Final = "FF_TOKEN"  # noqa: S105  the name of a variable
+CALLBACK_URL: Final = "FF_CALLBACK_URL"
+ACTIVITY: Final = "FF_ACTIVITY"
 MAX_STREAM_OPS: Final = "FF_MAX_CONCURRENT_STREAM_OPS"
 SCHEMES: Final = ("postgresql", "postgres")
 
@@ -59,6 +61,21 @@ def max_stream_ops() -> int:
     if not (said.isascii() and said.isdigit() and 1 <= int(said) <= _MAX_COUNT):
         raise ConfigError("database", MAX_STREAM_OPS, f"{said!r} is not a whole number from 1")
     return int(said)
+
+
+def callback_url() -> str | None:
+    """Where outsiders reach the server, as `FF_CALLBACK_URL` says; None if it says nothing.
+
+    Raises `ConfigError` for what is no address.
+    """
+    said = os.environ.get(CALLBACK_URL, "").strip().rstrip("/")
+    if not said:
+        return None
+    parts = urlsplit(said)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        why = f"{said!r} must be an address of the server, such as https://ff.example.org"
+        raise ConfigError("worker", CALLBACK_URL, why)
+    return said
 
 
 def _check_flag(field: str, given: object) -> bool:
@@ -178,6 +195,11 @@ def check_dsn(dsn: str, *, variable: str = DATABASE_URL) -> str:
         why = f"{shown} is not a postgresql:// URL; write postgresql://user@host/name"
         raise ConfigError("database", variable, why)
     return dsn
+
+
+def activity_is_on() -> bool:
+    """Are completions counted for charts? Not with `FF_ACTIVITY=0`."""
+    return os.environ.get(ACTIVITY, "1") != "0"
 
 
 def redact(dsn: str) -> str:

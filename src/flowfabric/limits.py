@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID, uuid5
 
 import msgspec
 
 from flowfabric.errors import ValidationError, invalid_input
-from flowfabric.ids import check_name, check_text, crc16
+from flowfabric.ids import check_is_text, check_name, check_text, crc16
 from flowfabric.policy import milliseconds
 
 MAX_LIMIT: Final = 1_000_000_000
 _NAMES: Final = UUID("5d0c6a3e-1f0b-5b0e-9a58-6f1d8a3c2b47")
 _KEY_BYTES: Final = 1024
-UNIQUE: Final = "unique:"
-DEBOUNCE: Final = "debounce:"
+_MERGED_KEY_BYTES: Final = 512
+"""An idempotency key has the name of the task too."""
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -88,40 +89,38 @@ class Unique(msgspec.Struct, frozen=True):
     """One execution of the key at a time: `Unique("report-7", until="ended")`.
 
     The key is taken until the execution has `started` or `ended`. A submit meanwhile returns that
-    execution, or with `on_conflict="cancel_old"` cancels it and creates a new one. Raises
+    execution, or with `on_conflict="cancel_old"` cancels it and creates a new one. Each task has
+    its own keys. For `@app.task` the key may be a function of the arguments of a call. Raises
     `ValidationError`.
     """
 
-    key: str
+    key: str | Callable[..., str]
     until: Literal["started", "ended"] = "ended"
     on_conflict: Literal["return", "cancel_old"] = "return"
 
     def __post_init__(self) -> None:
-        check_text(self.key, field="unique key", at_most=_KEY_BYTES - len(UNIQUE))
+        _check_key(self.key, field="unique key")
         if self.until not in ("started", "ended"):
             raise invalid_input("until", self.until, "must be 'started' or 'ended'")
         if self.on_conflict not in ("return", "cancel_old"):
             raise invalid_input("on_conflict", self.on_conflict, "must be 'return' or 'cancel_old'")
-
-    @property
-    def idempotency_key(self) -> str:
-        return UNIQUE + self.key
 
 
 class Debounce(msgspec.Struct, frozen=True):
     """Submits of the key that follow soon become one execution: `Debounce("doc-7", wait=5)`.
 
     It starts `wait` seconds after the last of them, at most `max_wait` (ten times `wait`) after the
-    first, with the payload of the `first` or `last` one. Raises `ValidationError`.
+    first, with the payload of the `first` or `last` one. Each task has its own keys. For
+    `@app.task` the key may be a function of the arguments of a call. Raises `ValidationError`.
     """
 
-    key: str
+    key: str | Callable[..., str]
     wait: float | timedelta = 5.0
     max_wait: float | timedelta | None = None
     payload: Literal["first", "last"] = "last"
 
     def __post_init__(self) -> None:
-        check_text(self.key, field="debounce key", at_most=_KEY_BYTES - len(DEBOUNCE))
+        _check_key(self.key, field="debounce key")
         wait_ms = milliseconds(self.wait, field="wait")
         if wait_ms < 1:
             raise invalid_input("wait", self.wait, "must be positive")
@@ -130,9 +129,48 @@ class Debounce(msgspec.Struct, frozen=True):
         if self.payload not in ("first", "last"):
             raise invalid_input("payload", self.payload, "must be 'first' or 'last'")
 
-    @property
-    def idempotency_key(self) -> str:
-        return DEBOUNCE + self.key
+
+Merged: TypeAlias = Unique | Debounce
+"""How submits of one key become one execution."""
+
+
+def merge_name(merged: Merged) -> Literal["unique", "debounce"]:
+    """The name of the option: `unique` or `debounce`."""
+    return "unique" if isinstance(merged, Unique) else "debounce"
+
+
+def merge_key(merged: Merged, kind: str) -> str:
+    """The idempotency key under which submits of the task `kind` become one execution."""
+    return f"{merge_name(merged)}:{kind}:{merged.key}"
+
+
+def with_key_of(merged: Merged, kind: str, arguments: Sequence[Any]) -> Merged:
+    """The same with the key of a call with these arguments; raises `ValidationError`."""
+    if not callable(merged.key):
+        return merged
+    name = merge_name(merged)
+    try:
+        found = merged.key(*arguments)
+    except Exception as error:
+        why = f"{name} key of task {kind!r} raised {type(error).__name__}: {error}"
+        raise ValidationError("invalid_input", why, field=name) from error
+    if not isinstance(found, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        why = f"{name} key {found!r} of task {kind!r} must be text"
+        raise ValidationError("invalid_input", why, field=name)
+    return msgspec.structs.replace(merged, key=found)
+
+
+def refuse_merged(merged: Merged | None, kind: str, what: str) -> None:
+    """Raise `ValidationError` for a task whose submits are merged, where `what` is no submit."""
+    if merged is not None:
+        name = merge_name(merged)
+        why = f"{name} of task {kind!r} does not go with {what}: submit the call with a client"
+        raise ValidationError("invalid_input", why, field=name)
+
+
+def _check_key(key: object, *, field: str) -> None:
+    if not callable(key):
+        check_text(check_is_text(key, field=field), field=field, at_most=_MERGED_KEY_BYTES)
 
 
 def quota_limits(*, concurrency: object = None, rate: object = None) -> QuotaLimits:

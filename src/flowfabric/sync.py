@@ -28,7 +28,7 @@ from flowfabric.client.flow_handle import FlowHandle as AsyncFlowHandle
 from flowfabric.client.handle import Handle as AsyncHandle
 from flowfabric.client.limits import Limits as AsyncLimits
 from flowfabric.client.limits import Quotas as AsyncQuotas
-from flowfabric.client.options import Options, each_option, options_of
+from flowfabric.client.options import Options, each_option, of_call, options_of
 from flowfabric.client.schedules import Schedules as AsyncSchedules
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.engine.streams.frame import Frame
@@ -319,7 +319,7 @@ class Client(_Blocking[AsyncClient]):
             unique=unique,
             debounce=debounce,
         )
-        [handle] = self._submit([call], [options], conn)
+        [handle] = self._submit([call], [of_call(options, call)], conn)
         return handle
 
     def submit_many(

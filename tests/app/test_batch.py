@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from flowfabric import App, Batch, BatchCtx, Client, ConfigError, Ctx, ExecutionFailed, Fail
@@ -43,11 +45,18 @@ async def test_an_exception_fails_all_of_the_call(ff_dsn: str) -> None:
     async def short(ctx: BatchCtx, items: list[str]) -> list[int]:
         return []
 
+    @app.task("durable", batch=Batch(size=1))
+    async def durable(ctx: Any, items: list[str]) -> None:
+        await ctx.step("charge", len, items)
+
     async with await Client.connect(ff_dsn) as client:
-        handles = await client.submit_many([*broken.many("abc"), *short.many("abc")])
+        calls = [*broken.many("abc"), *short.many("abc"), durable.call("a")]
+        handles = await client.submit_many(calls)
         await app.worker(dsn=ff_dsn).run_until_idle()
 
-        assert [await each.state() for each in handles] == [PublicState.FAILED] * 6
+        assert [await each.state() for each in handles] == [PublicState.FAILED] * 7
+        with pytest.raises(ExecutionFailed, match=r"a batch handler has no ctx\.step"):
+            await handles[6].result()
         with pytest.raises(ExecutionFailed, match="returned 0 results"):
             await handles[5].result()
 

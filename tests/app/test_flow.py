@@ -87,6 +87,26 @@ def test_members_are_called_after_their_tasks_or_as_they_are_named() -> None:
     assert names == ["add", "add-2", "add-3", "total"]
 
 
+def test_a_member_that_lacks_arguments_is_given_its_limit_key() -> None:
+    limited = App()
+    per_customer = limited.limit("per-customer", concurrency=1)
+
+    @limited.task("bill", limit=per_customer, limit_key=lambda customer, total: customer)
+    async def bill(ctx: Ctx, customer: str, total: int) -> None: ...
+
+    flow = limited.flow("sums")
+    with pytest.raises(ValidationError, match="limit_key of task 'bill' needs all arguments"):
+        flow.add(bill.partial(customer="c"))
+    with pytest.raises(ValidationError, match="limit_key 'c' needs a limit"):
+        flow.add(add.call(1, 2), limit_key="c")
+    total = flow.add(add.call(1, 2))
+    flow.add(bill.partial(customer="c"), limit_key="c").after(total, feed="total")
+    flow.add(bill.call("d", 1))
+
+    built = flow.build(namespace="default", creator="me", partitions=256)
+    assert [each.limit_key for each in built.members] == [None, "c", "d"]
+
+
 def test_a_name_is_given_once() -> None:
     flow = app.flow("sums")
     flow.add(add.call(1, 2), name="total")

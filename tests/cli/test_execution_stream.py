@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 
+import pytest
 from rich.console import Console
 
 from flowfabric.cli.progress import with_progress
@@ -44,6 +45,7 @@ async def test_the_frames_of_an_execution_are_shown(ff: Inside, db: Connection) 
     ]
 
 
+@pytest.mark.session("begins when a reader is registered for notifications")
 async def test_a_stream_is_followed_to_the_end_of_its_execution(ff: Inside, db: Connection) -> None:
     lease = await given.claimed(db, ttl=600)
     await appended(db, lease, frame("1"))

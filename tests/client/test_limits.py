@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from flowfabric import App, Client, Ctx, Rate
+from flowfabric.db.rows import Connection
 from flowfabric.errors import ConfigError, NotFound, ValidationError
 from flowfabric.testing import Clock
 
 pytestmark = pytest.mark.timeout(60)
 
 
-async def test_a_worker_keeps_to_the_limit_of_each_key(ff_dsn: str) -> None:
+async def test_a_worker_keeps_to_the_limit_of_each_key(ff_dsn: str, db: Connection) -> None:
     app, running, most = App(), Counter[str](), Counter[str]()
     ended = list[tuple[str, int]]()
     per_customer = app.limit("per-customer", concurrency=2)
@@ -35,6 +36,12 @@ async def test_a_worker_keeps_to_the_limit_of_each_key(ff_dsn: str) -> None:
         await app.worker(dsn=ff_dsn).run_until_idle()
 
         assert len(ended) == 31
+        spread = await db.fetch(
+            "SELECT quota_key_id, array_agg(DISTINCT partition_key) AS homes,"
+            " array_agg(DISTINCT ff.quota_partition(quota_key_id, 256)) AS keyed"
+            " FROM ff.exec_core GROUP BY 1"
+        )
+        assert all(row["homes"] == row["keyed"] for row in spread), "with their key"
         assert max(most.values()) <= 2
         keys = await client.limits.keys("per-customer")
         assert {key.limit_key for key in keys} == {"a", "b", "c"}

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import asyncpg
 import pytest
 
-from flowfabric import App, Client, Ctx, Debounce, Unique, UniqueKeyTaken, ValidationError
+from flowfabric import (
+    App,
+    Client,
+    ConfigError,
+    Ctx,
+    Debounce,
+    Unique,
+    UniqueKeyTaken,
+    ValidationError,
+)
 from flowfabric.states import PublicState
+from flowfabric.sync import Client as SyncClient
 from flowfabric.testing import Clock
 
 pytestmark = pytest.mark.timeout(60)
@@ -113,6 +124,153 @@ async def test_options_that_do_not_go_together_are_refused(ff_dsn: str) -> None:
         ):
             with pytest.raises(ValidationError):
                 await client.submit(job.call("a"), **options)  # type: ignore[arg-type]
-        with pytest.raises(ValidationError):
+        with pytest.raises(ValidationError, match="unique is for submit"):
             await client.submit_many([job.call("a")], unique=Unique("k"))
+        with pytest.raises(ValidationError, match="unique must have a text as its key"):
+            await client.submit(job.call("a"), unique=Unique(lambda name: name))
         assert (await client.search()).executions == []
+        with SyncClient.connect(ff_dsn) as sync:
+            with pytest.raises(ValidationError, match="debounce is for submit"):
+                sync.submit_many([job.call("a"), job.call("b")], debounce=Debounce("k"))
+            one = sync.submit(job.call("a"), unique=Unique("k", on_conflict="cancel_old"))
+            assert sync.submit(job.call("a"), unique=Unique("k")).execution_id == one.execution_id
+
+
+keyed = App()
+
+
+@keyed.task("once", unique=Unique(lambda name: name[0]))
+async def once(ctx: Ctx, name: str) -> str:
+    return name
+
+
+@keyed.task("newest", unique=Unique(lambda name: name[0], on_conflict="cancel_old"))
+async def newest(ctx: Ctx, name: str) -> str:
+    return name
+
+
+@keyed.task("settled", debounce=Debounce(lambda name: name[0], wait=5))
+async def settled(ctx: Ctx, name: str) -> str:
+    ran.append(name)
+    return name
+
+
+async def test_the_task_says_which_of_its_calls_are_one(ff_dsn: str, ff_clock: Clock) -> None:
+    async with await Client.connect(ff_dsn) as client:
+        a1, b1, a2 = await client.submit_many([once.call("a1"), once.call("b1"), once.call("a2")])
+        assert [a1.created, b1.created, a2.created] == [True, True, False]
+        assert a2.execution_id == a1.execution_id
+        assert not (await client.submit(once.call("a3"))).created
+        replaced = await client.submit(once.call("a4"), unique=Unique("mine"))
+        assert replaced.created, "the option of the submit replaces that of the task"
+        with pytest.raises(ValidationError, match="idempotency_key"):
+            await client.submit(once.call("c"), idempotency_key="x")
+
+        ran.clear()
+        first = await client.submit(settled.call("a1"))
+        again = await client.submit(settled.call("a2"))
+        assert again.execution_id == first.execution_id
+        await ff_clock.advance(5)
+        await keyed.worker(dsn=ff_dsn).run_until_idle()
+        assert ran == ["a2"]
+
+
+async def test_of_many_calls_the_newest_of_a_key_wins(ff_dsn: str) -> None:
+    async with await Client.connect(ff_dsn) as client:
+        old = await client.submit(newest.call("a0"))
+        calls = [newest.call("a1"), newest.call("b1"), once.call("z"), newest.call("a2")]
+        a1, b1, z, a2 = await client.submit_many(calls)
+
+        assert await old.state() is PublicState.CANCELLED
+        assert (a1.execution_id, a1.created, a2.created) == (a2.execution_id, False, True)
+        assert (b1.created, z.created) == (True, True)
+        waiting = (await client.search(state="waiting")).executions
+        assert {each.execution_id for each in waiting} == {
+            a2.execution_id,
+            b1.execution_id,
+            z.execution_id,
+        }
+
+
+async def test_tasks_do_not_share_keys(ff_dsn: str) -> None:
+    other = App()
+
+    @other.task("other")
+    async def another_job(ctx: Ctx, number: int) -> int:
+        return number
+
+    async with await Client.connect(ff_dsn) as client:
+        for option in ({"unique": Unique("k")}, {"debounce": Debounce("k")}):
+            one = await client.submit(job.call("a"), **option)  # type: ignore[arg-type]
+            two = await client.submit(another_job.call(1), **option)  # type: ignore[arg-type]
+            assert (one.created, two.created) == (True, True)
+
+
+async def test_a_unique_call_may_be_part_of_the_callers_transaction(ff_dsn: str) -> None:
+    async with await Client.connect(ff_dsn) as client:
+        conn = await asyncpg.connect(ff_dsn)
+        undone = conn.transaction()
+        await undone.start()
+        await client.submit(once.call("a"), conn=conn)
+        await undone.rollback()
+        async with conn.transaction():
+            kept = await client.submit(once.call("a"), conn=conn)
+        assert (await client.submit(once.call("a"))).execution_id == kept.execution_id
+        for call in (newest.call("a"), settled.call("a")):
+            with pytest.raises(ValidationError, match="conn does not go with"):
+                await client.submit(call, conn=conn)
+        await conn.close()
+
+
+async def test_where_a_call_is_one_of_its_own_it_is_refused(ff_dsn: str) -> None:
+    async def refused(make: Any, what: str) -> None:
+        async def made() -> None:
+            await make()
+
+        with pytest.raises(ValidationError, match=what):
+            await made()
+
+    handlers = App()
+
+    @handlers.task("parent")
+    async def parent(ctx: Ctx) -> None:
+        await refused(lambda: ctx.gather([once.call("a")]), "unique of task 'once' .* a child")
+        await refused(lambda: ctx.spawn(settled.call("a")), "debounce of task 'settled' .* a child")
+        await refused(lambda: ctx.compensate(once.call("a")), "unique of .* a compensation")
+
+    async with await Client.connect(ff_dsn) as client:
+        many = [settled.call("a"), once.call("b")]
+        await refused(lambda: client.submit_many(many), "debounce does not go with many calls")
+        flow = handlers.flow("f")
+        await refused(lambda: flow.add(once.call("a")), "unique of .* a member of a flow")
+        await refused(
+            lambda: client.schedules.create("s", once.call("a"), every=60), "unique .* a schedule"
+        )
+        done = await client.submit(parent.call())
+        await handlers.worker(dsn=ff_dsn).run_until_idle()
+        assert await done.state() is PublicState.COMPLETED
+
+
+def test_the_settings_of_a_task_are_checked() -> None:
+    for wrong, what in (
+        ({"unique": "k"}, "must be a Unique"),
+        ({"debounce": Unique("k")}, "must be a Debounce"),
+        ({"unique": Unique("k"), "debounce": Debounce("k")}, "cannot be given with unique"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            App().task("x", **wrong)  # type: ignore[arg-type]
+
+    numbered = App().task("numbered", unique=Unique(lambda number: number))
+
+    @numbered
+    async def by_number(ctx: Ctx, number: int) -> None: ...
+
+    with pytest.raises(ValidationError, match="unique key 7 of task 'numbered' must be text"):
+        by_number.call(7)
+    broken = App().task("broken", debounce=Debounce(lambda: 1 / 0))  # type: ignore[arg-type]
+
+    @broken
+    async def by_nothing(ctx: Ctx) -> None: ...
+
+    with pytest.raises(ValidationError, match="debounce key of task 'broken' raised ZeroDivision"):
+        by_nothing.call()

@@ -17,6 +17,7 @@ from flowfabric.engine import grants, journal, lifecycle, operators, suspensions
 from flowfabric.engine.budgets.create_budget import create_budget
 from flowfabric.engine.budgets.report_usage_admin import report_usage_admin
 from flowfabric.engine.grants.claim_execution import claim_execution
+from flowfabric.engine.grants.claim_from_resume_grant import claim_from_resume_grant
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
 from flowfabric.engine.grants.reclaim_execution import reclaim_execution
@@ -291,6 +292,7 @@ CONTROLS: dict[str, Callable[[Connection, ExecutionId], Awaitable[object]]] = {
     "claim_resumed_execution": lambda db, each: claim_resumed_execution(
         db, each, **HOLDER, lease_ttl=30
     ),
+    "claim_from_resume_grant": lambda db, each: claim_by_grant(db, each),
     "issue_grant_and_claim": lambda db, each: issue_grant_and_claim(
         db, each, lane_id="default", lease_ttl=30
     ),
@@ -357,6 +359,13 @@ async def lost(db: Connection, clock: Clock, arrow: tuple[str, str, str]) -> Exe
     return lease.execution_id
 
 
+async def claim_by_grant(db: Connection, execution_id: ExecutionId) -> None:
+    """An interrupted attempt goes on with a grant, of the kind that its execution can have."""
+    runs = await given.public_state(db, execution_id) == "active"
+    grant = await (granted.reclaim_granted if runs else granted.claim_granted)(db, execution_id)
+    await claim_from_resume_grant(db, grant, **HOLDER, lease_ttl=30)
+
+
 async def stand(
     db: Connection, clock: Clock, arrow: tuple[str, str, str]
 ) -> tuple[ExecutionId, Lease | None]:
@@ -379,7 +388,10 @@ async def stand(
         execution_id, _ = await begin(db, before)
         await granted.claim_granted(db, execution_id)
         return execution_id, None
-    if operation in ("claim_resumed_execution", "reclaim_execution", "mark_lease_expired_if_due"):
+    if before != "resumable" and operation in (
+        *("claim_resumed_execution", "claim_from_resume_grant"),
+        *("reclaim_execution", "mark_lease_expired_if_due"),
+    ):
         return await lost(db, clock, arrow), None
     more: dict[str, Any] = {"deadline": 3600} if operation == "expire_executions" else {}
     if operation in ("park_members", "end_parked_members") and before != "waiting_children":

@@ -108,11 +108,18 @@ async def _submit(dsn: str, each: int, keys: int) -> int:
     calls: list[Any] = [
         task.call(f"k-{number % keys}") for task in _TASKS.values() for number in range(each)
     ]
-    calls += [rate.call() for _ in range(5 * RATE.count)]
     async with await Client.connect(dsn) as client:
         for first in range(0, len(calls), _AT_ONCE):
             await client.submit_many(calls[first : first + _AT_ONCE])
     return len(calls)
+
+
+async def _arrive(dsn: str) -> None:
+    """Twice as many as the rate admits, in every part of its window: they see it half full."""
+    async with await Client.connect(dsn) as client:
+        for _ in range(20):
+            await client.submit_many([rate.call() for _ in range(RATE.count // 2)])
+            await asyncio.sleep(RATE.window_ms / 4000)
 
 
 async def _run(dsn: str, each: int, keys: int, kills: int, within: float) -> Seen:
@@ -122,7 +129,7 @@ async def _run(dsn: str, each: int, keys: int, kills: int, within: float) -> See
     try:
         await db.execute(WATCH)
         workers += await asyncio.gather(_start(dsn), _start(dsn))
-        total = await _submit(dsn, each, keys)
+        total, _ = await asyncio.gather(_submit(dsn, each, keys), _arrive(dsn))
         marks = [total * (kills - n) // (kills + 1) for n in range(kills)]
         ends = asyncio.get_running_loop().time() + within
         while (left := await db.fetchval(LEFT)) and asyncio.get_running_loop().time() < ends:

@@ -18,7 +18,7 @@ TO_ITS_END: Final = "ran to its end"
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """`quick` runs in `make test` and takes seconds; `full` has the figures of the promise."""
+    """`quick` takes seconds and notices planted faults; `full` has the figures of the promise."""
 
     name: str
     quick: Run
@@ -27,6 +27,8 @@ class Proof(msgspec.Struct, frozen=True):
     """The promises of which its figures speak; for each, `make mutants` plants a fault."""
     timed: bool = False
     """It has a figure in seconds: nothing else may keep the processors busy meanwhile."""
+    sample: Run | None = None
+    """What `make test` runs instead of `quick`, where that takes a minute."""
 
 
 def verdict(proof: Proof, arena: Arena, *, quick: bool) -> list[Figure]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+import msgspec
 import pytest
 
 from flowfabric.testing import TestServer
@@ -24,7 +25,8 @@ EACH = [
 
 @pytest.mark.parametrize("proof", EACH)
 def test_what_is_promised_holds(proof: Proof, ff_server: TestServer) -> None:
-    figures = verdict(proof, Arena(ff_server, SEED, quiet=True), quick=True)
+    sized = msgspec.structs.replace(proof, quick=proof.sample or proof.quick)
+    figures = verdict(sized, Arena(ff_server, SEED, quiet=True), quick=True)
 
     short = [figure for figure in figures if not figure.held]
     assert figures

@@ -287,6 +287,11 @@ async def _verify(engine: Engine, place: Place) -> Any:
     )
 
 
+async def _claim_from_grant(engine: Engine, place: Place) -> Any:
+    grant = await engine.issue_claim_grant(place.waiting, **_scheduler(place))
+    return await engine.claim_from_resume_grant(grant, **_worker(place))
+
+
 def _admitted(place: Place) -> dict[str, Any]:
     return {"limit_key": place.limit_key, "namespace": place.namespace}
 
@@ -305,6 +310,21 @@ async def _followed(engine: Engine, place: Place) -> Any:
     return [each async for each in frames]
 
 
+async def _bulk_action(engine: Engine, place: Place) -> Any:
+    return await engine.list_bulk_actions(namespace=place.namespace)
+
+
+async def _stopped_bulk(engine: Engine, place: Place) -> Any:
+    none = msgspec.structs.replace(_search(place), execution_kind="none such")
+    made = await engine.start_bulk_action("cancel", search=none, reason="x")
+    return await engine.stop_bulk_action(made.bulk_id, namespace=place.namespace)
+
+
+async def _forgotten_query(engine: Engine, place: Place) -> Any:
+    made = await engine.save_query("gone", "b", owner="c", namespace=place.namespace)
+    return await engine.forget_query(made.query_id, owner="c", namespace=place.namespace)
+
+
 def _search(place: Place) -> Search:
     return Search(namespace=place.namespace)
 
@@ -316,6 +336,9 @@ TOUR: Final[Mapping[str, Stop]] = {
     ),
     "create_unique_execution": writes(
         "namespace", lambda e, p: e.create_unique_execution(unique(p.namespace, "unique"))
+    ),
+    "create_unique_executions": writes(
+        "namespace", lambda e, p: e.create_unique_executions([unique(p.namespace, "several")])
     ),
     "debounce_execution": writes(
         "namespace", lambda e, p: e.debounce_execution(keyed(p.namespace, "debounced"), wait=60)
@@ -398,6 +421,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "claim_resumed_execution": writes(
         "id", lambda e, p: e.claim_resumed_execution(p.waiting, **_worker(p))
     ),
+    "claim_from_resume_grant": writes("id", _claim_from_grant),
     "reclaim_execution": writes(
         "id", lambda e, p: e.reclaim_execution(p.lease.execution_id, **_worker(p))
     ),
@@ -527,6 +551,44 @@ TOUR: Final[Mapping[str, Stop]] = {
     "list_attempts": reads("id", lambda e, p: e.list_attempts(p.ended)),
     "list_executions": reads(
         "all", lambda e, p: e.list_executions(PartitionKey("fp", p.ended.partition_key))
+    ),
+    "list_unserved_routes": reads(
+        "namespace", lambda e, p: e.list_unserved_routes(namespace=p.namespace)
+    ),
+    "list_events_of": reads(
+        "namespace",
+        lambda e, p: e.list_events_of(
+            ["operator", "lease"], filter=EventFilter(namespace=p.namespace)
+        ),
+    ),
+    "read_activity": reads(
+        "namespace", lambda e, p: e.read_activity(window=3600, namespace=p.namespace)
+    ),
+    "start_bulk_action": writes(
+        "namespace", lambda e, p: e.start_bulk_action("cancel", search=_search(p), reason="x")
+    ),
+    "preview_bulk_action": reads(
+        "namespace", lambda e, p: e.preview_bulk_action("cancel", _search(p))
+    ),
+    "read_bulk_action": reads("namespace", _bulk_action),
+    "list_bulk_actions": reads(
+        "namespace", lambda e, p: e.list_bulk_actions(namespace=p.namespace)
+    ),
+    "list_bulk_targets": reads("id", lambda e, _: e.list_bulk_targets(uuid4())),
+    "stop_bulk_action": writes("namespace", _stopped_bulk),
+    "save_query": writes(
+        "namespace", lambda e, p: e.save_query("a", "b", owner="c", namespace=p.namespace)
+    ),
+    "list_queries": reads(
+        "namespace", lambda e, p: e.list_queries(owner="c", namespace=p.namespace)
+    ),
+    "forget_query": writes("namespace", _forgotten_query),
+    "count_matching": reads("namespace", lambda e, p: e.count_matching(_search(p))),
+    "group_failures": reads(
+        "namespace", lambda e, p: e.group_failures(window=3600, namespace=p.namespace)
+    ),
+    "find_execution": reads(
+        "namespace", lambda e, p: e.find_execution(p.waiting.uuid, namespace=p.namespace)
     ),
     "search_executions": reads("namespace", lambda e, p: e.search_executions(_search(p))),
     "locate_executions": reads(
@@ -726,6 +788,10 @@ TOUR: Final[Mapping[str, Stop]] = {
     "find_token": writes("all", lambda e, _: e.find_token(bytes(32))),  # notes when it was used
     "has_tokens": reads("all", lambda e, _: e.has_tokens()),
     "list_tokens": reads("all", lambda e, _: e.list_tokens()),
+    "open_session": writes("all", lambda e, _: e.open_session(bytes(32))),
+    "read_session": writes("all", lambda e, _: e.read_session("a")),  # notes when it was used
+    "list_sessions": reads("all", lambda e, _: e.list_sessions(bytes(32))),
+    "close_session": writes("all", lambda e, _: e.close_session(uuid4(), token_hash=bytes(32))),
 }
 
 

@@ -433,6 +433,15 @@ usage_key = of_table(
 )
 
 
+session = of_table(
+    "web_session",
+    "session_id",
+    "session_hash, token_hash, address, user_agent, opened_at_ms, last_seen_at_ms, expires_at_ms,"
+    " ends_at_ms",
+    "uuid_send(gen_random_uuid()), '', '', '', 0, 0, 0, 0",
+)
+
+
 DUE: dict[str, tuple[Build, float]] = {
     "unblock_due_keys": (held_back, 0),
     "unblock_held_keys": (forgotten, 0),
@@ -468,6 +477,7 @@ DUE: dict[str, tuple[Build, float]] = {
     "unblock_budgets": (out_of_budget, 0),
     "release_lost_races": (lost_race, 0),
     "prune_usage_keys": (usage_key, 0),
+    "forget_sessions": (session, 0),
 }
 """What each sweep moves, and after how many seconds."""
 
@@ -488,8 +498,9 @@ async def locked(conn: Connection, unit: Unit, lock: str) -> None:
         await conn.fetch(unit.own, unit.key)
 
 
-MOVING = [sweep for sweep in SWEEPS if sweep.name != "vacuum_queue"]
-"""The sweeps that move rows."""
+OF_NO_ROW = ("vacuum_queue", "roll_up_activity", "compact_activity", "run_bulk_actions")
+MOVING = [sweep for sweep in SWEEPS if sweep.name not in OF_NO_ROW]
+"""The sweeps that move rows of something."""
 
 
 def test_every_sweep_is_tried() -> None:

@@ -134,7 +134,7 @@ async def test_ids_names_and_numbers_of_paths_and_queries_are_checked(http: Call
         "/v1/executions?tag=x": 422,
         "/v1/executions?kind=%00": 422,
         "/v1/executions?kind=%ff": 422,
-        "/v1/executions?kind=a&kind=b": 422,
+        "/v1/executions?lane=a&lane=b": 422,
         "/v1/executions?cursor=%F0%9F%92%A9": 422,
         "/v1/executions?since=2026-01-01T00:00:00": 422,
         "/v1/flows?cursor=x": 422,

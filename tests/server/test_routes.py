@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Generator
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 from httpx import Response
 
+from flowfabric.api.leaves import parse_execution_id
 from flowfabric.db.rows import Connection
 from flowfabric.ids import (
     ExecutionId,
@@ -21,6 +23,8 @@ from flowfabric.ids import (
 from flowfabric.server.app import Application
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.table import Kind
+from flowfabric.tokens import WaitpointToken
+from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.engine.quotas import limited
 from tests.server.conftest import Caller
 
@@ -91,7 +95,7 @@ def every_route_is_called(request: pytest.FixtureRequest) -> Generator[None]:
     yield
     here = [each for each in request.session.items if each.path == request.path]
     alone = os.environ.get("PYTEST_XDIST_WORKER") is None and not request.session.testsfailed
-    if alone and len(here) == 16:
+    if alone and len(here) == 17:
         streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
         assert {each.name for each in ROUTES} - CALLED - streams == set()
 
@@ -156,6 +160,36 @@ async def test_many_are_submitted_at_once_and_listed_page_by_page(
     assert sorted(found) == sorted(made)
     assert second.json()["next_cursor"] is None
     assert "link" not in second.headers
+    some = {"state": "failed,waiting", "kind": ["job", "x"], "sort": "old", "tag": "a.b=c,d"}
+    assert (await story.get("/v1/executions", **some))["items"] == []
+    some.pop("tag")
+    assert len((await story.get("/v1/executions", **some))["items"]) == 5
+    counted = await story.get("/v1/executions/count", state="waiting", at_most=4)
+    assert counted == {"count": 4, "more": True}
+    assert (await story.get("/v1/executions", key="k"))["items"] == []
+    assert (await story.get("/v1/failures"))["groups"] == []
+    assert (await story.get("/v1/activity", window=600, steps=5))["step"] == 120.0
+
+
+async def test_many_are_changed_by_one_request_and_searches_are_saved(story: Story) -> None:
+    execution_id, _ = await story.submitted(tags={"a.b": "x,y"})
+    wanted = {"action": "cancel", "reason": "x", "filter": {"tag": ["a.b=x,y"], "kind": ["job"]}}
+    preview = await story.post("/v1/bulk-actions", {**wanted, "preview": True})
+    assert (preview["eligible"], len(preview["samples"])) == ({"waiting": 1}, 1)
+    began = await story.post("/v1/bulk-actions", wanted, 201)
+    path = f"/v1/bulk-actions/{began['bulk_id']}"
+    assert (await story.get(path))["total"] == 1
+    [listed] = (await story.get("/v1/bulk-actions"))["items"]
+    assert listed["bulk_id"] == began["bulk_id"]
+    [target] = (await story.get(f"{path}/executions"))["items"]
+    assert target == {"execution_id": execution_id, "result": None}
+    assert (await story.post(f"{path}/stop"))["state"] == "stopped"
+    named = {"action": "tag", "reason": "x", "execution_ids": [execution_id]}
+    tag = {"tag_key": "a.b", "tag_value": "z"}
+    await story.post("/v1/bulk-actions", {**named, "arguments": tag}, 201)
+    saved = await story.post("/v1/queries", {"name": "failed", "query": "state=failed"}, 201)
+    assert (await story.get("/v1/queries"))["items"] == [saved]
+    await story.call("DELETE", f"/v1/queries/{saved['query_id']}", status=204)
 
 
 async def test_an_execution_is_controlled(story: Story, http: Caller) -> None:
@@ -450,7 +484,13 @@ async def test_lanes_and_workers_are_registered_and_listed(story: Story) -> None
     assert worker["liveness_ttl"] == 60.0
     unserved = await story.get("/v1/unserved", kind="job@gpu,other@gpu")
     assert [each["execution_kind"] for each in unserved["items"]] == ["other"]
+    await story.submitted(lane_id="gpu", execution_kind="other")
+    [route] = (await story.get("/v1/unserved/routes"))["items"]
+    assert (route["execution_kind"], route["waiting"]) == ("other", 1)
     await story.post("/v1/workers/w-1/dead", {"reason": "x"})
+    families = {"family": ["operator", "lease"], "lane": "gpu", "type": "lane_state_changed"}
+    [event] = (await story.get("/v1/events", **families))["items"]
+    assert event["details"]["lane_id"] == "gpu"
     events = await story.get("/v1/workers/events")
     assert {each["event_kind"] for each in events["items"]} == {
         "registered",
@@ -514,7 +554,7 @@ async def test_events_keys_tokens_and_the_server_tell_about_themselves(
 
 
 async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
-    story: Story, http: Caller, server: Application
+    story: Story, http: Caller, server: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await story.post("/v1/keys/rotate", {"new_kid": "k1"})
     held = await story.claimed()
@@ -529,6 +569,18 @@ async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
     token = {"authorization": f"Waitpoint {made['token']}"}
     taken = await http.post(f"{path}?signal=paid", json={"ok": True}, headers=token)
     note(taken)
+    door = HandlerWaitpoint(
+        "bank",
+        parse_execution_id(held["id"]),
+        uuid.UUID(made["waitpoint_id"]),
+        "bank",
+        WaitpointToken(made["token"]),
+    )
+    assert door.url is None
+    monkeypatch.setenv("FF_CALLBACK_URL", "https://ff.example.org/")
+    assert made["token"] not in repr(door)
+    where = (door.url or "").removeprefix("https://ff.example.org")
+    by_url = await http.post(f"{where}&signal=paid", json={"ok": True})
     forged = await http.post(path, json=1, params={"token": "k1:" + "0" * 64})
     nowhere = await http.post(
         f"/v1/callbacks/{held['id'][:-4]}0000/{UUID}", json=1, params={"token": made["token"]}
@@ -536,6 +588,7 @@ async def test_a_callback_answers_a_waitpoint_with_its_token_alone(
     many = [await http.post(path, json=1, params={"token": "x"}) for _ in range(20)]
     assert (off.status_code, off.json()["kind"]) == (404, "route_not_found")
     assert taken.json()["result"] == "signal_accepted", taken.text
+    assert by_url.json()["result"] == "signal_accepted", by_url.text
     assert {forged.json()["kind"], nowhere.json()["kind"]} == {"invalid_token"}
     assert many[-1].status_code == 429
     assert made["token"] not in forged.text + nowhere.text + off.text

@@ -11,8 +11,10 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.grants.claim_execution import claim_execution
 from flowfabric.engine.grants.claim_for_worker import claim_for_worker
+from flowfabric.engine.grants.claim_from_resume_grant import claim_from_resume_grant
 from flowfabric.engine.grants.claim_resumed_execution import claim_resumed_execution
 from flowfabric.engine.grants.expire_grants import expire_grants
+from flowfabric.engine.grants.grant import ReclaimGrant
 from flowfabric.engine.grants.issue_claim_grant import issue_claim_grant
 from flowfabric.engine.grants.issue_grant_and_claim import issue_grant_and_claim
 from flowfabric.engine.grants.issue_reclaim_grant import issue_reclaim_grant
@@ -134,7 +136,12 @@ class Walk:
         self.held(await claim_resumed_execution(self.db, execution_id, **taker))
 
     async def grant_reclaim(self) -> None:
-        await issue_reclaim_grant(self.db, self.one(), **self.terms())
+        """The worker of the grant may go on with the lost attempt at once."""
+        terms = self.terms()
+        grant = await issue_reclaim_grant(self.db, self.one(), **terms)
+        if isinstance(grant, ReclaimGrant) and self.chance.random() < 0.2:
+            who = {name: terms[name] for name in ("worker_id", "worker_instance_id")}
+            self.held(await claim_from_resume_grant(self.db, grant, lease_ttl=30, **who))
 
     async def reclaim(self) -> None:
         self.held(await reclaim_execution(self.db, self.one(), **self.taker()))

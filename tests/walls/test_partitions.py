@@ -17,6 +17,11 @@ from tests.walls.sources import Constant, statements
 pytestmark = pytest.mark.session("prepares statements and sets how its session plans")
 
 GLOBAL = {
+    "activity",
+    "activity_place",
+    "bulk_action",
+    "bulk_batch",
+    "saved_query",
     "api_token",
     "lane_registry",
     "function_annotation",
@@ -27,6 +32,7 @@ GLOBAL = {
     "sweeper",
     "waiter",
     "waitpoint_hmac",
+    "web_session",
 }
 """Small tables without partitions: rarely written, or (sweeper, waiter) of no use after a crash."""
 
@@ -93,6 +99,7 @@ BATCHES = {
     "lifecycle.expire_executions: those that are still past it, under their locks",
     "lifecycle.lock_and_read",
     "lifecycle.lock_executions",
+    "lifecycle.lock_unique_keys",
     "lifecycle.lock_leases",
     "lifecycle.operator_events",
     "lifecycle.progress",
@@ -166,12 +173,12 @@ SWEEPS: Mapping[str, set[str]] = {
     "journal.start_compensations": {"exec_core"},
     "lifecycle.delays_due": {"exec_core"},
     "lifecycle.end_parked_members": {"cancel_backlog_member+exec_core"},
-    "lifecycle.expire_attempts": {"exec_core+lease"},
+    "lifecycle.expire_attempts": {"lease"},
     "lifecycle.expire_executions: those past their deadline, the longest overdue first": {
         "exec_core"
     },
     "grants.expire_grants": {"claim_grant"},
-    "lifecycle.expire_leases": {"exec_core+lease"},
+    "lifecycle.expire_leases": {"lease"},
     "lifecycle.expire_leases_of_dead": {"exec_core+lease", "worker_registry"},
     "retention.delete_finished": {"exec_core+flow_summary"},
     "lifecycle.past_deadline": {"exec_core"},
@@ -207,6 +214,7 @@ SWEEPS: Mapping[str, set[str]] = {
         "worker_registry",
         "worker_registry_event",
     },
+    "activity.roll_up_activity: moves on": {"completion_event"},
     "schedules.fire_schedules: what is due": {"quota_policy", "schedule"},
     "schedules.prune_schedule_fires": {"schedule+schedule_fire", "schedule_fire"},
     "schedules.release_queued: locks": {"schedule"},
@@ -217,7 +225,61 @@ SWEEPS: Mapping[str, set[str]] = {
     "workers.prune_worker_events": {"worker_registry_event"},
     "workers.recover_dead_workers": {"exec_core+lease", "worker_registry"},
 }
+SEARCHES: Mapping[str, set[str]] = {
+    "executions.count_matching: those that resume": {"exec_core+lease"},
+    "executions.search_executions: those that resume": {"exec_body+exec_core+lease"},
+    "executions.search_executions: those that resume, the oldest first": {
+        "exec_body+exec_core+lease"
+    },
+    "executions.count_matching": {"exec_core"},
+    "executions.count_matching: by tag": {"exec_core+exec_tag"},
+    "executions.count_matching: not as usual": {"exec_core"},
+    "executions.count_matching: those that a worker holds": {"exec_core+lease"},
+    "executions.count_matching: those that may take the branch of before a patch": {
+        "exec_core+journal"
+    },
+    "executions.count_matching: those that succeeded": {"completion_event+exec_core"},
+    "executions.count_matching: those that wait": {"exec_core", "exec_core+ready", "ready"},
+    "executions.count_matching: those whose handlers made other calls than before": {"exec_core"},
+    "executions.search_executions": {"exec_body+exec_core"},
+    "executions.search_executions: by tag": {"exec_body+exec_core+exec_tag"},
+    "executions.search_executions: by tag, the oldest first": {"exec_body+exec_core+exec_tag"},
+    "executions.search_executions: delayed, blocked, suspended, or ended without success": {
+        "exec_body+exec_core"
+    },
+    "executions.search_executions: not as usual, the oldest first": {"exec_body+exec_core"},
+    "executions.search_executions: the oldest first": {"exec_body+exec_core"},
+    "executions.search_executions: those in the queue, and those that are held back": {
+        "exec_core",
+        "exec_core+ready",
+        "ready",
+    },
+    "executions.search_executions: those that a worker holds": {"exec_core+lease"},
+    "executions.search_executions: those that a worker holds, the longest running first": {
+        "exec_core+lease"
+    },
+    "executions.search_executions: those that a worker holds, the oldest first": {
+        "exec_core+lease"
+    },
+    "executions.search_executions: those that may take the branch of before a patch": {
+        "exec_body+exec_core+journal"
+    },
+    "executions.search_executions: those that succeeded": {"completion_event+exec_core"},
+    "executions.search_executions: those that succeeded, the oldest first": {
+        "completion_event+exec_core"
+    },
+    "executions.search_executions: those that wait, the oldest first": {
+        "exec_core",
+        "exec_core+ready",
+        "ready",
+    },
+    "executions.search_executions: those whose handlers made other calls than before": {
+        "exec_body+exec_core"
+    },
+}
 READS: Mapping[str, set[str]] = {
+    "activity.activity_due": {"completion_event"},
+    "activity.roll_up_activity: counts": {"completion_event+exec_core"},
     "reconcile.find_free_role": {"worker_registry"},
     "budgets.list_budgets": {"budget_policy+budget_usage"},
     "lifecycle.delays_due": {"exec_core"},
@@ -244,24 +306,8 @@ READS: Mapping[str, set[str]] = {
     "executions.count_expiring_leases": {"exec_core+lease"},
     "executions.explain_execution": {"exec_core+lease", "ready", "worker_registry"},
     "executions.list_expired_leases": {"exec_core+lease"},
-    "executions.search_executions": {"exec_core"},
-    "executions.search_executions: by tag": {"exec_core+exec_tag"},
-    "executions.search_executions: delayed, blocked, suspended, or ended without success": {
-        "exec_core"
-    },
-    "executions.search_executions: those in the queue, and those that are held back": {
-        "exec_core",
-        "exec_core+ready",
-        "ready",
-    },
-    "executions.search_executions: those that a worker holds": {"exec_core+lease"},
-    "executions.search_executions: those that may take the branch of before a patch": {
-        "exec_core+journal"
-    },
-    "executions.search_executions: those that succeeded": {"completion_event+exec_core"},
-    "executions.search_executions: those whose handlers made other calls than before": {
-        "exec_core"
-    },
+    **SEARCHES,
+    "executions.group_failures": {"exec_core"},
     "flows.list_flows": {"exec_core+flow_core+flow_summary"},
     "lanes.count_by_lane": {"exec_core", "exec_core+lease", "ready"},
     "lanes.read_gauges": {"cancel_backlog_member", "completion_event"},
@@ -275,7 +321,8 @@ READS: Mapping[str, set[str]] = {
     "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
-    "workers.list_workers": {"worker_registry"},
+    "workers.list_unserved_routes": {"exec_core", "ready", "worker_registry"},
+    "workers.list_workers": {"lease", "worker_registry"},
 }
 # The executions of a key may be in any partition: a member is where its flow is. A sharded
 # deployment that puts them with their key runs these per partition.
@@ -358,6 +405,7 @@ OTHER_KEYS = {
     "exec_core_delayed": "lifecycle.promote_due",
     "exec_core_exceptional": "executions.search_executions, lifecycle.unblock_routes, "
     "lanes.count_by_lane",
+    "exec_core_resumes": "executions.search_executions",
     "exec_core_uncompensated": "journal.start_compensations",
     "exec_core_waits_for_others": "joins.redispatch_lost_completions",
     "exec_tag_search": "executions.search_executions",

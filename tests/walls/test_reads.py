@@ -11,6 +11,7 @@ from tests.walls.test_statements import OWNER
 _TABLE = re.compile(r"\bff\.([a-z_]+)\b(?!\s*\()")
 
 READS = {
+    "activity": {"ff.completion_event", "ff.exec_core", "ff.route"},
     "budgets": {"ff.exec_core", "ff.execution"},
     "events": {
         "ff.attempt",
@@ -124,7 +125,7 @@ READS = {
         "ff.journal",
         "ff.route",
     },
-    "workers": {"ff.exec_core", "ff.lease", "ff.route", "ff.worker_liveness"},
+    "workers": {"ff.exec_core", "ff.lease", "ff.ready", "ff.route", "ff.worker_liveness"},
 }
 
 

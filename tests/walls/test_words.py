@@ -60,6 +60,9 @@ ENUM_OF = {
     "schedule_fire.outcome": states.ScheduleOutcome,
     "role_annotation.access": states.RoleAccess,
     "api_token.role": states.Role,
+    "activity.outcome": states.CompletionOutcome,
+    "bulk_action.action": states.BulkActionKind,
+    "bulk_action.state": states.BulkState,
     "worker_registry_event.event_kind": states.WorkerEventKind,
 }
 # Words that the enum has and the column never holds. An execution is active by its row in ff.lease.
@@ -68,6 +71,7 @@ NEVER_STORED = {
     "exec_core.lifecycle_phase": {"active"},
     "exec_core.attempt_state": {"running_attempt"},
     "exec_core.public_state": {"active"},
+    "activity.outcome": {"resumable"},
 }
 NOT_STORED = {
     states.Scope,

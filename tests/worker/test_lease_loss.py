@@ -15,6 +15,7 @@ from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.ids import ExecutionId
+from flowfabric.worker import slots
 from tests import given
 from tests.worker.facts import count, eventually, lease_expired_events
 from tests.worker.proxy import Proxy
@@ -245,6 +246,36 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_spoil_the_next_
         gate.set()
 
     assert await given.completion_events(db, stubborn_ones[0].execution_id) == ["cancelled"]
+
+
+async def test_a_handler_that_does_not_end_gives_up_its_slot(
+    client: Client, ff_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(slots, "CLEAN_UP_WITHIN", 0.2)
+    app, began, gate = App(), asyncio.Event(), asyncio.Event()
+
+    @app.task("endless")
+    async def endless(ctx: Ctx) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await gate.wait()
+
+    @app.task("next")
+    async def next_one(ctx: Ctx) -> str:
+        return "done"
+
+    stuck = await client.submit(endless.call())
+    async with app.worker(dsn=ff_dsn, concurrency=1):
+        await began.wait()
+        waiting = await client.submit(next_one.call())
+        await stuck.cancel()
+        assert await waiting.result(timeout=10) == "done"
+        assert await (await client.submit(next_one.call())).result(timeout=10) == "done"
+        gate.set()
+
+    assert "its slot is given up" in caplog.text
 
 
 async def test_a_handler_that_outlives_its_lease_many_times_over_keeps_it(

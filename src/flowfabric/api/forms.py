@@ -11,7 +11,7 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, cast
@@ -87,8 +87,8 @@ def _composed(kind: Any, wanted: Wanted) -> Form:
         return _union(args, inner)
     if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
         return _fixed_tuple(tuple(form(each, inner) for each in args))
-    if origin in (tuple, list, set, frozenset, Sequence):
-        make = list if origin is Sequence else cast("Convert", origin)
+    if origin in (tuple, list, set, frozenset, Sequence, Collection):
+        make = list if origin in (Sequence, Collection) else cast("Convert", origin)
         return _list(form(args[0], inner), make)
     if origin in (dict, Mapping):
         return _dict(form(args[0], inner), form(args[1], inner))

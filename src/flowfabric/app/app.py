@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    TypeVarTuple,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, Unpack
 
-from flowfabric.app.batch import Batch, BatchCtx, batch_function
+from flowfabric.app.batch import Batch, batch_function
 from flowfabric.app.check_settings import (
     check_codec,
     check_executor,
@@ -29,20 +18,21 @@ from flowfabric.app.check_settings import (
 from flowfabric.app.codec import JSON, Codec
 from flowfabric.app.depends import Plan
 from flowfabric.app.flow import Flow
-from flowfabric.app.limit import AppLimit, define_limit, store_limits, task_limit
+from flowfabric.app.limit import AppLimit, define_limit, store_limits, task_limit, task_merge
 from flowfabric.app.overrides import Override, Overrides
+from flowfabric.app.registrar import Registrar
 from flowfabric.app.schedule import AppSchedule, F, ScheduleOptions
 from flowfabric.app.task import Environment, Middleware, Task
 from flowfabric.app.task_policy import task_policy
 from flowfabric.app.worker_target import worker_target
 from flowfabric.budgets import GivenBudgets
+from flowfabric.config import callback_url
 from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
 from flowfabric.ids import check_lane, check_name
-from flowfabric.limits import Rate
+from flowfabric.limits import Debounce, Rate, Unique
 from flowfabric.policy import Retry, capabilities_of, clamp_priority, milliseconds
-from flowfabric.worker.context import Ctx
 from flowfabric.worker.create_schedules import create_schedules
 from flowfabric.worker.durable.compensator import compensator
 from flowfabric.worker.durable.settings import MAX_STEP_BYTES
@@ -62,24 +52,9 @@ if TYPE_CHECKING:
     from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.loop import Worker
 
-P = ParamSpec("P")
 R = TypeVar("R")
-I = TypeVar("I")  # noqa: E741  the type of an item
 Ts = TypeVarTuple("Ts")
 M = TypeVar("M", bound=Middleware)
-
-
-class _Registrar(Protocol):
-    """What `@app.task(...)` returns: registers an async or a plain function as a task."""
-
-    @overload
-    def __call__(
-        self, function: Callable[[BatchCtx, list[I]], Awaitable[Sequence[Any] | None]]
-    ) -> Task[[I], Any]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Ctx, P], Awaitable[R]]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Ctx, P], R]) -> Task[P, R]: ...
 
 
 class App:
@@ -120,8 +95,10 @@ class App:
         max_step_bytes: int = MAX_STEP_BYTES,
         limit: AppLimit | None = None,
         limit_key: Callable[..., str] | str | None = None,
+        unique: Unique | None = None,
+        debounce: Debounce | None = None,
         batch: Batch | None = None,
-    ) -> _Registrar:
+    ) -> Registrar:
         """Register a function as the task `kind`.
 
         A plain function runs in a thread, or with `executor="process"` in a child process, which
@@ -129,9 +106,11 @@ class App:
         (none by default), `timeout` limits one attempt, `deadline` the whole execution, `requires`
         names capabilities that a worker must offer. `limit` bounds how many executions run at once
         or how fast they start, for each key: `limit_key` is a text, or is called with the arguments
-        of the call. With `batch` the function is `async def f(ctx: BatchCtx, items: list[T])`: it
-        is called for many executions at once, and returns a result or a `Fail` for each, or None.
-        Executions are attached to the `budget`, one or several: while one is spent, they wait.
+        of the call. With `unique` or `debounce` submits of one key become one execution; their key
+        is found in the same way. With `batch` the function is
+        `async def f(ctx: BatchCtx, items: list[T])`: it is called for many executions at once, and
+        returns a result or a `Fail` for each, or None. Executions are attached to the `budget`, one
+        or several: while one is spent, they wait.
 
         The others are for handlers with durable calls. `replay` says what a handler that makes
         other calls than it has recorded is: with `strict` it diverges, with `by_name` calls are
@@ -164,6 +143,7 @@ class App:
                 in_process=executor == "process",
             )
             limited = task_limit(limit, limit_key)
+            merged = task_merge(unique, debounce)
             if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise invalid_input("batch", batch, "must be a Batch: Batch(size=100, wait=0.5)")
         except ValidationError as error:
@@ -190,6 +170,7 @@ class App:
                 in_process=executor == "process",
                 durable=durable,
                 limit=limited,
+                merged=merged,
             )
             self.tasks[kind] = task
             return task
@@ -355,6 +336,7 @@ class App:
             lease_history=lease_history,
             reconcile=reconcile,
         )
+        callback_url()  # refuses an address that is none before a handler asks for it
         from flowfabric.worker.loop import Worker  # with the sweeps: only workers need them
 
         threads = HandlerThreads(sync_workers, most_stuck=max_stuck_threads)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, Final, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -47,6 +47,15 @@ class BatchCtx:
         """The executions, in the order of the items."""
         self.state: SimpleNamespace = contexts[0].state
         """Values that handlers of the app share."""
+        self._kind = contexts[0].claimed.execution_kind
+
+    if not TYPE_CHECKING:  # a type checker knows what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(Ctx, name):
+                why = f"a batch handler has no ctx.{name}: it can make no durable calls"
+                raise ConfigError("task", self._kind, why)
+            raise AttributeError(name)
 
 
 class _Waiting(msgspec.Struct, frozen=True):

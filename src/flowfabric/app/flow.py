@@ -20,6 +20,7 @@ from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.lifecycle.create_execution import OnConflict
 from flowfabric.errors import invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_name, check_text, uuid_partition
+from flowfabric.limits import refuse_merged
 from flowfabric.policy import Retry
 from flowfabric.tracing import submit_span
 
@@ -62,19 +63,25 @@ class Flow:
         tags: Mapping[str, str] | None = None,
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
+        limit_key: str | None = None,
     ) -> Member[R]:
         """Add a member that waits for nothing yet; its name is `name`, else that of its task.
 
         The arguments that `task.partial(...)` left out are to be fed with `after(..., feed=...)`.
         The other settings replace those of its task. `delay` and `deadline` count from the start of
-        the flow. Raises `ValidationError` for a name that is given already and for a setting that
-        is not valid; `FlowAlreadyStarted`.
+        the flow. Raises `ValidationError` for a name that is given already, for a setting that is
+        not valid, and for a task with `unique` or `debounce`; `FlowAlreadyStarted`.
         """
         self.once.check()
         missing: frozenset[str] = frozenset()
         if isinstance(call, PartialCall):
             call, missing = call.call, call.missing
         check_call(call)
+        refuse_merged(call.task.merged, call.task.kind, "a member of a flow")
+        limit = call.task.limit
+        if missing and limit_key is None and limit is not None and callable(limit.key):
+            why = f"of task {call.task.kind!r} needs all arguments: give limit_key= to this member"
+            raise invalid_input("limit_key", None, why)
         if lane is not None:
             check_lane(lane, field="lane")
         if name is not None and name in self.members:
@@ -89,6 +96,7 @@ class Flow:
             tags=tags,
             retry=retry,
             timeout=timeout,
+            limit_key=limit_key,
         )
         member = Member(self, call, name or self._free_name(call.task.kind), settings, missing)
         check_name(member.name, field="name")

@@ -1,4 +1,4 @@
-"""Limits of an application, and which of them the executions of a task have."""
+"""Limits of an application, and what a task says of limits and of keys that its submits share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import msgspec
 
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
 from flowfabric.ids import check_name
-from flowfabric.limits import QuotaLimits, Rate, check_limit_key, quota_limits, quota_policy_id
+from flowfabric.limits import (
+    Debounce,
+    Merged,
+    QuotaLimits,
+    Rate,
+    Unique,
+    check_limit_key,
+    quota_limits,
+    quota_policy_id,
+)
 
 if TYPE_CHECKING:
     from flowfabric.remote.engine_like import EngineLike
@@ -76,3 +85,14 @@ def task_limit(limit: object, key: object) -> TaskLimit | None:
     if key is not None and not callable(key):
         check_limit_key(key)
     return TaskLimit(limit=limit, key=key)  # pyright: ignore[reportArgumentType]
+
+
+def task_merge(unique: object, debounce: object) -> Merged | None:
+    """How submits of a task become one execution; raises `ValidationError` if it is not valid."""
+    if unique is not None and not isinstance(unique, Unique):
+        raise invalid_input("unique", unique, 'must be a Unique: unique=Unique("key")')
+    if debounce is not None and not isinstance(debounce, Debounce):
+        raise invalid_input("debounce", debounce, 'must be a Debounce: debounce=Debounce("key")')
+    if unique is not None and debounce is not None:
+        raise invalid_input("debounce", None, "cannot be given with unique")
+    return unique or debounce

@@ -39,6 +39,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] | None = None
     retry: Retry | None = None
     timeout: float | timedelta | None = None
+    limit_key: str | None = None
 
     def policy(self, of_task: ExecutionPolicy | None) -> ExecutionPolicy | None:
         """The policy of the task with the retries and the timeout that are given here."""
@@ -144,5 +145,5 @@ class Member(Generic[R]):
             quota_policy_id=None
             if task.limit is None
             else quota_policy_id(namespace, task.limit.limit.name),
-            limit_key=self.call.limit_key,
+            limit_key=self.call.limit_key if settings.limit_key is None else settings.limit_key,
         )

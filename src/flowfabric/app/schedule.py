@@ -13,6 +13,7 @@ from flowfabric.app.task import Call
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, FlowFabricError, invalid_input
 from flowfabric.ids import check_is_text
+from flowfabric.limits import refuse_merged
 from flowfabric.schedules.spec import spec_of
 from flowfabric.states import ScheduleSource, ScheduleSpecKind
 
@@ -144,6 +145,7 @@ def _of_call(
 ) -> ScheduleDefinition:
     """The settings with what is executed: the options first, then those of the task."""
     task = call.task
+    refuse_merged(task.merged, task.kind, "a schedule, which has overlap=")
     return msgspec.structs.replace(
         settings,
         execution_kind=task.kind,

@@ -35,6 +35,7 @@ from flowfabric.errors import (
     Fail,
     ValidationError,
 )
+from flowfabric.limits import Merged, with_key_of
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.worker.durable.settings import DurableSettings
 from flowfabric.worker.environment import Environment
@@ -48,10 +49,16 @@ R = TypeVar("R")
 class Call(Generic[R]):
     """A task with its arguments, ready to submit."""
 
-    __slots__ = ("limit_key", "payload", "task")
+    __slots__ = ("limit_key", "merged", "payload", "task")
 
-    def __init__(self, task: Task[..., R], payload: bytes, limit_key: str | None = None) -> None:
-        self.task, self.payload, self.limit_key = task, payload, limit_key
+    def __init__(
+        self,
+        task: Task[..., R],
+        payload: bytes,
+        limit_key: str | None = None,
+        merged: Merged | None = None,
+    ) -> None:
+        self.task, self.payload, self.limit_key, self.merged = task, payload, limit_key, merged
 
     def __repr__(self) -> str:
         return f"<call of {self.task.kind!r}, {len(self.payload)} bytes>"
@@ -90,6 +97,7 @@ class Task(Generic[P, R]):
         in_process: bool = False,
         durable: DurableSettings | None = None,
         limit: TaskLimit | None = None,
+        merged: Merged | None = None,
     ) -> None:
         check_function(function, kind)
         hints = annotations_of(function, kind)
@@ -100,7 +108,7 @@ class Task(Generic[P, R]):
         self.function, self.kind, self.lane = function, kind, lane
         self.requires = tuple(sorted(requires))
         self.priority, self.policy = priority, policy
-        self.limit = limit
+        self.limit, self.merged = limit, merged
         self._codec, self.middleware = codec, middleware
         self.state = state
         self._retry_on, self._no_retry_on = retry_on, no_retry_on
@@ -148,13 +156,13 @@ class Task(Generic[P, R]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """This task with these arguments; raises `ValidationError` when they do not match."""
         given = self._bound(args, kwargs)
-        return Call(self, self._payload_of(given), self._limit_key_of(given))
-
-    def _limit_key_of(self, given: dict[str, Any]) -> str | None:
-        if self.limit is None:
-            return None
+        payload = self._payload_of(given)
+        if self.limit is None and self.merged is None:
+            return Call(self, payload)
         values = [given.get(name, each.default) for name, each in self._parameters.items()]
-        return self.limit.key_of(self.kind, values)
+        limit_key = None if self.limit is None else self.limit.key_of(self.kind, values)
+        merged = None if self.merged is None else with_key_of(self.merged, self.kind, values)
+        return Call(self, payload, limit_key, merged)
 
     def _payload_of(self, given: dict[str, Any]) -> bytes:
         if self._single is None:
@@ -180,8 +188,6 @@ class Task(Generic[P, R]):
         missing = frozenset(
             name for name, each in self._parameters.items() if each.required and name not in given
         )
-        if missing and self.limit is not None and callable(self.limit.key):
-            raise self._invalid("has a limit_key that needs all arguments")
         if not missing:
             call = cast("Callable[..., Call[R]]", self.call)
             return PartialCall(call(**given), missing)

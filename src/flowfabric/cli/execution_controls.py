@@ -269,7 +269,10 @@ def tag(
     """Set one tag of an execution."""
     wanted = ExecutionId.parse(execution_id)
     [(key, value)] = parse_tags([given]).items()
-    ask(database_url, lambda engine: engine.set_execution_tag(wanted, key, value))
+    ask(
+        database_url,
+        lambda engine: engine.set_execution_tag(wanted, key, value, actor=user_at_host()),
+    )
     say({"execution_id": wanted, "tags": {key: value}}, f"tagged {wanted}", as_json)
 
 

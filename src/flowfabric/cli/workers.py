@@ -151,7 +151,9 @@ def dead(
     stored_reason = reason or f"marked dead by {user_at_host()}"
     answer = ask(
         database_url,
-        lambda engine: engine.mark_worker_dead(worker, reason=stored_reason, namespace=namespace),
+        lambda engine: engine.mark_worker_dead(
+            worker, reason=stored_reason, namespace=namespace, actor=user_at_host()
+        ),
     )
     if isinstance(answer, WorkerNotRegistered):
         raise NotFound("worker", worker)

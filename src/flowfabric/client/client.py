@@ -23,12 +23,12 @@ from flowfabric.client.identity import user_at_host
 from flowfabric.client.limits import Limits, Quotas
 from flowfabric.client.new_executions import new_executions
 from flowfabric.client.open_engine import Connecting, open_engine
-from flowfabric.client.options import Options, each_option, options_of
+from flowfabric.client.options import Options, each_option, of_call, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.schedules import Schedules
 from flowfabric.client.searches import Searches
 from flowfabric.client.signals import SignalSender
-from flowfabric.client.submit_alone import refuse_alone, submit_alone
+from flowfabric.client.submit_alone import submit_alone
 from flowfabric.client.unserved_warning import UnservedWarning
 from flowfabric.db.batcher import Batcher
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
@@ -162,11 +162,12 @@ class Client(Searches):
             unique=unique,
             debounce=debounce,
         )
+        options = of_call(options, call)
         [new] = self.executions_of([call], [options])
         if new.quota_policy_id is not None:
             await self.limits.store([call])
         if options.is_alone:
-            answer = await submit_alone(self.engine, new, options, conn)
+            [answer] = await submit_alone(self.engine, [new], [options], conn)
         elif conn is None:
             answer = await self._submits.request(new)
         else:
@@ -190,7 +191,6 @@ class Client(Searches):
         nothing is submitted, unless `on_conflict` is `"return"`.
         """
         calls = check_calls(calls)
-        refuse_alone(options)
         return await self.submit_with_options(
             calls, each_option(calls, options_of(options), idempotency_keys), conn=conn
         )
@@ -205,8 +205,8 @@ class Client(Searches):
         executions: list[NewExecution] = []
         if any(each.is_alone for each in options):
             executions += self.executions_of(calls, options)
-            [each], [new] = options, executions
-            answers = [await submit_alone(self.engine, new, each, conn)]
+            answers = await submit_alone(self.engine, executions, options, conn)
+            self.unserved.note(executions)
             return self.handles(calls, executions, answers, committed=True)
 
         def chunks() -> Iterator[Sequence[NewExecution]]:
@@ -219,7 +219,7 @@ class Client(Searches):
             executions += self.executions_of(calls, options)
             answers = await enqueue(conn, executions, engine=self.engine)
         else:
-            small = len(calls) <= CHUNK and not any(each.idempotency_key for each in options)
+            small = len(calls) <= CHUNK and not any(each.has_key for each in options)
             answers = await create_in_chunks(self.engine, chunks, in_one_statement=small)
         self.unserved.note(executions)
         return self.handles(calls, executions, answers, committed=conn is None)

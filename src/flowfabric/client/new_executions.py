@@ -45,8 +45,9 @@ def new_executions(
             continue
         task, given, limit_key = call.task, each, call.limit_key
         home = shared
-        if each.key is not None:
-            home = key_partition(namespace, each.key, partitions)
+        own_key = each.key_for(task.kind)
+        if own_key is not None:
+            home = key_partition(namespace, own_key, partitions)
         elif task.limit is not None:
             key = each.limit_key if each.limit_key is not None else limit_key
             policy = quota_policy_id(namespace, task.limit.limit.name)
@@ -72,7 +73,7 @@ def _new_execution(
         payload_encoding=task.encoding,
         priority=task.priority if options.priority is None else options.priority,
         creator_identity=creator,
-        idempotency_key=options.key,
+        idempotency_key=options.key_for(task.kind),
         idempotency_window=options.idempotency_window,
         unique_until=None if options.unique is None else options.unique.until,
         on_conflict=options.on_conflict if options.unique is None else "return",

@@ -1,6 +1,33 @@
 -- The schema `ff` after all migrations and functions.
 -- Written by `python -m flowfabric.db.schema`; a test compares it with the migrated database.
 
+CREATE TABLE ff.activity (
+    step_ms bigint NOT NULL,
+    begins_at_ms bigint NOT NULL,
+    route_id bigint NOT NULL,
+    outcome text NOT NULL,
+    ended integer NOT NULL,
+    waited integer[] NOT NULL,
+    ran integer[] NOT NULL,
+    CONSTRAINT activity_pkey PRIMARY KEY (step_ms, begins_at_ms, route_id, outcome),
+    CONSTRAINT activity_outcome CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])))
+);
+CREATE INDEX activity_time ON ff.activity USING btree (begins_at_ms);
+COMMENT ON TABLE ff.activity IS 'How many executions of a route ended in each minute, and after a day in each hour, of the last 30 days.';
+COMMENT ON COLUMN ff.activity.waited IS 'Executions by how long they waited for their first start: two buckets for each doubling of a millisecond.';
+COMMENT ON COLUMN ff.activity.ran IS 'Executions by how long their last attempt ran, as waited.';
+
+CREATE TABLE ff.activity_place (
+    singleton boolean DEFAULT true NOT NULL,
+    event_id bigint NOT NULL,
+    next_event_id bigint NOT NULL,
+    next_xid bigint NOT NULL,
+    CONSTRAINT activity_place_pkey PRIMARY KEY (singleton),
+    CONSTRAINT activity_place_singleton CHECK (singleton)
+);
+COMMENT ON TABLE ff.activity_place IS 'Up to which completion event is counted.';
+COMMENT ON COLUMN ff.activity_place.next_event_id IS 'Up to here is counted next, once every transaction with an id below next_xid has ended.';
+
 CREATE TABLE ff.api_token (
     token_id uuid NOT NULL,
     token_hash bytea NOT NULL,
@@ -125,6 +152,45 @@ CREATE INDEX budget_usage_dedup_expiry ON ff.budget_usage_dedup USING btree (exp
 COMMENT ON TABLE ff.budget_usage_dedup IS 'One row per report that was counted under a key: within 24 hours the key does not count again.';
 COMMENT ON COLUMN ff.budget_usage_dedup.dedup_key IS 'Of the caller; keys of the ledger begin with spend:.';
 COMMENT ON COLUMN ff.budget_usage_dedup.outcome_json IS 'The answer of the first call.';
+
+CREATE TABLE ff.bulk_action (
+    bulk_id uuid NOT NULL,
+    namespace text,
+    action text NOT NULL,
+    arguments jsonb NOT NULL,
+    filter jsonb NOT NULL,
+    state text NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL,
+    total integer NOT NULL,
+    done integer DEFAULT 0 NOT NULL,
+    changed integer DEFAULT 0 NOT NULL,
+    repeated integer DEFAULT 0 NOT NULL,
+    refused jsonb DEFAULT '{}'::jsonb NOT NULL,
+    started_at_ms bigint NOT NULL,
+    last_batch_at_ms bigint,
+    ended_at_ms bigint,
+    CONSTRAINT bulk_action_pkey PRIMARY KEY (bulk_id),
+    CONSTRAINT bulk_action_action CHECK ((action = ANY (ARRAY['cancel'::text, 'replay'::text, 'priority'::text, 'block'::text, 'unblock'::text, 'tag'::text, 'revoke'::text, 'resume'::text]))),
+    CONSTRAINT bulk_action_ended CHECK (((state = 'running'::text) = (ended_at_ms IS NULL))),
+    CONSTRAINT bulk_action_state CHECK ((state = ANY (ARRAY['running'::text, 'stopped'::text, 'done'::text])))
+);
+CREATE INDEX bulk_action_running ON ff.bulk_action USING btree (bulk_id) WHERE (state = 'running'::text);
+COMMENT ON TABLE ff.bulk_action IS 'Changes of many executions: what is done, by whom, and how far it is.';
+COMMENT ON COLUMN ff.bulk_action.namespace IS 'Of all its executions; NULL: of any.';
+COMMENT ON COLUMN ff.bulk_action.filter IS 'What was searched for, in words; the executions themselves are in bulk_batch.';
+COMMENT ON COLUMN ff.bulk_action.repeated IS 'How many executions were so before.';
+COMMENT ON COLUMN ff.bulk_action.refused IS 'How many could not be changed, by the code of the error.';
+
+CREATE TABLE ff.bulk_batch (
+    bulk_id uuid NOT NULL,
+    batch_no integer NOT NULL,
+    execution_ids text[] NOT NULL,
+    results text[],
+    CONSTRAINT bulk_batch_pkey PRIMARY KEY (bulk_id, batch_no)
+);
+COMMENT ON TABLE ff.bulk_batch IS 'The executions of a bulk action that change in one transaction.';
+COMMENT ON COLUMN ff.bulk_batch.results IS 'What became of each: changed, repeated, or the code of the error. NULL until the batch is done.';
 
 CREATE TABLE ff.cancel_backlog (
     partition_key smallint NOT NULL,
@@ -401,6 +467,7 @@ CREATE INDEX exec_core_flow ON ff.exec_core USING btree (partition_key, flow_id)
 CREATE INDEX exec_core_held_back ON ff.exec_core USING btree (quota_key_id, priority DESC, created_at_ms, execution_id) WHERE ((quota_key_id IS NOT NULL) AND (exceptional_state = 'blocked_by_quota'::text));
 CREATE INDEX exec_core_out_of_budget ON ff.exec_core USING btree (budget_ids, priority DESC, created_at_ms, execution_id) WHERE (exceptional_state = 'blocked_by_budget'::text);
 CREATE INDEX exec_core_parked ON ff.exec_core USING btree (partition_key, flow_id) WHERE (exceptional_state = 'paused_by_flow_cancel'::text);
+CREATE INDEX exec_core_resumes ON ff.exec_core USING btree (route_id, created_at_ms, execution_id) WHERE resume_pending;
 CREATE INDEX exec_core_uncompensated ON ff.exec_core USING btree (created_at_ms) WHERE (compensates AND (exceptional_state = ANY (ARRAY['failed'::text, 'cancelled'::text, 'expired'::text, 'skipped'::text])));
 CREATE INDEX exec_core_waits_for_others ON ff.exec_core USING btree (uuid_hash(execution_id)) WHERE (exceptional_state = 'blocked_by_dependencies'::text);
 COMMENT ON TABLE ff.exec_core IS 'One row per execution, written when it is created, when it is queued again, delayed or blocked, when its worker reports progress, and when it ends. A claim does not write it: an execution that a worker holds has a row in ff.lease beside this one, which is as the claim found it. ff.execution has both.';
@@ -652,7 +719,7 @@ CREATE TABLE ff.operator_event (
     details jsonb NOT NULL,
     tags jsonb,
     CONSTRAINT operator_event_pkey PRIMARY KEY (event_id, partition_key),
-    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_limits_changed'::text, 'budget_reset'::text])))
+    CONSTRAINT operator_event_event_type CHECK ((event_type = ANY (ARRAY['cancelled'::text, 'completed'::text, 'failed'::text, 'delayed'::text, 'lease_revoked'::text, 'priority_changed'::text, 'replayed'::text, 'blocked'::text, 'unblocked'::text, 'flow_cancel_requested'::text, 'flow_replayed'::text, 'lane_state_changed'::text, 'lane_retention_changed'::text, 'retention_trimmed'::text, 'key_rotated'::text, 'resumed'::text, 'woken'::text, 'waitpoint_closed'::text, 'schedule_created'::text, 'schedule_updated'::text, 'schedule_paused'::text, 'schedule_resumed'::text, 'schedule_triggered'::text, 'schedule_backfilled'::text, 'schedule_deleted'::text, 'budget_limits_changed'::text, 'budget_reset'::text, 'execution_tagged'::text, 'flow_tagged'::text, 'worker_marked_dead'::text, 'bulk_started'::text, 'bulk_stopped'::text])))
 );
 CREATE INDEX operator_event_age ON ff.operator_event USING btree (occurred_at_ms) WHERE (execution_id IS NULL);
 CREATE INDEX operator_event_execution ON ff.operator_event USING btree (execution_id, event_id) WHERE (execution_id IS NOT NULL);
@@ -694,14 +761,18 @@ CREATE TABLE ff.quota_admitted (
     admitted_at_ms bigint NOT NULL,
     start_no bigint,
     expires_at_ms bigint NOT NULL,
+    released_at_ms bigint,
+    lease_epoch bigint,
     CONSTRAINT quota_admitted_pkey PRIMARY KEY (partition_key, quota_policy_id, execution_id)
 );
 CREATE INDEX quota_admitted_execution ON ff.quota_admitted USING btree (execution_id);
 CREATE INDEX quota_admitted_expiry ON ff.quota_admitted USING btree (expires_at_ms);
 CREATE INDEX quota_admitted_key ON ff.quota_admitted USING btree (quota_key_id);
-COMMENT ON TABLE ff.quota_admitted IS 'One row per execution that check_admission has admitted, until it is released or has expired.';
+COMMENT ON TABLE ff.quota_admitted IS 'One row per execution that check_admission has admitted, until it has expired.';
 COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
 COMMENT ON COLUMN ff.quota_admitted.expires_at_ms IS 'Until then the execution is admitted without being counted again.';
+COMMENT ON COLUMN ff.quota_admitted.released_at_ms IS 'When its slot was given back. The row is kept for its window: an execution that is admitted again counts once.';
+COMMENT ON COLUMN ff.quota_admitted.lease_epoch IS 'That of the execution when it was admitted, if it existed: another epoch says that it has run, and gave up its slot.';
 
 CREATE TABLE ff.quota_key (
     partition_key smallint NOT NULL,
@@ -801,6 +872,22 @@ CREATE TABLE ff.route (
 CREATE INDEX route_lane ON ff.route USING btree (lane_id, namespace, execution_kind);
 COMMENT ON TABLE ff.route IS 'What a worker must offer to claim an execution: executions of one route are claimable by the same workers. Few rows, read by every claim.';
 COMMENT ON COLUMN ff.route.route_id IS 'Hash of the other columns, computed by ff.route_id; the same in every process.';
+
+CREATE TABLE ff.saved_query (
+    query_id uuid NOT NULL,
+    namespace text NOT NULL,
+    owner text NOT NULL,
+    shared boolean NOT NULL,
+    name text NOT NULL,
+    query text NOT NULL,
+    created_at_ms bigint NOT NULL,
+    CONSTRAINT saved_query_pkey PRIMARY KEY (query_id)
+);
+CREATE UNIQUE INDEX saved_query_name ON ff.saved_query USING btree (namespace, owner, name);
+COMMENT ON TABLE ff.saved_query IS 'Searches that people have saved by a name.';
+COMMENT ON COLUMN ff.saved_query.owner IS 'Who saved it, as the server names callers.';
+COMMENT ON COLUMN ff.saved_query.shared IS 'True: everybody who sees the namespace may use it. False: its owner alone.';
+COMMENT ON COLUMN ff.saved_query.query IS 'The parameters of the URL of the search.';
 
 CREATE TABLE ff.schedule (
     partition_key smallint NOT NULL,
@@ -1152,6 +1239,27 @@ COMMENT ON COLUMN ff.waitpoint_pending.token IS 'kid:digest; shown to the holder
 COMMENT ON COLUMN ff.waitpoint_pending.required_signal_names IS 'Empty: any name.';
 COMMENT ON COLUMN ff.waitpoint_pending.signals IS 'The signals that were accepted, in the order of their arrival; those of a pending waitpoint are buffered.';
 
+CREATE TABLE ff.web_session (
+    session_id uuid NOT NULL,
+    session_hash bytea NOT NULL,
+    token_hash bytea NOT NULL,
+    address text NOT NULL,
+    user_agent text NOT NULL,
+    opened_at_ms bigint NOT NULL,
+    last_seen_at_ms bigint NOT NULL,
+    expires_at_ms bigint NOT NULL,
+    ends_at_ms bigint NOT NULL,
+    CONSTRAINT web_session_pkey PRIMARY KEY (session_id),
+    CONSTRAINT web_session_ends CHECK ((expires_at_ms <= ends_at_ms))
+);
+CREATE INDEX web_session_expiry ON ff.web_session USING btree (expires_at_ms);
+CREATE UNIQUE INDEX web_session_hash ON ff.web_session USING btree (session_hash);
+CREATE INDEX web_session_token ON ff.web_session USING btree (token_hash);
+COMMENT ON TABLE ff.web_session IS 'Sessions of browsers: each was opened by a token, and ends with it.';
+COMMENT ON COLUMN ff.web_session.session_hash IS 'SHA-256 of the cookie, which itself is stored nowhere.';
+COMMENT ON COLUMN ff.web_session.token_hash IS 'SHA-256 of the token that opened it: one of api_token, or one that the server was started with.';
+COMMENT ON COLUMN ff.web_session.expires_at_ms IS 'Moves ahead while the session is used, up to ends_at_ms.';
+
 CREATE TABLE ff.worker_registry (
     partition_key smallint NOT NULL,
     namespace text NOT NULL,
@@ -1168,6 +1276,8 @@ CREATE TABLE ff.worker_registry (
     unclaimed_kinds text[] DEFAULT '{}'::text[] NOT NULL,
     liveness_lock bigint,
     lock_missed_at_ms bigint,
+    version text DEFAULT ''::text NOT NULL,
+    host text DEFAULT ''::text NOT NULL,
     CONSTRAINT worker_registry_pkey PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor=50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
@@ -1177,6 +1287,7 @@ COMMENT ON COLUMN ff.worker_registry.stuck_threads IS 'By kind: how many threads
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS 'Kinds that the process does not claim until one of its stuck threads has returned.';
 COMMENT ON COLUMN ff.worker_registry.liveness_lock IS 'Key of the advisory lock that the session of the process holds while the process lives; NULL: the process holds none, and its leases last until they expire.';
 COMMENT ON COLUMN ff.worker_registry.lock_missed_at_ms IS 'When a sweep first found the lock not held; NULL while the lock is held.';
+COMMENT ON COLUMN ff.worker_registry.version IS 'Version of the package that the process runs, or what its program says.';
 
 CREATE TABLE ff.worker_registry_event (
     partition_key smallint NOT NULL,
@@ -2049,18 +2160,41 @@ BEGIN
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms,
                    scope = EXCLUDED.scope
-             WHERE CASE existing.scope
-                   WHEN 'window' THEN existing.expires_at_ms <= now_ms
-                   ELSE NOT ff.key_stands(existing.partition_key, existing.execution_id, existing.scope) END;
-        resolved_ids := ARRAY(
-            SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
-                              WHERE (k.partition_key, k.namespace, k.idempotency_key)
-                                  = (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
-                                AND k.expires_at_ms > now_ms),
-                            g.execution_id)
-              FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key)
-                   WITH ORDINALITY AS g (partition_key, execution_id, shape, idempotency_key, ordinal)
-             ORDER BY g.ordinal);
+             WHERE existing.scope = 'window' AND existing.expires_at_ms <= now_ms;
+        FOR pass IN 1 .. 2 LOOP
+            resolved_ids := ARRAY(
+                SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
+                                  WHERE (k.partition_key, k.namespace, k.idempotency_key)
+                                      = (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
+                                    AND k.expires_at_ms > now_ms),
+                                g.execution_id)
+                  FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key)
+                       WITH ORDINALITY AS g (partition_key, execution_id, shape, idempotency_key, ordinal)
+                 ORDER BY g.ordinal);
+            EXIT WHEN pass = 2 OR resolved_ids = given_execution_id;
+            -- A unique key whose execution has started, or ended, is free. The insert has locked the record. It
+            -- may have waited for the transaction that made the record, and did not see its execution: so the
+            -- execution is looked at by a command of its own.
+            UPDATE ff.exec_idempotency k
+               SET execution_id = g.execution_id, scope = coalesce(g.scope, 'window'),
+                   expires_at_ms = CASE WHEN g.scope IS NULL THEN now_ms + g.dedup_window_ms ELSE last_ms END
+              FROM (SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key) g.*,
+                           shape_namespace[g.shape] AS namespace
+                      FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
+                                  given_dedup_window_ms, given_unique_scope) WITH ORDINALITY
+                           AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, scope,
+                                 ordinal)
+                     WHERE g.idempotency_key IS NOT NULL
+                       AND (given_fresh OR NOT EXISTS (
+                                SELECT FROM ff.exec_core e
+                                 WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
+                     ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal) AS g
+             WHERE (k.partition_key, k.namespace, k.idempotency_key)
+                 = (g.partition_key, g.namespace, g.idempotency_key)
+               AND k.scope <> 'window' AND k.execution_id <> g.execution_id
+               AND NOT ff.key_stands(k.partition_key, k.execution_id, k.scope);
+            EXIT WHEN NOT FOUND;
+        END LOOP;
     END IF;
 
     IF given_delay_ms IS NOT NULL OR given_delay_until_ms IS NOT NULL THEN

@@ -5,39 +5,17 @@ from __future__ import annotations
 from flowfabric.engine.access_operations import AccessOperations
 from flowfabric.engine.budget_operations import BudgetOperations
 from flowfabric.engine.connected import ConnectedEngine
+from flowfabric.engine.console_operations import ConsoleOperations
 from flowfabric.engine.events import (
     list_events,
+    list_events_of,
     read_history,
     subscribe_completions,
     subscribe_lease_history,
     subscribe_operator_events,
     subscribe_signal_delivery,
 )
-from flowfabric.engine.executions import (
-    count_claimable,
-    count_expiring_leases,
-    describe_execution,
-    explain_execution,
-    get_execution_namespace,
-    get_execution_result,
-    get_execution_tag,
-    list_attempts,
-    list_executions,
-    list_expired_leases,
-    locate_execution_by_key,
-    locate_executions,
-    look_at_waits,
-    read_current_attempt_index,
-    read_exec_core_fields,
-    read_execution_context,
-    read_execution_info,
-    read_execution_state,
-    read_namespaces,
-    read_outcomes,
-    read_total_attempt_count,
-    resolve_execution_flow_id,
-    search_executions,
-)
+from flowfabric.engine.execution_reads import ExecutionReads
 from flowfabric.engine.flows import (
     ack_cancel_member,
     add_execution_to_flow,
@@ -58,6 +36,7 @@ from flowfabric.engine.flows import (
 from flowfabric.engine.grants import (
     claim_execution,
     claim_for_worker,
+    claim_from_resume_grant,
     claim_resumed_execution,
     issue_claim_grant,
     issue_grant_and_claim,
@@ -176,6 +155,7 @@ from flowfabric.engine.suspensions.verify_waitpoint_token import note_failed_tok
 from flowfabric.engine.workers import (
     find_unserved,
     heartbeat_worker,
+    list_unserved_routes,
     list_worker_events,
     list_workers,
     mark_worker_dead,
@@ -185,7 +165,13 @@ from flowfabric.errors import InvalidToken
 
 
 class Engine(
-    ConnectedEngine, ScheduleOperations, BudgetOperations, QuotaOperations, AccessOperations
+    ConnectedEngine,
+    ExecutionReads,
+    ScheduleOperations,
+    BudgetOperations,
+    QuotaOperations,
+    AccessOperations,
+    ConsoleOperations,
 ):
     """The engine on one database. Many callers may share it; each call takes one connection.
 
@@ -239,7 +225,7 @@ class Engine(
     unblock_execution = transaction(unblock_execution.unblock_execution)
     wake_executions = transaction(wake_execution.wake_executions)
     wake_execution = transaction(wake_execution.wake_execution)
-    set_execution_tag = statement(set_execution_tag.set_execution_tag)
+    set_execution_tag = transaction(set_execution_tag.set_execution_tag)
     cancel_flow = procedure(cancel_flow.cancel_flow)
     replay_flow = procedure(replay_flow.replay_flow)
 
@@ -252,6 +238,7 @@ class Engine(
     verify_grant = statement(verify_grant.verify_grant)
     claim_execution = transaction(claim_execution.claim_execution)
     claim_resumed_execution = transaction(claim_resumed_execution.claim_resumed_execution)
+    claim_from_resume_grant = transaction(claim_from_resume_grant.claim_from_resume_grant)
     reclaim_execution = transaction(reclaim_execution.reclaim_execution)
 
     # Flows: whole graphs.
@@ -269,7 +256,7 @@ class Engine(
     describe_edge = statement(describe_edge.describe_edge)
     list_edges = statement(list_edges.list_edges)
     project_flow_summary = transaction(project_flow_summary.project_flow_summary)
-    set_flow_tag = statement(set_flow_tag.set_flow_tag)
+    set_flow_tag = transaction(set_flow_tag.set_flow_tag)
     get_flow_tag = statement(get_flow_tag.get_flow_tag)
     get_flow_namespace = statement(get_flow_namespace.get_flow_namespace)
 
@@ -334,32 +321,6 @@ class Engine(
     read_summary = statement(read_summary.read_summary)
     read_state = statement(read_state.read_state)
 
-    # Reads of executions; none has a side effect.
-
-    describe_execution = statement(describe_execution.describe_execution)
-    read_execution_state = statement(read_execution_state.read_execution_state)
-    read_execution_info = statement(read_execution_info.read_execution_info)
-    read_execution_context = statement(read_execution_context.read_execution_context)
-    get_execution_result = statement(get_execution_result.get_execution_result)
-    read_namespaces = statement(read_namespaces.read_namespaces)
-    read_outcomes = statement(read_outcomes.read_outcomes)
-    look_at_waits = statement(look_at_waits.look_at_waits)
-    list_attempts = statement(list_attempts.list_attempts)
-    list_executions = statement(list_executions.list_executions)
-    search_executions = statement(search_executions.search_executions)
-    locate_executions = statement(locate_executions.locate_executions)
-    locate_execution_by_key = statement(locate_execution_by_key.locate_execution_by_key)
-    explain_execution = snapshot(explain_execution.explain_execution)
-    read_current_attempt_index = statement(read_current_attempt_index.read_current_attempt_index)
-    read_total_attempt_count = statement(read_total_attempt_count.read_total_attempt_count)
-    get_execution_tag = statement(get_execution_tag.get_execution_tag)
-    get_execution_namespace = statement(get_execution_namespace.get_execution_namespace)
-    resolve_execution_flow_id = statement(resolve_execution_flow_id.resolve_execution_flow_id)
-    read_exec_core_fields = statement(read_exec_core_fields.read_exec_core_fields)
-    count_claimable = statement(count_claimable.count_claimable)
-    count_expiring_leases = statement(count_expiring_leases.count_expiring_leases)
-    list_expired_leases = statement(list_expired_leases.list_expired_leases)
-
     # Events: as they happen, the newest of all, or the history of one execution.
 
     subscribe_completions = subscription(subscribe_completions.subscribe_completions)
@@ -367,6 +328,7 @@ class Engine(
     subscribe_operator_events = subscription(subscribe_operator_events.subscribe_operator_events)
     subscribe_signal_delivery = subscription(subscribe_signal_delivery.subscribe_signal_delivery)
     list_events = snapshot(list_events.list_events)
+    list_events_of = snapshot(list_events_of.list_events_of)
     read_history = statement(read_history.read_history)
 
     # Lanes, workers, retention, keys.
@@ -379,8 +341,9 @@ class Engine(
     set_lane_retention = transaction(set_lane_retention.set_lane_retention)
     register_worker = statement(register_worker.register_worker)
     heartbeat_worker = statement(heartbeat_worker.heartbeat_worker)
-    mark_worker_dead = statement(mark_worker_dead.mark_worker_dead)
+    mark_worker_dead = transaction(mark_worker_dead.mark_worker_dead)
     find_unserved = statement(find_unserved.find_unserved)
+    list_unserved_routes = statement(list_unserved_routes.list_unserved_routes)
     list_workers = statement(list_workers.list_workers)
     list_worker_events = statement(list_worker_events.list_worker_events)
     trim_retention = transaction(trim_retention.trim_retention)

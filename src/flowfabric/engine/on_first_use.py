@@ -3,8 +3,12 @@
 from flowfabric.config import DatabaseConfig, PartitionConfig
 from flowfabric.engine.access.create_token import TokenCreated
 from flowfabric.engine.access.find_token import StoredToken
+from flowfabric.engine.access.list_sessions import OpenSession
 from flowfabric.engine.access.list_tokens import ApiToken
+from flowfabric.engine.access.open_session import SessionOpened
+from flowfabric.engine.access.read_session import WebSession
 from flowfabric.engine.access.revoke_token import TokenRevoked
+from flowfabric.engine.activity.read_activity import Activity, ActivityStep
 from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
 from flowfabric.engine.budgets.list_budgets import BudgetPage
 from flowfabric.engine.budgets.read_budget_usage_and_limits import BudgetUsageAndLimits
@@ -19,16 +23,22 @@ from flowfabric.engine.budgets.usage import (
     UsageCounted,
     UsageOutcome,
 )
+from flowfabric.engine.bulk.action import BulkArguments
+from flowfabric.engine.bulk.list_bulk_targets import BulkTarget, BulkTargetPage
+from flowfabric.engine.bulk.preview_bulk_action import BulkPreview
+from flowfabric.engine.bulk.read_bulk_action import BulkAction
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.filters import EventFilter
 from flowfabric.engine.events.lease_events import LeaseEvent
 from flowfabric.engine.events.list_events import EventPage
+from flowfabric.engine.events.list_events_of import MergedEvents
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.engine.events.read_history import HistoryEntry, HistoryPage
 from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.engine.executions.count_expiring_leases import ExpiringLeases
+from flowfabric.engine.executions.count_matching import MatchCount
 from flowfabric.engine.executions.describe_execution import (
     CurrentAttempt,
     CurrentLease,
@@ -37,6 +47,7 @@ from flowfabric.engine.executions.describe_execution import (
     ExecutionSnapshot,
 )
 from flowfabric.engine.executions.explanation import Explanation, ExplanationReason, ReasonCode
+from flowfabric.engine.executions.group_failures import FailureGroup, FailureGroups
 from flowfabric.engine.executions.list_attempts import Attempt
 from flowfabric.engine.executions.list_executions import ExecutionPage
 from flowfabric.engine.executions.list_expired_leases import (
@@ -115,6 +126,7 @@ from flowfabric.engine.operators.resume_execution import Resumed
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevoked, NotRevokedReason
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.operators.wake_execution import Woken
+from flowfabric.engine.queries.save_query import SavedQuery
 from flowfabric.engine.quotas.check_admission import Admission
 from flowfabric.engine.quotas.create_quota_policy import QuotaPolicyCreated
 from flowfabric.engine.quotas.list_quota_keys import QuotaKey
@@ -162,6 +174,7 @@ from flowfabric.engine.suspensions.suspension import (
 from flowfabric.engine.suspensions.waitpoint import StoredSignal, Waitpoint
 from flowfabric.engine.workers.find_unserved import Unserved
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
+from flowfabric.engine.workers.list_unserved_routes import UnservedRoute
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry, WorkerPage
 from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
@@ -183,44 +196,47 @@ from flowfabric.tokens import WaitpointToken
 
 # fmt: off
 __all__ = [
-    "Admission", "AllOf", "AlreadyMember", "AnyOf", "ApiToken", "Append", "Appended", "Attempt",
-    "Backfilled", "Blocked", "BudgetAlreadySatisfied", "BudgetCreated", "BudgetLimitsChanged",
-    "BudgetPage", "BudgetReleased", "BudgetReset", "BudgetStatus", "BudgetUsageAndLimits",
-    "Cancellation", "CancellationPolicy", "Cancelled", "ChangedSchedule", "ChildWait",
-    "ChildWindow", "ClaimGrant", "Claimant", "Claimed", "ClaimedById", "ClosedWaitpoint",
-    "CompensationCall", "Completed", "Completion", "CompletionEvent", "Created", "CurrentAttempt",
-    "CurrentLease", "CurrentSuspension", "DatabaseConfig", "DelayRequest", "Delayed", "Duplicate",
-    "EdgeAlreadyApplied", "EdgeApplied", "EdgeGroupSnapshot", "EdgeSnapshot", "EdgeStaged",
-    "Engine", "EntryWrite", "EventFilter", "EventPage", "ExecutionBody", "ExecutionContext",
-    "ExecutionId", "ExecutionInfo", "ExecutionOutcome", "ExecutionPage", "ExecutionPolicy",
-    "ExecutionSnapshot", "ExpiredLease", "ExpiredLeaseCursor", "ExpiredLeasePage",
-    "ExpiringLeases", "Explanation", "ExplanationReason", "ExponentialBackoff", "Failure",
-    "FieldChange", "FixedBackoff", "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated",
-    "FlowEligibility", "FlowExists", "FlowMember", "FlowPage", "FlowSnapshot", "FlowStatus",
-    "FlowSubmitted", "FlowSummary", "FoundExecution", "Frame", "FrameId", "Fresh", "Gauges",
-    "GrantArguments", "GrantNotFound", "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry",
-    "HistoryPage", "Inbox", "InboxSignal", "Join", "JoinPolicy", "JoinPolicySet", "Journal",
-    "JournalEntry", "KeyAlreadySeeded", "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList",
-    "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent", "LeaseHandle",
-    "LeaseHandleKind", "LeaseMarkedExpired", "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked",
-    "MemberAdded", "MemberCounts", "MemberPage", "MemberPromoted", "NewEdge", "NewExecution",
+    "Activity", "ActivityStep", "Admission", "AllOf", "AlreadyMember", "AnyOf", "ApiToken",
+    "Append", "Appended", "Attempt", "Backfilled", "Blocked", "BudgetAlreadySatisfied",
+    "BudgetCreated", "BudgetLimitsChanged", "BudgetPage", "BudgetReleased", "BudgetReset",
+    "BudgetStatus", "BudgetUsageAndLimits", "BulkAction", "BulkArguments", "BulkPreview",
+    "BulkTarget", "BulkTargetPage", "Cancellation", "CancellationPolicy", "Cancelled",
+    "ChangedSchedule", "ChildWait", "ChildWindow", "ClaimGrant", "Claimant", "Claimed",
+    "ClaimedById", "ClosedWaitpoint", "CompensationCall", "Completed", "Completion",
+    "CompletionEvent", "Created", "CurrentAttempt", "CurrentLease", "CurrentSuspension",
+    "DatabaseConfig", "DelayRequest", "Delayed", "Duplicate", "EdgeAlreadyApplied", "EdgeApplied",
+    "EdgeGroupSnapshot", "EdgeSnapshot", "EdgeStaged", "Engine", "EntryWrite", "EventFilter",
+    "EventPage", "ExecutionBody", "ExecutionContext", "ExecutionId", "ExecutionInfo",
+    "ExecutionOutcome", "ExecutionPage", "ExecutionPolicy", "ExecutionSnapshot", "ExpiredLease",
+    "ExpiredLeaseCursor", "ExpiredLeasePage", "ExpiringLeases", "Explanation", "ExplanationReason",
+    "ExponentialBackoff", "Failure", "FailureGroup", "FailureGroups", "FieldChange", "FixedBackoff",
+    "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated", "FlowEligibility", "FlowExists",
+    "FlowMember", "FlowPage", "FlowSnapshot", "FlowStatus", "FlowSubmitted", "FlowSummary",
+    "FoundExecution", "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments", "GrantNotFound",
+    "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal",
+    "Join", "JoinPolicy", "JoinPolicySet", "Journal", "JournalEntry", "KeyAlreadySeeded",
+    "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList", "LaneChanged", "LaneCount", "LanePage",
+    "Lease", "LeaseEvent", "LeaseHandle", "LeaseHandleKind", "LeaseMarkedExpired",
+    "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked", "MatchCount", "MemberAdded",
+    "MemberCounts", "MemberPage", "MemberPromoted", "MergedEvents", "NewEdge", "NewExecution",
     "NewFlow", "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable", "NotRevokedReason",
-    "NothingToSuspendFor", "NothingToWaitFor", "OpenWaitpoint", "OpenWaitpointPage",
+    "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint", "OpenWaitpointPage",
     "OperatorEvent", "PartitionConfig", "PartitionKey", "PartitionRotation", "PendingWaitpoint",
     "PendingWaitpointPage", "PriorityChanged", "Quorum", "QuotaKey", "QuotaLimits", "QuotaPolicy",
     "QuotaPolicyCreated", "ReasonCode", "ReclaimCapExceeded", "ReclaimGrant", "RecordedStep",
     "Released", "ReleasedAfterTrouble", "ReplayMember", "Replayed", "ReplayedFlow",
     "RestartedExecution", "ResumePolicy", "Resumed", "RetryPolicy", "RetryScheduled",
-    "SatisfiedAlready", "Schedule", "ScheduleDefinition", "ScheduleDiff", "ScheduleExplanation",
-    "ScheduleFire", "SchedulePage", "ScheduleReason", "ScheduleSpec", "Search", "SearchPage",
-    "ServedElsewhere", "SignalAccepted", "SignalDuplicate", "SignalEvent", "SoftBreach",
-    "StateVector", "StepPage", "StillClaimed", "StoredSignal", "StoredToken", "StreamPage",
-    "StreamSummary", "Subscription", "SuspendRequest", "Suspended", "SuspendedExecution",
-    "SuspendedPage", "Suspension", "SuspensionExpired", "SuspensionNotExpired", "TerminalFailed",
-    "TimeoutPolicy", "TokenCreated", "TokenRevoked", "Triggered", "Trim", "Trouble", "Unblocked",
-    "Unserved", "UpcomingInstant", "UpstreamResult", "UsageAlreadyApplied", "UsageCounted",
-    "UsageOutcome", "UsePending", "VerifiedGrant", "VerifyingKid", "WaitingChildren", "Waitpoint",
-    "WaitpointDetails", "WaitpointToken", "WaitsSeen", "Woken", "WorkerEntry", "WorkerEvent",
+    "SatisfiedAlready", "SavedQuery", "Schedule", "ScheduleDefinition", "ScheduleDiff",
+    "ScheduleExplanation", "ScheduleFire", "SchedulePage", "ScheduleReason", "ScheduleSpec",
+    "Search", "SearchPage", "ServedElsewhere", "SessionOpened", "SignalAccepted", "SignalDuplicate",
+    "SignalEvent", "SoftBreach", "StateVector", "StepPage", "StillClaimed", "StoredSignal",
+    "StoredToken", "StreamPage", "StreamSummary", "Subscription", "SuspendRequest", "Suspended",
+    "SuspendedExecution", "SuspendedPage", "Suspension", "SuspensionExpired",
+    "SuspensionNotExpired", "TerminalFailed", "TimeoutPolicy", "TokenCreated", "TokenRevoked",
+    "Triggered", "Trim", "Trouble", "Unblocked", "Unserved", "UnservedRoute", "UpcomingInstant",
+    "UpstreamResult", "UsageAlreadyApplied", "UsageCounted", "UsageOutcome", "UsePending",
+    "VerifiedGrant", "VerifyingKid", "WaitingChildren", "Waitpoint", "WaitpointDetails",
+    "WaitpointToken", "WaitsSeen", "WebSession", "Woken", "WorkerEntry", "WorkerEvent",
     "WorkerMarkedDead", "WorkerNotRegistered", "WorkerPage", "WorkerRefreshed", "WorkerRegistered",
 ]
 # fmt: on

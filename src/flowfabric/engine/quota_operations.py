@@ -33,5 +33,6 @@ class QuotaOperations:
     release_admission = statement(release_admission.release_admission)
     unblock_keys = statement(unblock_keys.unblock_keys)
     unblock_keys_of = statement(unblock_keys_of.unblock_keys_of)
+    create_unique_executions = transaction(create_unique_execution.create_unique_executions)
     create_unique_execution = transaction(create_unique_execution.create_unique_execution)
     debounce_execution = transaction(debounce_execution.debounce_execution)

@@ -174,6 +174,16 @@ WITH seen AS (        -- the two roles, each with its holder
       WHEN 'prune_usage_keys' THEN
           (SELECT true FROM ff.budget_usage_dedup WHERE expires_at_ms < ff.now_ms()
             ORDER BY expires_at_ms LIMIT 1)
+      WHEN 'run_bulk_actions' THEN
+          (SELECT true FROM ff.bulk_action WHERE state = 'running' ORDER BY bulk_id LIMIT 1)
+      WHEN 'roll_up_activity' THEN  -- whether it is settled, the sweep finds out
+          (SELECT event_id > coalesce((SELECT p.event_id FROM ff.activity_place p), 0)
+             FROM ff.completion_event ORDER BY event_id DESC LIMIT 1)
+      WHEN 'compact_activity' THEN  -- whether it is old enough, the sweep finds out
+          (SELECT true FROM ff.activity ORDER BY begins_at_ms LIMIT 1)
+      WHEN 'forget_sessions' THEN
+          (SELECT true FROM ff.web_session WHERE expires_at_ms <= ff.now_ms()
+            ORDER BY expires_at_ms LIMIT 1)
       ELSE true END   -- a sweep that only its own statement can answer for
 )
 SELECT (SELECT standby FROM chosen) AS standby, ARRAY(SELECT name FROM due) AS due,

@@ -10,9 +10,13 @@ import msgspec
 from flowfabric.db.expire_waiters import expire_waiters
 from flowfabric.db.rows import Connection
 from flowfabric.db.vacuum_queue import vacuum_queue
+from flowfabric.engine.access.forget_sessions import forget_sessions
+from flowfabric.engine.activity.compact_activity import activity_old, compact_activity
+from flowfabric.engine.activity.roll_up_activity import activity_due, roll_up_activity
 from flowfabric.engine.budgets.prune_usage_keys import prune_usage_keys
 from flowfabric.engine.budgets.release_lost_races import release_lost_races, unsettled_spends
 from flowfabric.engine.budgets.reset_budgets import reset_budgets
+from flowfabric.engine.bulk.run_bulk_actions import bulk_due, run_bulk_actions
 from flowfabric.engine.events.prune_actions import prune_actions
 from flowfabric.engine.flows.delete_empty_flows import delete_empty_flows
 from flowfabric.engine.flows.project_unsettled import project_unsettled
@@ -81,6 +85,7 @@ SWEEPS: Final = (
     Sweep(unblock_held_keys, every=5.0, batch=200),
     Sweep(trim_quotas, every=30.0),
     Sweep(start_compensations, every=2.0, batch=100, check=compensations_due),
+    Sweep(run_bulk_actions, every=1.0, check=bulk_due),
     Sweep(project_unsettled, every=15.0, batch=200),
     Sweep(unblock_routes, every=5.0),
     Sweep(reset_budgets, every=15.0, batch=20),
@@ -98,4 +103,7 @@ SWEEPS: Final = (
     Sweep(prune_actions, every=3600.0),
     Sweep(prune_schedule_fires, every=3600.0),
     Sweep(prune_usage_keys, every=3600.0),
+    Sweep(forget_sessions, every=3600.0),
+    Sweep(roll_up_activity, every=10.0, check=activity_due),
+    Sweep(compact_activity, every=600.0, batch=2000, check=activity_old),
 )

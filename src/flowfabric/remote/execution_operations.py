@@ -133,8 +133,10 @@ class ExecutionOperations:
         )
         return _CREATIONS.loaded(msgspec.msgpack.decode(data)["results"])
 
-    create_unique_execution = remote(
-        create_unique_execution.create_unique_execution, "POST /v1/executions/unique"
+    create_unique_executions = remote(
+        create_unique_execution.create_unique_executions,
+        "POST /v1/executions/unique",
+        answer="results",
     )
     debounce_execution = remote(
         debounce_execution.debounce_execution, "POST /v1/executions/debounced"

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -28,6 +28,7 @@ from flowfabric.server.asgi import (
 )
 from flowfabric.server.call import ApiCall, RawBytes, Reply
 from flowfabric.server.limits import check_depth, check_surrogates, check_texts
+from flowfabric.server.pages import FreeText
 from flowfabric.server.problems import RequestProblem, invalid, of_decoding
 from flowfabric.server.table import Kind, Route
 from flowfabric.states import Scope
@@ -205,12 +206,15 @@ async def _body(route: Route, receive: Receive, headers: Mapping[bytes, bytes]) 
 
 
 def _query(kind: type[msgspec.Struct], query: bytes) -> Any:
-    """The parameters of the URL; a parameter of a list may be repeated."""
+    """The parameters of the URL; a parameter of a list may be repeated.
+
+    Words of a list may also be separated by commas, unless they are `FreeText`.
+    """
     found: dict[str, Any] = {}
     lists = {
-        field.encode_name
+        field.encode_name: get_args(field.type) != (FreeText,)
         for field in msgspec.structs.fields(kind)
-        if str(field.type).startswith(("list", "typing.List"))
+        if get_origin(field.type) is list
     }
     try:
         pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
@@ -220,7 +224,7 @@ def _query(kind: type[msgspec.Struct], query: bytes) -> Any:
         if "\x00" in value or "\x00" in name:
             raise invalid(name.replace("\x00", ""), "contains a NUL character")
         if name in lists:
-            found.setdefault(name, []).extend(value.split(","))
+            found.setdefault(name, []).extend(value.split(",") if lists[name] else [value])
         elif name in found:
             raise invalid(name, "is given twice")
         else:

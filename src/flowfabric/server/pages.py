@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NewType
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,6 +14,8 @@ from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.problems import invalid
 
 DEFAULT_LIMIT: Final = 50
+FreeText = NewType("FreeText", str)
+"""A text of a list in a URL that may have commas: the parameter is repeated instead."""
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +35,16 @@ class NamespacePageQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fi
     """A page of one namespace."""
 
     namespace: str | None = None
+
+
+def tag_of(given: str | None) -> tuple[str, str] | None:
+    """The tag that a parameter names as `key=value`; raises a `RequestProblem`."""
+    if given is None:
+        return None
+    key, found, value = given.partition("=")
+    if not found:
+        raise invalid("tag", "must be key=value")
+    return key, value
 
 
 @functools.cache

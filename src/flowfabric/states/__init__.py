@@ -12,6 +12,7 @@ budgets     what a hard limit does
 
 from flowfabric.states.access import Role, Scope
 from flowfabric.states.budgets import EnforcementMode
+from flowfabric.states.bulk import BulkActionKind, BulkState
 from flowfabric.states.events import (
     CompletionOutcome,
     LeaseEventReason,
@@ -79,6 +80,8 @@ __all__ = [
     "AttemptState",
     "AttemptType",
     "BlockingReason",
+    "BulkActionKind",
+    "BulkState",
     "CancellationPolicy",
     "CompletionOutcome",
     "DerivedFlowState",

@@ -59,6 +59,11 @@ class OperatorEventType(StrEnum):
     SCHEDULE_DELETED = "schedule_deleted"
     BUDGET_LIMITS_CHANGED = "budget_limits_changed"
     BUDGET_RESET = "budget_reset"
+    EXECUTION_TAGGED = "execution_tagged"
+    FLOW_TAGGED = "flow_tagged"
+    WORKER_MARKED_DEAD = "worker_marked_dead"
+    BULK_STARTED = "bulk_started"
+    BULK_STOPPED = "bulk_stopped"
 
 
 class WorkerEventKind(StrEnum):

@@ -10,11 +10,13 @@ from flowfabric.budgets import attach
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import ChildFailed, ResultDecodeError
 from flowfabric.ids import ExecutionId, GroupId, child_id, children_group_id
+from flowfabric.limits import refuse_merged
 from flowfabric.states import PublicState
 from flowfabric.tracing import with_traceparent
 
 if TYPE_CHECKING:
     from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
+    from flowfabric.limits import Merged
     from flowfabric.policy import ExecutionPolicy
 
 R = TypeVar("R")
@@ -46,6 +48,8 @@ class ChildTask(Protocol[R_co]):
     def encoding(self) -> str: ...
     @property
     def limit(self) -> ChildTaskLimit | None: ...
+    @property
+    def merged(self) -> Merged | None: ...
     @property
     def priority(self) -> int: ...
     @property
@@ -111,6 +115,8 @@ class ChildBatch(Generic[R]):
         self.group: GroupId = children_group_id(parent, position, **self._of)
         self.budgets: tuple[str, ...] = ()
         """The budgets that the children are attached to, besides those of their tasks."""
+        for call in calls:
+            refuse_merged(call.task.merged, call.task.kind, "a child")
         self.calls = {
             child_id(parent, position, index, kind=call.task.kind, **self._of): call
             for index, call in enumerate(calls)

@@ -32,7 +32,7 @@ from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.signals import stop_on_signals
-from flowfabric.worker.slots import Slots
+from flowfabric.worker.slots import Slots, stop_handler
 from flowfabric.worker.threads import HandlerThreads
 from flowfabric.worker.trace_attempt import trace_attempt
 from flowfabric.worker.unanswered_claims import UnansweredClaims
@@ -296,8 +296,8 @@ class Worker:
         log_lease_lost(attempt, reason)
         if attempt.on_lost is not None:
             attempt.on_lost.set()
-        if attempt.slot is not None and self.settings.on_lease_lost == "cancel":
-            attempt.slot.cancel()
+        if self.settings.on_lease_lost == "cancel":
+            stop_handler(attempt)
 
     async def _drain(self, recorder: OutcomeRecorder, slots: Slots) -> None:
         """Release buffered executions, wait for running handlers, then release the others."""

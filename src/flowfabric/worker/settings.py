@@ -13,6 +13,7 @@ from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_list, check_name
 from flowfabric.policy import capabilities_of, check_capabilities, milliseconds
+from flowfabric.version import __version__
 from flowfabric.worker.renewal_schedule import HEARTBEAT
 
 
@@ -27,6 +28,8 @@ class Registration(TypedDict):
     concurrency: int
     liveness_ttl: float
     namespace: str
+    version: str
+    host: str
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +103,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             concurrency=self.concurrency,
             liveness_ttl=3 * HEARTBEAT,
             namespace=self.namespace,
+            version=__version__,
+            host=socket.gethostname()[:256],
         )
 
     def instance_id(self) -> str:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
 from flowfabric.worker.run_attempt import HandlerOutcome, Recorded
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.threads import HandlerThreads
+
+log: Final = logging.getLogger("flowfabric.worker")
+CLEAN_UP_WITHIN: Final = 5.0
+"""So many seconds a handler whose lease is lost keeps its slot, to clean up."""
 
 
 class Slots:
@@ -67,11 +73,11 @@ class Slots:
         """The slot of this attempt runs another one meanwhile, or is needed again.
 
         An attempt that goes on after all runs beside those in the slots: none is begun until one of
-        them has ended. At most `prefetch` slots are lent.
+        them has ended. At most `prefetch` slots are lent, and those of attempts without a lease.
         """
         if not lends:
             self._lent.pop(attempt, None)
-        elif len(self._lent) < self._settings.prefetch:
+        elif attempt.lost or len(self._lent) < self._settings.prefetch:
             self._lent[attempt] = time.monotonic()
             self._start_tasks()
             self._capacity_freed.set()
@@ -173,3 +179,21 @@ class Slots:
             else:
                 self._recorder.put(attempt, outcome)
             self._capacity_freed.set()
+
+
+def stop_handler(attempt: RunningAttempt) -> None:
+    """Cancel the handler of an attempt whose lease is lost.
+
+    If it has not ended after `CLEAN_UP_WITHIN`, its slot runs another one meanwhile.
+    """
+    slot = attempt.slot
+    if slot is None:
+        return
+    slot.cancel()
+
+    def give_up_slot() -> None:
+        if attempt.slot is slot and not slot.done() and attempt.lend_slot is not None:
+            log.warning("%s does not end although its lease is lost: its slot is given up", attempt)
+            attempt.lend_slot(attempt, True)
+
+    asyncio.get_running_loop().call_later(CLEAN_UP_WITHIN, give_up_slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowfabric.conditions import Single
@@ -44,21 +45,35 @@ from tests.explained import Explained
 
 
 async def read_history(db: Connection, execution: ExecutionId) -> list[HistoryEntry]:
-    """The whole history; it is the same in pages of any size."""
+    """The whole history; it is the same in pages of any size, forwards and backwards."""
     whole = await module.read_history(db, execution)
     assert whole.next_cursor is None
     for limit in (1, 2, 7):
         assert await walked(db, execution, limit) == whole.entries
+    for limit in (2, 7, 100):
+        backwards = await walked(db, execution, limit, newest_first=True)
+        assert [without_error(each) for each in backwards[::-1]] == [
+            without_error(each) for each in whole.entries
+        ]
     return whole.entries
 
 
-async def walked(db: Connection, execution: ExecutionId, limit: int) -> list[HistoryEntry]:
+def without_error(entry: HistoryEntry) -> HistoryEntry:
+    """Backwards, the error that a replay replaced is told by the event of the replay alone."""
+    return msgspec.structs.replace(entry, details={})
+
+
+async def walked(
+    db: Connection, execution: ExecutionId, limit: int, **more: Any
+) -> list[HistoryEntry]:
     """The entries of all pages, every page full but the last."""
-    page = await module.read_history(db, execution, limit=limit)
+    page = await module.read_history(db, execution, limit=limit, **more)
     entries = page.entries
     while page.next_cursor is not None:
         assert len(page.entries) == limit
-        page = await module.read_history(db, execution, cursor=page.next_cursor, limit=limit)
+        page = await module.read_history(
+            db, execution, cursor=page.next_cursor, limit=limit, **more
+        )
         entries += page.entries
     return entries
 
@@ -139,11 +154,8 @@ async def test_a_story_is_found_by_indexes(db: Connection) -> None:
     given_values: dict[str, Any] = {
         "partition_key": done.partition_key,
         "execution_id": done.uuid,
-        "after_lease": 0,
-        "after_completion": 0,
-        "after_operator": 0,
-        "after_signal": 0,
-        "from_start": True,
+        **dict.fromkeys(("lease", "completion", "operator", "signal"), 0),
+        **dict.fromkeys(("leases", "completions", "operators", "signals", "submit"), True),
         "limit": 100,
     }
 

@@ -3,13 +3,15 @@
 import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.executions.count_matching import MatchCount, count_matching
 from flowfabric.engine.executions.search_executions import Search, SearchPage, search_executions
+from flowfabric.engine.flows.create_flow import create_flow
 from flowfabric.engine.journal.entry import PATCH_PREFIX, EntryWrite
 from flowfabric.engine.journal.record_entries import record_entries
 from flowfabric.engine.lifecycle.claim import claim
@@ -21,7 +23,8 @@ from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.operators.cancel_execution import cancel_execution
 from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.errors import ValidationError
-from flowfabric.ids import ExecutionId
+from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
+from flowfabric.policy import FixedBackoff
 from flowfabric.states import (
     DIVERGENCE,
     JournalKind,
@@ -67,7 +70,7 @@ async def test_everything_is_found_newest_first(db: Connection, clock: Clock) ->
 
 
 async def test_what_is_found_is_described(db: Connection, clock: Clock) -> None:
-    lease = await given.claimed(db, priority=3)
+    lease = await given.claimed(db, priority=3, tags={"shop.tenant": "acme"})
     await clock.advance(5)
     running = (await search_executions(db, Search())).executions[0]
     await fail(db, [Failure(lease=lease, reason="boom")])
@@ -88,6 +91,11 @@ async def test_what_is_found_is_described(db: Connection, clock: Clock) -> None:
         "terminal_at": now,
         "reason": "boom",
         "worker_instance_id": None,
+        "flow_id": None,
+        "member_name": None,
+        "tags": {"shop.tenant": "acme"},
+        "blocking_reason": None,
+        "attempt_started_at": now - timedelta(seconds=5),
     }
     assert running.worker_instance_id == "w-1"
     assert (running.terminal_at, running.reason) == (None, None)
@@ -141,6 +149,15 @@ async def test_every_state_is_found_by_its_name(db: Connection, clock: Clock) ->
     for state in PublicState:
         expected = [made[state]] if state in made else []
         assert await search(db, public_state=state) == expected
+        count = await count_matching(db, Search(public_state=state))
+        assert (count.count, count.more) == (len(expected), False)
+    for order in ("new", "old"):
+        found = await search(db, public_states=tuple(PublicState), sort=order)
+        assert found == await search(db, sort=order)
+        assert sorted(found) == sorted(made.values())
+    assert (await count_matching(db, Search(), at_most=3)) == MatchCount(count=3, more=True)
+    everything = Search(public_states=tuple(PublicState))
+    assert await count_matching(db, everything) == MatchCount(count=len(made), more=False)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 50])
@@ -219,8 +236,76 @@ async def test_a_search_reads_what_it_finds_however_much_is_stored(db: Connectio
     for generic in (True, False):
         explained = Explained(db, generic=generic)
         for state in (*LOOKED_FOR, None):
-            await search_executions(explained, Search(public_state=state), limit=20)  # type: ignore[arg-type]
+            for sort in ("new", "old"):
+                wanted = Search(public_state=state, sort=sort)
+                await search_executions(explained, wanted, limit=20)  # type: ignore[arg-type]
         assert max(cost.buffers for cost in explained.costs) < 500, explained.costs
+
+
+async def test_what_no_index_has_is_compared_on_the_way(db: Connection, clock: Clock) -> None:
+    flow_id = uuid4()
+    await create_flow(db, flow_id, flow_kind="f", namespace="default")
+    partition = uuid_partition(flow_id)
+    policy = given.retrying(1, backoff=FixedBackoff(delay=0))
+    tried = await given.claimed(db, policy=policy)
+    await fail(db, [Failure(lease=tried, reason="Timeout after 30 s")])
+    [again] = await claim(db, given.WORKER, ttl=30)
+    await fail(db, [Failure(lease=again.lease, reason="cannot CONNECT")])
+    await clock.advance(1)
+    refused = await given.claimed(db, execution_kind="pay")
+    await fail(db, [Failure(lease=refused, reason="card refused")])
+    done = await given.claimed(db, tags={"shop.tenant": "acme"})
+    await complete(db, [Completion(done)])
+    await clock.advance(1)
+    member = await given.created(
+        db,
+        execution_id=ExecutionId(partition, new_uuid()),
+        flow_id=flow_id,
+        execution_kind="pay",
+        tags={"shop.size": "1"},
+    )
+    await clock.advance(1)
+    keyed = await given.created(db, idempotency_key="k", delay=60, tags={"shop.tenant": "b"})
+    await clock.advance(1)
+    [first, second] = [await given.created(db) for _ in range(2)]
+    for worker in (given.WORKER, given.OTHER):
+        wanted = msgspec.structs.replace(worker, kinds=("job",))
+        assert len(await claim(db, wanted, ttl=30, limit=1)) == 1
+        await clock.advance(1)
+    ok, failed = PublicState.COMPLETED, PublicState.FAILED
+    expected: list[tuple[dict[str, Any], list[ExecutionId]]] = [
+        ({"reason": "connect"}, [tried.execution_id]),
+        ({"reason": "CARD", "public_states": (failed, ok)}, [refused.execution_id]),
+        ({"min_attempts": 2}, [tried.execution_id]),
+        ({"min_attempts": 1, "public_state": ok}, [done.execution_id]),
+        ({"execution_kinds": ("pay", "x")}, [member, refused.execution_id]),
+        ({"flow_id": flow_id}, [member]),
+        ({"flow_id": flow_id, "public_state": failed}, []),
+        ({"flow_id": uuid4()}, []),
+        ({"idempotency_key": "k", "namespace": "default"}, [keyed]),
+        ({"idempotency_key": "k", "namespace": "other"}, []),
+        ({"idempotency_key": "k", "namespace": "default", "public_state": failed}, []),
+        ({"worker": "w-1"}, [first]),
+        ({"worker": "w"}, [second, first]),
+        ({"worker": "w", "sort": "old"}, [first, second]),
+        ({"sort": "long"}, [first, second]),
+        (
+            {"tags": (("shop.tenant", "acme"), ("shop.tenant", "b"), ("shop.size", "1"))},
+            [keyed, member, done.execution_id],
+        ),
+        ({"tags": (("shop.tenant", "acme"),), "public_states": (failed,)}, []),
+    ]
+    for fields, found in expected:
+        assert await search(db, **fields) == found, fields
+        counted = await count_matching(db, Search(**fields))
+        assert counted == MatchCount(count=len(found), more=False), fields
+        pages, cursor = list[ExecutionId](), None
+        while found:
+            page = await search_executions(db, Search(**fields), cursor=cursor, limit=1)
+            pages += ids(page)
+            if (cursor := page.next_cursor) is None:
+                break
+        assert pages == found, fields
 
 
 async def test_a_tag_is_found_by_key_and_value(db: Connection) -> None:
@@ -427,6 +512,11 @@ async def test_a_page_holds_1_to_1000(db: Connection, limit: int) -> None:
         ({"execution_kind": "a\ud800"}, "execution_kind"),
         ({"tag": ("Shop", "x")}, "tag key"),
         ({"tag": ("shop.tenant", "a\x00")}, "tag shop.tenant"),
+        ({"tags": (("a.b", "c"),) * 4 + (("a.c", ""), ("a.d", ""), ("a.e", ""))}, "tags"),
+        ({"min_attempts": -1}, "min_attempts"),
+        ({"idempotency_key": "k"}, "idempotency_key 'k' needs a namespace"),
+        ({"worker": "w", "public_state": PublicState.FAILED}, "worker 'w'"),
+        ({"sort": "long", "public_states": (PublicState.FAILED,)}, "sort 'long'"),
     ],
 )
 async def test_what_cannot_be_is_refused_by_name(

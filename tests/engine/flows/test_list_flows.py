@@ -69,6 +69,33 @@ async def test_one_partition_holds_only_its_own(ff_engine: Engine, clock: Clock)
         ]
 
 
+async def test_flows_are_found_by_status_kind_tag_and_age(ff_engine: Engine, clock: Clock) -> None:
+    old, done, other = uuid4(), uuid4(), uuid4()
+    await ff_engine.create_flow(old, flow_kind="order", tags={"shop.tenant": "acme"})
+    await Graph(ff_engine, old, {}).add("a")
+    await clock.advance(10)
+    since = await clock.now()
+    await ff_engine.create_flow(done, flow_kind="order")
+    await ff_engine.create_flow(other, flow_kind="pay")
+    await ff_engine.cancel_flow(done)
+    await ff_engine.project_flow_summary(old)
+
+    async def found(**fields: Any) -> list[UUID]:
+        return [flow.flow_id for flow in (await ff_engine.list_flows(**fields)).flows]
+
+    assert await found(statuses=[FlowStatus.CANCELLED]) == [done]
+    assert old in await found(statuses=[FlowStatus.ACTIVE, FlowStatus.FAILED])
+    assert done not in await found(statuses=[FlowStatus.ACTIVE])
+    assert await found(flow_kind="pay", namespace="default") == [other]
+    assert await found(tag=("shop.tenant", "acme")) == [old]
+    assert sorted(await found(created_since=since)) == sorted([done, other])
+    [first] = (await ff_engine.list_flows(tag=("shop.tenant", "acme"))).flows
+    assert first.counts is not None
+    assert (first.counts.total, first.counts.waiting, first.tags) == (1, 1, {"shop.tenant": "acme"})
+    [member] = (await ff_engine.list_flow_members(old)).members
+    assert (member.created_at, member.started_at) == (first.created_at, None)
+
+
 async def test_what_is_said_of_each(ff_engine: Engine, clock: Clock) -> None:
     flow_id = uuid4()
     await ff_engine.create_flow(flow_id, flow_kind="order", namespace="shop")

@@ -12,10 +12,12 @@ from flowfabric.engine.journal.disarm_compensations import disarm_compensations
 from flowfabric.engine.journal.record_entries import record_entries
 from flowfabric.engine.journal.restart_execution import restart_execution
 from flowfabric.engine.journal.start_compensations import start_compensations
+from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.engine.lifecycle.delay import DelayRequest, delay
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.operators.replay_execution import replay_execution
 from flowfabric.engine.operators.wake_execution import wake_execution
+from flowfabric.engine.suspensions.create_waitpoint import create_waitpoint
 from flowfabric.states import JournalKind
 from tests import given
 from tests.engine.journal.compensating import arm, failed
@@ -45,6 +47,12 @@ CHANGES: dict[str, tuple[Call, Call]] = {
     ),
     "rewind": (failed, lambda db, lease: replay_execution(db, lease.execution_id, from_="start")),
     "compensate": (failed, lambda db, lease: start_compensations(db, 10)),
+    "waitpoint": (
+        lambda db, _lease: seed_waitpoint_hmac_secret(db, "k1", "a1" * 32),
+        lambda db, lease: create_waitpoint(
+            db, lease, "door", expires_in=60, entry=entry(lease, 9, kind=JournalKind.WAITPOINT)
+        ),
+    ),
     "wake": (_asleep, lambda db, lease: wake_execution(db, lease.execution_id, skip=True)),
 }
 

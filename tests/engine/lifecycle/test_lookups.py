@@ -8,6 +8,8 @@ import pytest
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.create_execution import create_execution
+from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
+from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.lock_executions import lock_and_read, lock_executions
 from flowfabric.engine.lifecycle.reprioritise import reprioritise
@@ -16,6 +18,8 @@ from flowfabric.ids import ExecutionId
 from flowfabric.states import TerminalOutcome
 from tests import given
 from tests.engine.lifecycle.fenced import OPERATIONS, Operation
+
+pytestmark = pytest.mark.session("reads the plan of a session with our settings")
 
 MANY, BATCH = 400, 40
 FETCHED = """
@@ -82,3 +86,17 @@ async def test_the_places_of_a_batch_in_the_queue_are_looked_up(
         fetched = await db.fetchval(FETCHED, "ff.ready") - before
 
     assert fetched <= 4 * BATCH
+
+
+async def test_sweeps_read_the_leases_page_by_page(
+    db: Connection, executions: list[ExecutionId]
+) -> None:
+    """In the order of an index they would fetch the page of each lease anew."""
+    assert len(await leased(db)) == MANY
+    by_index = (
+        "SELECT idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'ff.lease'::regclass"
+    )
+    async with db.transaction():
+        before = await db.fetchval(by_index)
+        assert (await expire_leases(db, 100), await expire_attempts(db, 100)) == (0, 0)
+        assert await db.fetchval(by_index) == before

@@ -1,6 +1,6 @@
-"""A process of its own that does controls at once: `python -m … DSN CONTROL ID...`.
+"""A process of its own that does controls at once: `python -m … DSN CONNECTIONS`.
 
-It says `ready`, waits for a line, and then says how many of its controls were refused by what.
+It says `ready`; after each line `CONTROL ID...` it says how many of these were refused by what.
 """
 
 from __future__ import annotations
@@ -25,22 +25,31 @@ CONTROLS: dict[str, Callable[[Engine, ExecutionId], Awaitable[Any]]] = {
 }
 
 
-async def controlled(dsn: str, name: str, executions: list[ExecutionId]) -> str:
-    engine = await Engine.connect(DatabaseConfig(dsn=dsn, pool_size=len(executions)), role="tests")
+async def controlled(dsn: str, connections: int) -> None:
+    engine = await Engine.connect(DatabaseConfig(dsn=dsn, pool_size=connections), role="tests")
     try:
-        await asyncio.gather(*(engine.read_execution_state(each) for each in executions))
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.readline)
-        answers = await asyncio.gather(
-            *(CONTROLS[name](engine, each) for each in executions), return_exceptions=True
-        )
+        await asyncio.gather(*(engine.has_tokens() for _ in range(connections)))
+        _say("ready")
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            name, *executions = line.split()
+            answers = await asyncio.gather(
+                *(CONTROLS[name](engine, ExecutionId.parse(each)) for each in executions),
+                return_exceptions=True,
+            )
+            _say(_refusals(answers))
     finally:
         await engine.close()
+
+
+def _refusals(answers: list[Any]) -> str:
     refused = Counter(type(answer).__name__ for answer in answers if isinstance(answer, Exception))
     return " ".join(f"{kind}:{number}" for kind, number in sorted(refused.items())) or "none"
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    found = [ExecutionId.parse(each) for each in sys.argv[3:]]
-    sys.stdout.write(asyncio.run(controlled(sys.argv[1], sys.argv[2], found)) + "\n")
+    asyncio.run(controlled(sys.argv[1], int(sys.argv[2])))

@@ -78,12 +78,23 @@ async def test_the_search_finds_it_by_its_new_value_and_not_by_the_old(db: Conne
     assert gone.executions == []
 
 
-async def test_it_leaves_no_event_itself(db: Connection) -> None:
+async def test_a_change_leaves_an_operator_event_and_a_repeat_none(db: Connection) -> None:
     execution_id = await given.created(db)
 
-    await set_execution_tag(db, execution_id, "shop.tenant", "t")
+    for value in ("t", "t", "u"):
+        await set_execution_tag(db, execution_id, "shop.tenant", value, actor="ann", reason="x")
 
-    assert await actions(db) == []
+    [first, second] = await actions(db)
+    assert (first.event_type, first.actor, first.reason) == (
+        "execution_tagged",
+        "ann",
+        "x",
+    )
+    assert second.details == {
+        "key": "shop.tenant",
+        "value": "u",
+        "old_value": "t",
+    }
     assert await given.lease_events(db, execution_id) == []
     assert await given.completion_events(db, execution_id) == []
 

@@ -7,9 +7,11 @@ from uuid import uuid4
 import pytest
 
 from flowfabric.db.rows import Connection
+from flowfabric.engine.lifecycle.claim import claim
 from flowfabric.engine.lifecycle.complete import Completion, complete
 from flowfabric.engine.lifecycle.expire_leases import expire_leases
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
+from flowfabric.engine.lifecycle.release import release
 from flowfabric.engine.lifecycle.terminalize import terminalize
 from flowfabric.engine.quotas.check_admission import check_admission
 from flowfabric.engine.quotas.create_quota_policy import create_quota_policy
@@ -51,6 +53,56 @@ async def test_admission_counts_starts_and_slots(db: Connection, clock: Clock) -
     await clock.advance(50)
     await release_admission(db, policy, second)
     assert (await check_admission(db, policy, third)).outcome == "admitted"
+
+
+async def test_an_execution_that_is_released_and_admitted_again_counts_once(
+    db: Connection, clock: Clock
+) -> None:
+    policy, first, second = uuid4(), ExecutionId.mint(), ExecutionId.mint()
+    limits = QuotaLimits(window_seconds=60, max_requests_per_window=2, jitter=5)
+    await create_quota_policy(db, policy, limits)
+    for _ in range(3):  # also within one millisecond
+        assert (await check_admission(db, policy, first)).outcome == "admitted"
+        await release_admission(db, policy, first)
+
+    assert (await check_admission(db, policy, second)).outcome == "admitted"
+    waits = {(await check_admission(db, policy, ExecutionId.mint())).retry_after for _ in range(50)}
+    assert len(waits) > 1, "a random part of the jitter"
+    assert all(wait is not None and 60 <= wait <= 65 for wait in waits)
+    await clock.advance(60)
+    assert (await check_admission(db, policy, ExecutionId.mint())).outcome == "admitted"
+    assert await trim_quotas(db, 100) > 0
+    assert await db.fetchval("SELECT count(*) FROM ff.quota_admitted WHERE released_at_ms > 0") == 0
+
+
+async def test_a_slot_is_free_once_the_execution_has_run_or_ended(
+    db: Connection, clock: Clock
+) -> None:
+    policy = uuid4()
+    await create_quota_policy(db, policy, QuotaLimits(window_seconds=10, max_concurrent=1))
+
+    async def admitted() -> str:
+        return (await check_admission(db, policy, ExecutionId.mint())).outcome
+
+    for leave in ("complete", "release", "cancel", "never ran"):
+        execution_id = await given.created(db)
+        assert (await check_admission(db, policy, execution_id)).outcome == "admitted", leave
+        if leave != "never ran":
+            [task] = await claim(db, given.WORKER, ttl=600)
+            await clock.advance(200)  # beyond the window, and beyond the grace
+            assert (await check_admission(db, policy, execution_id)).outcome == "admitted"
+            assert await admitted() == "concurrency_exceeded", "it runs, and holds one slot"
+        if leave == "complete":
+            await complete(db, [Completion(task.lease)])
+        elif leave == "release":
+            await release(db, [task.lease])
+            await db.execute("DELETE FROM ff.ready")
+        else:
+            await lock_executions(db, [execution_id])
+            await terminalize(db, [execution_id], outcome=TerminalOutcome.CANCELLED)
+        free = ExecutionId.mint()
+        assert (await check_admission(db, policy, free)).outcome == "admitted", leave
+        await release_admission(db, policy, free)
 
 
 async def test_a_lost_lease_and_a_cancel_make_room(db: Connection, clock: Clock) -> None:

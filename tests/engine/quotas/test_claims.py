@@ -80,6 +80,42 @@ async def test_others_are_not_hidden_by_what_is_held_back(db: Connection) -> Non
     assert len(ran) == 3
 
 
+async def test_a_claim_looks_at_a_key_once_and_takes_a_part_of_its_flood_from_the_queue(
+    db: Connection,
+) -> None:
+    await limited.limit(db, cap=1)
+    await limited.created(db, "b")
+    await limited.ended(db, await limited.claimed(db))  # the key is known
+    for _ in range(600):  # each by a call of its own, so that all are queued
+        await limited.created(db, "a")
+    [other] = await limited.created(db, "b")
+
+    tasks = await limited.claimed(db, 4)
+
+    # A later round does not look at the key again: what was taken has no lease yet.
+    assert {each.quota_key_id for each in tasks} == {limited.key("a"), limited.key("b")}
+    assert [each.lease.execution_id for each in tasks].count(other) == 1
+    assert len(tasks) == 2
+    held_back = await db.fetchval(
+        "SELECT count(*) FROM ff.exec_core WHERE eligibility_state = 'blocked_by_quota'"
+    )
+    assert 500 <= held_back <= 504
+
+
+async def test_one_that_was_found_stays_in_the_queue_while_its_key_has_room(db: Connection) -> None:
+    await limited.limit(db, cap=1)
+    await limited.created(db, "a")
+    await limited.claimed(db)
+    [older] = await limited.created(db, "a")
+    assert await limited.claimed(db) == []  # it is held back
+    await db.execute("UPDATE ff.quota_policy SET active_concurrency_cap = 3")
+    [newcomer] = await limited.created(db, "a")
+
+    assert await limited.claimed_ids(db, 1) == [older]
+    assert await limited.states(db, [newcomer]) == ["waiting"]
+    assert await limited.claimed_ids(db) == [newcomer]
+
+
 async def test_a_rate_counts_starts_in_every_window(db: Connection, clock: Clock) -> None:
     await limited.limit(db, rate=2, window=60)
     ids = await limited.created(db, *"aaaaa")
@@ -110,6 +146,17 @@ async def test_an_unknown_limit_is_refused(db: Connection) -> None:
     with pytest.raises(Exception, match="does not exist"):
         await limited.created(db, "a")
     assert await db.fetchval("SELECT count(*) FROM ff.exec_core") == 0
+
+
+async def test_an_enqueue_that_is_not_committed_does_not_stop_its_key(
+    db: Connection, another: Callable[[], Awaitable[Connection]]
+) -> None:
+    other = await another()
+    await limited.limit(db, cap=2)
+    [first] = await limited.created(db, "a")
+    async with other.transaction():
+        await limited.created(other, *"aaa")
+        assert await limited.claimed_ids(db) == [first]  # without waiting
 
 
 async def test_two_workers_that_claim_at_once_never_pass_the_cap(

@@ -56,6 +56,7 @@ async def test_a_tail_without_news_returns_empty_after_its_time(
         assert (page.frames, page.closed_at) == ([], None)
 
 
+@pytest.mark.session("begins when a reader is registered for notifications")
 async def test_a_tail_returns_when_its_stream_is_closed(db: Connection, ff_engine: Engine) -> None:
     lease = await given.claimed(db)
     [last] = await appended(db, lease, frame("last"))
@@ -67,6 +68,7 @@ async def test_a_tail_returns_when_its_stream_is_closed(db: Connection, ff_engin
     assert (page.frames, page.closed_reason) == ([], "attempt_success")
 
 
+@pytest.mark.session("begins when a reader is registered for notifications")
 async def test_an_append_does_not_wait_for_tailers_that_use_the_same_pool(
     db: Connection, ff_dsn: str
 ) -> None:
@@ -130,6 +132,7 @@ async def test_a_tail_polls_where_listening_is_disabled(db: Connection, ff_dsn: 
         await engine.close()
 
 
+@pytest.mark.session("begins when a reader is registered for notifications")
 async def test_a_closed_engine_ends_its_tails(db: Connection, ff_dsn: str) -> None:
     engine = await Engine.connect(DatabaseConfig(dsn=ff_dsn))
     waiting = tail(engine, await given.claimed(db))
@@ -142,6 +145,7 @@ async def test_a_closed_engine_ends_its_tails(db: Connection, ff_dsn: str) -> No
         await engine.read_stream(ExecutionId.mint(), 0)
 
 
+@pytest.mark.session("begins when a reader is registered for notifications")
 async def test_a_reader_that_gave_up_leaves_nothing_behind(
     db: Connection, ff_engine: Engine
 ) -> None:

@@ -24,10 +24,11 @@ from flowfabric.errors import (
     WaitpointAlreadyExists,
 )
 from flowfabric.ids import ExecutionId
-from flowfabric.states import WaitpointState
+from flowfabric.states import JournalKind, WaitpointState
 from flowfabric.testing import Clock
 from flowfabric.tokens import sign_token
 from tests import given
+from tests.engine.journal.journals import entry
 from tests.engine.keys.test_rotate_waitpoint_hmac_secret_all import rotate
 from tests.engine.suspensions.given_suspended import SECRET, leased, pending, waitpoint_row
 
@@ -113,11 +114,17 @@ async def test_an_id_that_another_waitpoint_has_is_refused(db: Connection) -> No
     assert await given.everything(db) == before
 
 
+REFUSED = (NotFound, ExecutionNotActive, StaleLease, LeaseExpired)
+
+
 async def refused(db: Connection, lease: Lease) -> Exception:
     """Why no waitpoint is made; nothing is written."""
     before = await given.everything(db)
-    with pytest.raises((NotFound, ExecutionNotActive, StaleLease, LeaseExpired)) as error:
+    recorded = entry(lease, 1, kind=JournalKind.WAITPOINT)
+    with pytest.raises(REFUSED) as error:
         await create_waitpoint(db, lease, "a", expires_in=60)
+    with pytest.raises(type(error.value)):
+        await create_waitpoint(db, lease, "a", expires_in=60, entry=recorded)
     assert await given.everything(db) == before
     return error.value
 
@@ -150,6 +157,17 @@ async def test_without_a_key_none_is_made(db: Connection) -> None:
         await create_waitpoint(db, lease, "a", expires_in=60)
 
     assert error.value.code == "invalid_input"
+
+
+async def test_an_entry_under_another_lease_is_refused(db: Connection) -> None:
+    lease = await leased(db)
+    other = entry(await given.claimed(db), 1, "door", kind=JournalKind.WAITPOINT)
+    before = await given.everything(db)
+
+    with pytest.raises(ValidationError, match="entry 'door' must have the lease of the waitpoint"):
+        await create_waitpoint(db, lease, "a", expires_in=60, entry=other)
+
+    assert await given.everything(db) == before
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

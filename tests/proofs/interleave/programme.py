@@ -98,12 +98,14 @@ async def meetings(stage: Stage, scene: Scene, operations: Sequence[Operation]) 
     ]
 
 
-def one_each(found: Sequence[Meeting], chance: random.Random, share: float = 1.0) -> list[Meeting]:
-    """That share of the pairs, once each as a rule, and the pairs of parts that are played whole.
+def one_each(
+    found: Sequence[Meeting], chance: random.Random, share: float = 1.0, *, whole: bool = True
+) -> list[Meeting]:
+    """That share of the pairs, once each as a rule; with `whole` all pairs of parts that say so.
 
     Where both do something, if there is such a situation.
     """
-    whole = {one.name for part in PARTS if part.whole for one in part.situations}
+    in_whole = {one.name for part in PARTS if whole and part.whole for one in part.situations}
     everywhere = {one.name for part in PARTS if part.everywhere for one in part.situations}
     pairs = list(pairs_of(found).values())
     played = chance.sample(pairs, round(share * len(pairs)))
@@ -111,7 +113,7 @@ def one_each(found: Sequence[Meeting], chance: random.Random, share: float = 1.0
         here
         for here in pairs
         if here not in played
-        and (here[0].pair in WAKES or any(one.situation in whole for one in here))
+        and (here[0].pair in WAKES or any(one.situation in in_whole for one in here))
     ]
     chosen: list[Meeting] = []
     for here in played:

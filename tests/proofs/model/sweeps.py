@@ -129,6 +129,10 @@ SWEEPS: dict[str, Callable[[World], int]] = {
     "prune_actions": _nothing,
     "prune_schedule_fires": _nothing,
     "prune_usage_keys": _nothing,
+    "forget_sessions": _nothing,
+    "roll_up_activity": _nothing,
+    "run_bulk_actions": _nothing,
+    "compact_activity": _nothing,
 }
 """What each moves. No run is long enough for those that move nothing to find anything, no worker of
 the model holds a lock whose loss `recover_dead_workers` could see, and the model has no schedules,

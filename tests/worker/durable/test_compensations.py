@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from flowfabric import Ctx, Fail
+from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock
 from tests.worker.durable.lab import Lab
 from tests.worker.facts import eventually
@@ -53,6 +54,33 @@ async def test_they_run_last_first_however_the_execution_ended_without_success(
 
     assert lab.did == ["undo second", "undo first"]
     assert await lab.state(handle) == {"fail": "failed", "cancel": "cancelled"}.get(how, "expired")
+
+
+async def test_the_limit_of_a_task_counts_its_compensations(
+    lab: Lab, clock: Clock, db: Connection
+) -> None:
+    per_bank = lab.app.limit("per-bank", concurrency=1)
+
+    @lab.app.task("undo", limit=per_bank, limit_key=lambda bank: bank)
+    async def undo(ctx: Ctx, bank: str) -> None:
+        lab.did.append(bank)
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        await ctx.compensate(undo.call("b-1"))
+        raise Fail("no luck", retryable=False)
+
+    await lab.submitted(job.call())
+    async with lab.app.worker(dsn=lab.dsn):
+        await eventually(lambda: _did(lab, 1), within=20)
+
+    limited = await db.fetchrow(
+        "SELECT quota_policy_id, quota_dimension FROM ff.exec_body JOIN ff.exec_core e"
+        " USING (partition_key, execution_id) JOIN ff.route r USING (route_id)"
+        " WHERE r.execution_kind = 'undo'"
+    )
+    assert limited is not None
+    assert tuple(limited.values()) == (per_bank.quota_policy_id, "b-1")
 
 
 async def test_they_do_not_run_after_a_success(lab: Lab, clock: Clock) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from flowfabric import Ctx, Signal, SignalTimeout, ValidationError
+from flowfabric.db.rows import Connection
+from flowfabric.db.steps import COMMIT, stepped
 from flowfabric.testing import Clock
 from flowfabric.worker.durable.waitpoints import HandlerWaitpoint
 from tests.worker.durable.lab import Lab
@@ -55,6 +57,46 @@ async def test_a_waitpoint_is_the_same_whenever_the_handler_runs(lab: Lab, clock
     assert first[0] != first[2]
     assert first[1] not in await handle.result(5)
     assert all(first[1].encode() not in (row["value"] or b"") for row in await lab.entries(handle))
+
+
+async def test_a_connection_that_is_cut_leaves_both_waitpoint_and_entry_or_neither(
+    lab: Lab, db: Connection
+) -> None:
+    """The connection is cut before each statement of the call in turn, the commit among them."""
+    seen: list[str] = []
+
+    async def cut(conn: Connection, name: str) -> None:
+        """The first call is cut before its first statement, the next before its second …"""
+        if len(seen) == len(lab.did):
+            lab.did.append(name)
+            seen.clear()
+            pid = await conn.fetchval("SELECT pg_backend_pid()")
+            await db.execute("SELECT pg_terminate_backend($1)", pid)
+            assert await written(db) == [0, 0]
+        else:
+            seen.append(name)
+
+    @lab.app.task("job")
+    async def job(ctx: Ctx) -> None:
+        with stepped(cut):
+            await ctx.waitpoint("approve", expires=600)
+
+    await lab.submitted(job.call())
+
+    assert lab.did[-1] == COMMIT
+    assert await written(db) == [1, 1]
+    assert await db.fetchval(
+        "SELECT w.xmin = j.xmin FROM ff.waitpoint_pending w"
+        " JOIN ff.journal j USING (partition_key, execution_id)"
+    )
+
+
+async def written(db: Connection) -> list[int]:
+    """How many waitpoints, and entries of them, there are."""
+    return [
+        await db.fetchval("SELECT count(*) FROM ff.waitpoint_pending"),
+        await db.fetchval("SELECT count(*) FROM ff.journal WHERE kind = 'waitpoint'"),
+    ]
 
 
 async def waited(lab: Lab, condition: Any, **settings: Any) -> tuple[Any, list[HandlerWaitpoint]]:

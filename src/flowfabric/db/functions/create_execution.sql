@@ -133,18 +133,41 @@ BEGIN
             ON CONFLICT (partition_key, namespace, idempotency_key) DO UPDATE
                SET execution_id = EXCLUDED.execution_id, expires_at_ms = EXCLUDED.expires_at_ms,
                    scope = EXCLUDED.scope
-             WHERE CASE existing.scope
-                   WHEN 'window' THEN existing.expires_at_ms <= now_ms
-                   ELSE NOT ff.key_stands(existing.partition_key, existing.execution_id, existing.scope) END;
-        resolved_ids := ARRAY(
-            SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
-                              WHERE (k.partition_key, k.namespace, k.idempotency_key)
-                                  = (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
-                                AND k.expires_at_ms > now_ms),
-                            g.execution_id)
-              FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key)
-                   WITH ORDINALITY AS g (partition_key, execution_id, shape, idempotency_key, ordinal)
-             ORDER BY g.ordinal);
+             WHERE existing.scope = 'window' AND existing.expires_at_ms <= now_ms;
+        FOR pass IN 1 .. 2 LOOP
+            resolved_ids := ARRAY(
+                SELECT coalesce((SELECT k.execution_id FROM ff.exec_idempotency k
+                                  WHERE (k.partition_key, k.namespace, k.idempotency_key)
+                                      = (g.partition_key, shape_namespace[g.shape], g.idempotency_key)
+                                    AND k.expires_at_ms > now_ms),
+                                g.execution_id)
+                  FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key)
+                       WITH ORDINALITY AS g (partition_key, execution_id, shape, idempotency_key, ordinal)
+                 ORDER BY g.ordinal);
+            EXIT WHEN pass = 2 OR resolved_ids = given_execution_id;
+            -- A unique key whose execution has started, or ended, is free. The insert has locked the record. It
+            -- may have waited for the transaction that made the record, and did not see its execution: so the
+            -- execution is looked at by a command of its own.
+            UPDATE ff.exec_idempotency k
+               SET execution_id = g.execution_id, scope = coalesce(g.scope, 'window'),
+                   expires_at_ms = CASE WHEN g.scope IS NULL THEN now_ms + g.dedup_window_ms ELSE last_ms END
+              FROM (SELECT DISTINCT ON (g.partition_key, shape_namespace[g.shape], g.idempotency_key) g.*,
+                           shape_namespace[g.shape] AS namespace
+                      FROM unnest(given_partition_key, given_execution_id, given_shape, given_idempotency_key,
+                                  given_dedup_window_ms, given_unique_scope) WITH ORDINALITY
+                           AS g (partition_key, execution_id, shape, idempotency_key, dedup_window_ms, scope,
+                                 ordinal)
+                     WHERE g.idempotency_key IS NOT NULL
+                       AND (given_fresh OR NOT EXISTS (
+                                SELECT FROM ff.exec_core e
+                                 WHERE (e.partition_key, e.execution_id) = (g.partition_key, g.execution_id)))
+                     ORDER BY g.partition_key, shape_namespace[g.shape], g.idempotency_key, g.ordinal) AS g
+             WHERE (k.partition_key, k.namespace, k.idempotency_key)
+                 = (g.partition_key, g.namespace, g.idempotency_key)
+               AND k.scope <> 'window' AND k.execution_id <> g.execution_id
+               AND NOT ff.key_stands(k.partition_key, k.execution_id, k.scope);
+            EXIT WHEN NOT FOUND;
+        END LOOP;
     END IF;
 
     IF given_delay_ms IS NOT NULL OR given_delay_until_ms IS NOT NULL THEN

@@ -195,6 +195,8 @@ CREATE INDEX exec_core_exceptional ON ff.exec_core (exceptional_state, route_id,
     WHERE exceptional_state IS NOT NULL;
 -- By age within a route: for searches, newest first, and for retention, oldest first.
 CREATE INDEX exec_core_created ON ff.exec_core (route_id, created_at_ms, execution_id);
+-- Those that were suspended and go on, in the queue or running; for searches, as exec_core_created.
+CREATE INDEX exec_core_resumes ON ff.exec_core (route_id, created_at_ms, execution_id) WHERE resume_pending;
 -- Members of a cancelled flow that are about to be ended.
 CREATE INDEX exec_core_parked ON ff.exec_core (partition_key, flow_id)
     WHERE exceptional_state = 'paused_by_flow_cancel';
@@ -536,7 +538,8 @@ CREATE TABLE ff.operator_event (
             'replayed', 'blocked', 'unblocked', 'flow_cancel_requested', 'flow_replayed', 'lane_state_changed', 'lane_retention_changed', 'retention_trimmed',
             'key_rotated', 'resumed', 'woken', 'waitpoint_closed', 'schedule_created', 'schedule_updated',
             'schedule_paused', 'schedule_resumed', 'schedule_triggered', 'schedule_backfilled',
-            'schedule_deleted', 'budget_limits_changed', 'budget_reset'))
+            'schedule_deleted', 'budget_limits_changed', 'budget_reset', 'execution_tagged', 'flow_tagged',
+            'worker_marked_dead', 'bulk_started', 'bulk_stopped'))
 );
 CREATE INDEX operator_event_execution ON ff.operator_event (execution_id, event_id) WHERE execution_id IS NOT NULL;
 CREATE INDEX operator_event_age ON ff.operator_event (occurred_at_ms) WHERE execution_id IS NULL;
@@ -778,6 +781,8 @@ CREATE TABLE ff.worker_registry (
     unclaimed_kinds    text[] NOT NULL DEFAULT '{}',
     liveness_lock      bigint,
     lock_missed_at_ms  bigint,
+    version            text NOT NULL DEFAULT '',
+    host               text NOT NULL DEFAULT '',
     PRIMARY KEY (partition_key, namespace, worker_instance_id)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE ff.worker_registry IS 'One row per live worker process, and what it offers.';
@@ -788,6 +793,7 @@ COMMENT ON COLUMN ff.worker_registry.stuck_threads IS
     'By kind: how many threads of the process still run although their attempts are over.';
 COMMENT ON COLUMN ff.worker_registry.unclaimed_kinds IS
     'Kinds that the process does not claim until one of its stuck threads has returned.';
+COMMENT ON COLUMN ff.worker_registry.version IS 'Version of the package that the process runs, or what its program says.';
 COMMENT ON COLUMN ff.worker_registry.liveness_lock IS
     'Key of the advisory lock that the session of the process holds while the process lives; NULL: the '
     'process holds none, and its leases last until they expire.';
@@ -861,6 +867,115 @@ COMMENT ON TABLE ff.api_token IS 'Tokens of the server: a hash of each, and what
 COMMENT ON COLUMN ff.api_token.token_hash IS 'SHA-256 of the token, which itself is stored nowhere.';
 COMMENT ON COLUMN ff.api_token.namespaces IS 'The namespaces that the holder sees; * stands for all.';
 COMMENT ON COLUMN ff.api_token.last_used_at_ms IS 'Exact to the minute.';
+
+CREATE TABLE ff.web_session (
+    session_id      uuid PRIMARY KEY,
+    session_hash    bytea NOT NULL,
+    token_hash      bytea NOT NULL,
+    address         text NOT NULL,
+    user_agent      text NOT NULL,
+    opened_at_ms    bigint NOT NULL,
+    last_seen_at_ms bigint NOT NULL,
+    expires_at_ms   bigint NOT NULL,
+    ends_at_ms      bigint NOT NULL,
+    CONSTRAINT web_session_ends CHECK (expires_at_ms <= ends_at_ms)
+);
+CREATE UNIQUE INDEX web_session_hash ON ff.web_session (session_hash);
+CREATE INDEX web_session_token ON ff.web_session (token_hash);
+CREATE INDEX web_session_expiry ON ff.web_session (expires_at_ms);
+COMMENT ON TABLE ff.web_session IS 'Sessions of browsers: each was opened by a token, and ends with it.';
+COMMENT ON COLUMN ff.web_session.session_hash IS 'SHA-256 of the cookie, which itself is stored nowhere.';
+COMMENT ON COLUMN ff.web_session.token_hash IS
+    'SHA-256 of the token that opened it: one of api_token, or one that the server was started with.';
+COMMENT ON COLUMN ff.web_session.expires_at_ms IS 'Moves ahead while the session is used, up to ends_at_ms.';
+
+-- What ended, counted for charts.
+
+CREATE TABLE ff.activity (
+    step_ms      bigint NOT NULL,
+    begins_at_ms bigint NOT NULL,
+    route_id     bigint NOT NULL,
+    outcome      text NOT NULL,
+    ended        integer NOT NULL,
+    waited       integer[] NOT NULL,
+    ran          integer[] NOT NULL,
+    PRIMARY KEY (step_ms, begins_at_ms, route_id, outcome),
+    CONSTRAINT activity_outcome CHECK (outcome IN ('success', 'failed', 'cancelled', 'expired', 'skipped'))
+);
+CREATE INDEX activity_time ON ff.activity (begins_at_ms);
+COMMENT ON TABLE ff.activity IS
+    'How many executions of a route ended in each minute, and after a day in each hour, of the last 30 days.';
+COMMENT ON COLUMN ff.activity.waited IS
+    'Executions by how long they waited for their first start: two buckets for each doubling of a millisecond.';
+COMMENT ON COLUMN ff.activity.ran IS 'Executions by how long their last attempt ran, as waited.';
+
+CREATE TABLE ff.activity_place (
+    singleton     boolean PRIMARY KEY DEFAULT true,
+    event_id      bigint NOT NULL,
+    next_event_id bigint NOT NULL,
+    next_xid      bigint NOT NULL,
+    CONSTRAINT activity_place_singleton CHECK (singleton)
+);
+COMMENT ON TABLE ff.activity_place IS 'Up to which completion event is counted.';
+COMMENT ON COLUMN ff.activity_place.next_event_id IS
+    'Up to here is counted next, once every transaction with an id below next_xid has ended.';
+
+-- Changes of many executions, and saved searches.
+
+CREATE TABLE ff.bulk_action (
+    bulk_id          uuid PRIMARY KEY,
+    namespace        text,
+    action           text NOT NULL,
+    arguments        jsonb NOT NULL,
+    filter           jsonb NOT NULL,
+    state            text NOT NULL,
+    actor            text NOT NULL,
+    reason           text NOT NULL,
+    total            integer NOT NULL,
+    done             integer NOT NULL DEFAULT 0,
+    changed          integer NOT NULL DEFAULT 0,
+    repeated         integer NOT NULL DEFAULT 0,
+    refused          jsonb NOT NULL DEFAULT '{}',
+    started_at_ms    bigint NOT NULL,
+    last_batch_at_ms bigint,
+    ended_at_ms      bigint,
+    CONSTRAINT bulk_action_action CHECK (
+        action IN ('cancel', 'replay', 'priority', 'block', 'unblock', 'tag', 'revoke', 'resume')),
+    CONSTRAINT bulk_action_state CHECK (state IN ('running', 'stopped', 'done')),
+    CONSTRAINT bulk_action_ended CHECK ((state = 'running') = (ended_at_ms IS NULL))
+);
+CREATE INDEX bulk_action_running ON ff.bulk_action (bulk_id) WHERE state = 'running';
+COMMENT ON TABLE ff.bulk_action IS 'Changes of many executions: what is done, by whom, and how far it is.';
+COMMENT ON COLUMN ff.bulk_action.namespace IS 'Of all its executions; NULL: of any.';
+COMMENT ON COLUMN ff.bulk_action.filter IS 'What was searched for, in words; the executions themselves are in bulk_batch.';
+COMMENT ON COLUMN ff.bulk_action.repeated IS 'How many executions were so before.';
+COMMENT ON COLUMN ff.bulk_action.refused IS 'How many could not be changed, by the code of the error.';
+
+CREATE TABLE ff.bulk_batch (
+    bulk_id       uuid NOT NULL,
+    batch_no      integer NOT NULL,
+    execution_ids text[] NOT NULL,
+    results       text[],
+    PRIMARY KEY (bulk_id, batch_no)
+);
+COMMENT ON TABLE ff.bulk_batch IS 'The executions of a bulk action that change in one transaction.';
+COMMENT ON COLUMN ff.bulk_batch.results IS
+    'What became of each: changed, repeated, or the code of the error. NULL until the batch is done.';
+
+CREATE TABLE ff.saved_query (
+    query_id      uuid PRIMARY KEY,
+    namespace     text NOT NULL,
+    owner         text NOT NULL,
+    shared        boolean NOT NULL,
+    name          text NOT NULL,
+    query         text NOT NULL,
+    created_at_ms bigint NOT NULL
+);
+CREATE UNIQUE INDEX saved_query_name ON ff.saved_query (namespace, owner, name);
+COMMENT ON TABLE ff.saved_query IS 'Searches that people have saved by a name.';
+COMMENT ON COLUMN ff.saved_query.owner IS 'Who saved it, as the server names callers.';
+COMMENT ON COLUMN ff.saved_query.shared IS 'True: everybody who sees the namespace may use it. False: its owner alone.';
+COMMENT ON COLUMN ff.saved_query.query IS 'The parameters of the URL of the search.';
 
 CREATE TABLE ff.claim_grant (
     partition_key       smallint NOT NULL,
@@ -1480,14 +1595,20 @@ CREATE TABLE ff.quota_admitted (
     admitted_at_ms      bigint NOT NULL,
     start_no            bigint,
     expires_at_ms       bigint NOT NULL,
+    released_at_ms      bigint,
+    lease_epoch         bigint,
     PRIMARY KEY (partition_key, quota_policy_id, execution_id)
 );
 CREATE INDEX quota_admitted_key ON ff.quota_admitted (quota_key_id);
 CREATE INDEX quota_admitted_execution ON ff.quota_admitted (execution_id);
 CREATE INDEX quota_admitted_expiry ON ff.quota_admitted (expires_at_ms);
 COMMENT ON TABLE ff.quota_admitted IS
-    'One row per execution that check_admission has admitted, until it is released or has expired.';
+    'One row per execution that check_admission has admitted, until it has expired.';
 COMMENT ON COLUMN ff.quota_admitted.start_no IS 'Its row in quota_window; NULL if the limit has no rate.';
+COMMENT ON COLUMN ff.quota_admitted.released_at_ms IS
+    'When its slot was given back. The row is kept for its window: an execution that is admitted again counts once.';
+COMMENT ON COLUMN ff.quota_admitted.lease_epoch IS
+    'That of the execution when it was admitted, if it existed: another epoch says that it has run, and gave up its slot.';
 COMMENT ON COLUMN ff.quota_admitted.expires_at_ms IS 'Until then the execution is admitted without being counted again.';
 
 CREATE TABLE ff.quota_wakeup (

@@ -22,6 +22,7 @@ Tables:
     operator_events            the outbox of operators
     signal_events              the outbox of signals
     list_events                the newest events of one outbox
+    list_events_of             the newest events of several outboxes
     read_history               the events of one execution, page by page
     history_order              the order of the events of one execution
     prune_actions              sweep: old operator events without an execution are deleted

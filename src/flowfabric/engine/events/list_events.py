@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from flowfabric.engine.events.signal_events import SIGNALS, SignalEvent
 from flowfabric.engine.events.wait_for_flush import wait_for_flush
 from flowfabric.errors import invalid_input
 from flowfabric.ids import NUM_FLOW_PARTITIONS
+from flowfabric.instants import check_instant
 from flowfabric.pages import check_limit
 
 OUTBOXES: Final[Mapping[str, Outbox[Any]]] = {
@@ -41,9 +43,10 @@ async def list_events(
     cursor: bytes = FROM_NOW,
     limit: int = 100,
     filter: EventFilter | None = None,  # noqa: A002  as in the subscriptions
+    since: datetime | None = None,
     partitions: int = NUM_FLOW_PARTITIONS,
 ) -> EventPage:
-    """At most `limit` (1000) events before the cursor.
+    """At most `limit` (1000) events before the cursor; with `since`, none that is older.
 
     `outbox` is `completion`, `lease`, `operator` or `signal`.
     One call looks at the last 100,000 ids at most: a page may be short, or empty, and still have
@@ -56,6 +59,8 @@ async def list_events(
     if source is None:
         raise invalid_input("outbox", outbox, f"must be one of {', '.join(OUTBOXES)}")
     wanted = (filter or EventFilter()).check(partitions=partitions)
+    if since is not None:
+        check_instant(since, field="since")
     before = decode_cursor(cursor)
     upto = await source.newest(conn) if before is None else before - 1
     found: list[Any] = []
@@ -67,6 +72,8 @@ async def list_events(
             break
         rows = await source.read(conn, upto - window, upto, window)
         for entry in reversed(rows):
+            if since is not None and entry.event is not None and entry.event.at < since:
+                return EventPage(events=found, next_cursor=None)
             if wanted.accepts(entry):
                 if len(found) == limit:
                     return EventPage(events=found, next_cursor=encode_cursor(oldest))

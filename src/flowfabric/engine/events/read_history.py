@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, Literal, LiteralString, TypeAlias, cast
+from typing import Any, Final, Literal, LiteralString, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -19,10 +20,13 @@ from flowfabric.instants import instant
 from flowfabric.pages import MAX_PAGE, check_limit
 from flowfabric.states import OperatorEventType
 
+
 # Of each outbox as many events as a page can have; the page is merged from them. An execution has
 # few completions, and the `+ 0` keeps the plan to these.
-READ_HISTORY: Final[LiteralString] = """
--- events.read_history
+def _history(name: LiteralString, beyond: LiteralString, order: LiteralString) -> LiteralString:
+    return (
+        name
+        + f"""
 (SELECT l.occurred_at_ms, 'lease' AS outbox, l.event_type AS what, l.reason,
         l.worker_instance_id AS by, l.attempt_index, l.lease_epoch,
         CASE WHEN a.failure_reason IS NOT NULL
@@ -35,28 +39,28 @@ READ_HISTORY: Final[LiteralString] = """
       = (l.partition_key, l.execution_id, l.attempt_index, l.lease_epoch)
     AND l.event_type IN ('revoked', 'expired')
   WHERE l.execution_id = %(execution_id)s AND l.partition_key = %(partition_key)s
-    AND l.event_id > %(after_lease)s
-  ORDER BY l.event_id LIMIT %(limit)s)
+    AND l.event_id {beyond} %(lease)s AND %(leases)s
+  ORDER BY l.event_id{order} LIMIT %(limit)s)
  UNION ALL
 SELECT created_at_ms, 'execution', 'submitted', NULL, creator_identity, NULL, NULL,
        jsonb_strip_nulls(jsonb_build_object(
            'idempotency_key', idempotency_key, 'member_name', member_name)), 0
   FROM ff.exec_body
- WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s AND %(from_start)s
+ WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s AND %(submit)s
  UNION ALL
 (SELECT c.occurred_at_ms, 'completion', c.outcome, NULL, NULL, NULL, NULL, NULL, c.event_id
    FROM ff.exec_core e JOIN ff.completion_event c
      ON (c.route_id, c.created_at_ms, c.execution_id, c.partition_key)
       = (e.route_id, e.created_at_ms, e.execution_id, e.partition_key)
   WHERE e.execution_id = %(execution_id)s AND e.partition_key = %(partition_key)s
-    AND c.event_id + 0 > %(after_completion)s
-  ORDER BY c.event_id + 0 LIMIT %(limit)s)
+    AND c.event_id + 0 {beyond} %(completion)s AND %(completions)s
+  ORDER BY c.event_id + 0{order} LIMIT %(limit)s)
  UNION ALL
 (SELECT occurred_at_ms, 'operator', event_type, reason, actor, NULL, lease_epoch, details, event_id
    FROM ff.operator_event
   WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
-    AND event_id > %(after_operator)s
-  ORDER BY event_id LIMIT %(limit)s)
+    AND event_id {beyond} %(operator)s AND %(operators)s
+  ORDER BY event_id{order} LIMIT %(limit)s)
  UNION ALL
 (SELECT occurred_at_ms, 'signal', effect, NULL, coalesce(nullif(source_identity, ''), source_type),
         NULL, lease_epoch,
@@ -65,16 +69,27 @@ SELECT created_at_ms, 'execution', 'submitted', NULL, creator_identity, NULL, NU
         event_id
    FROM ff.signal_event
   WHERE execution_id = %(execution_id)s AND partition_key = %(partition_key)s
-    AND event_id > %(after_signal)s
-  ORDER BY event_id LIMIT %(limit)s)
+    AND event_id {beyond} %(signal)s AND %(signals)s
+  ORDER BY event_id{order} LIMIT %(limit)s)
 """
+    )
+
+
+READ_HISTORY: Final[LiteralString] = _history("\n-- events.read_history", ">", "")
+
+READ_NEWEST: Final[LiteralString] = _history(
+    "\n-- events.read_history: the newest first", "<", " DESC"
+)
 
 LOOK_AHEAD: Final = 20
 """Events after the page among which the replay of its last attempt is looked for."""
 
 _CURSOR: Final = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-3])")
+_NEWEST_CURSOR: Final = re.compile(r"n([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})\.([0-9]{1,19})")
+_END: Final = 2**63 - 1
 
 OutboxName: TypeAlias = Literal["execution", "lease", "completion", "operator", "signal"]
+OUTBOXES: Final[tuple[OutboxName, ...]] = get_args(OutboxName)
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +114,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some events in order, and the cursor of the next page if there is one."""
+    """Some events, and the cursor of the next page if there is one."""
 
     entries: list[HistoryEntry]
     next_cursor: str | None
@@ -143,39 +158,89 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_history(
-    conn: Connection, execution_id: ExecutionId, *, cursor: str | None = None, limit: int = MAX_PAGE
+    conn: Connection,
+    execution_id: ExecutionId,
+    *,
+    cursor: str | None = None,
+    limit: int = MAX_PAGE,
+    families: Sequence[OutboxName] = (),
+    newest_first: bool = False,
 ) -> HistoryPage:
     """At most `limit` (1000) events from `cursor` on, in the order in which they were written.
 
+    `families` are the outboxes to read, all if none is named; `execution` is the submit. With
+    `newest_first` the last event is the first of the first page, and a cursor leads to older ones.
     Empty if there is no such execution, unless events of a deleted one are still there. Raises
-    `ValidationError(invalid_input)` for another limit or cursor.
+    `ValidationError(invalid_input)` for another limit, cursor or family.
 
     The clock does not matter: it may have been set back in between.
     """
     check_limit(limit)
+    for family in families:
+        if family not in OUTBOXES:
+            raise invalid_input("families", str(family), f"must be one of {', '.join(OUTBOXES)}")
+    wanted = set(families or OUTBOXES)
+    parameters: dict[str, object] = {
+        "partition_key": execution_id.partition_key,
+        "execution_id": execution_id.uuid,
+        "leases": "lease" in wanted,
+        "completions": "completion" in wanted,
+        "operators": "operator" in wanted,
+        "signals": "signal" in wanted,
+        "limit": limit + LOOK_AHEAD,
+    }
+    if newest_first:
+        submit = "execution" in wanted
+        return await _newest(conn, cursor, limit, {**parameters, "submit": submit})
     place = _Place() if cursor is None else _Place.parse(cursor)
-    fetched = limit + LOOK_AHEAD
     found = await fetch_all(
         conn,
         READ_HISTORY,
         HistoryRow,
-        partition_key=execution_id.partition_key,
-        execution_id=execution_id.uuid,
-        after_lease=place.lease,
-        after_completion=place.completion,
-        after_operator=place.operator,
-        after_signal=place.signal,
-        from_start=cursor is None,
-        limit=fetched,
+        lease=place.lease,
+        completion=place.completion,
+        operator=place.operator,
+        signal=place.signal,
+        submit=cursor is None and "execution" in wanted,
+        **parameters,
     )
     # As many of each outbox were read: so many are in their order, whatever follows.
-    rows = list(islice(HistoryOrder(found, place.state), fetched))
+    rows = list(islice(HistoryOrder(found, place.state), limit + LOOK_AHEAD))
     entries = [_entry(row) for row, _ in rows]
     _add_replaced_errors(entries)
     for row, state in rows[:limit]:
         place = place.after(row, state)
     return HistoryPage(
         entries=entries[:limit], next_cursor=str(place) if len(rows) > limit else None
+    )
+
+
+async def _newest(
+    conn: Connection, cursor: str | None, limit: int, parameters: dict[str, object]
+) -> HistoryPage:
+    """The last events before the cursor, the last one first.
+
+    The newest of each outbox are brought in order forwards: what begins the page is decided by
+    events that are before it, of which the look ahead has some.
+    """
+    places = dict.fromkeys(("lease", "completion", "operator", "signal"), _END)
+    if cursor is not None:
+        found = _NEWEST_CURSOR.fullmatch(cursor)
+        numbers = [int(each) for each in found.groups()] if found is not None else [2**63]
+        if max(numbers) >= 2**63:
+            raise invalid_input("cursor", cursor, "must be the next_cursor of a page of a history")
+        places = dict(zip(places, numbers, strict=True))
+    read = await fetch_all(conn, READ_NEWEST, HistoryRow, **places, **parameters)
+    read.sort(key=lambda row: row.event_id)
+    rows = [row for row, _ in HistoryOrder(read, HistoryState.OPEN)]
+    entries = [_entry(row) for row in rows]
+    _add_replaced_errors(entries)
+    for row in rows[-limit:]:
+        if row.outbox in places:
+            places[row.outbox] = min(places[row.outbox], row.event_id)
+    older = "n" + ".".join(str(place) for place in places.values())
+    return HistoryPage(
+        entries=entries[-limit:][::-1], next_cursor=older if len(rows) > limit else None
     )
 
 

@@ -9,10 +9,15 @@ budget_reason               which budget holds an execution back
 read_limit                  the limit that holds an execution back
 read_waits                  what a suspended execution waits for
 words                       instants, spans and numbers in words
-search_executions           executions by lane, state, kind, tag and time
+search_executions           executions by state, kind, lane, tag, time and more
+search                      what to look for, and where it is found
+search_sql                  the parts of the statements of a search
+count_matching              how many executions a search finds
+group_failures              executions that failed, by cause
 search_cursor               where a page of a search begins
 exceptional_states          the stored words of public states
 list_executions             the ids of one partition
+find_execution              the execution that has a uuid
 locate_executions           full ids from uuids alone
 locate_execution_by_key     the execution of an idempotency key
 list_attempts               the attempts of one execution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.ids import ExecutionId, uuid_partition
+from flowfabric.instants import instant
 from flowfabric.pages import FIRST_ID, page_size
 from flowfabric.states import PublicState
 
@@ -21,7 +23,8 @@ SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane
                        WHERE (edge.partition_key, edge.upstream_eid)
                            = (e.partition_key, e.execution_id) OFFSET 0) AS edge
                  JOIN ff.edge_group g USING (partition_key, group_id)
-                WHERE g.waits_as = 'children') AS is_child
+                WHERE g.waits_as = 'children') AS is_child,
+       e.created_at_ms, e.started_at_ms, e.terminal_at_ms
   FROM ff.execution e
   JOIN ff.route r USING (route_id)
   JOIN ff.exec_body b USING (partition_key, execution_id)
@@ -43,6 +46,9 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     is_child: bool = False
     """Did the handler of another member start it?"""
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    terminal_at: datetime | None = None
 
 
 class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +68,9 @@ class _Member(msgspec.Struct, frozen=True):
     total_attempt_count: int
     reason: str | None
     is_child: bool
+    created_at_ms: int
+    started_at_ms: int | None
+    terminal_at_ms: int | None
 
 
 async def list_flow_members(
@@ -95,6 +104,9 @@ async def list_flow_members(
             total_attempt_count=row.total_attempt_count,
             reason=row.reason,
             is_child=row.is_child,
+            created_at=instant(row.created_at_ms),
+            started_at=instant(row.started_at_ms),
+            terminal_at=instant(row.terminal_at_ms),
         )
         for row in rows[:size]
     ]

@@ -9,14 +9,16 @@ import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
 from flowfabric.engine.flows.flow_tags import check_flow_tag_key
+from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor, operator_event
 from flowfabric.errors import NotFound
 from flowfabric.ids import check_tag_value, uuid_partition
+from flowfabric.states import OperatorEventType
 from flowfabric.tags import too_many_tags
 
 SET_FLOW_TAG: Final[LiteralString] = """
 -- flows.set_flow_tag
 WITH seen AS (        -- locked, so that two tags at once do not both take the last place
-    SELECT partition_key, flow_id FROM ff.flow_core
+    SELECT partition_key, flow_id, tags ->> %(key)s::text AS old_value FROM ff.flow_core
      WHERE (partition_key, flow_id) = (%(partition_key)s, %(flow_id)s) FOR NO KEY UPDATE
 ), tagged AS (
     UPDATE ff.flow_core f
@@ -26,27 +28,38 @@ WITH seen AS (        -- locked, so that two tags at once do not both take the l
        AND ff.tags_fault(f.tags || jsonb_build_object(%(key)s::text, %(value)s::text)) IS NULL
  RETURNING 1
 )
-SELECT EXISTS (SELECT FROM tagged) AS tagged FROM seen
+SELECT EXISTS (SELECT FROM tagged) AS tagged, old_value FROM seen
 """
 
 
 class _Found(msgspec.Struct, frozen=True):
     tagged: bool
+    old_value: str | None
 
 
 async def set_flow_tag(
-    conn: Connection, flow_id: UUID, key: str, value: str, *, partitions: int = 256
+    conn: Connection,
+    flow_id: UUID,
+    key: str,
+    value: str,
+    *,
+    actor: str = DEFAULT_ACTOR,
+    reason: str | None = None,
+    partitions: int = 256,
 ) -> None:
     """The tag has this value, whatever it had before; the graph revision stays.
 
+    A tag that changes leaves an operator event.
     Raises `NotFound`, and `ValidationError` (`invalid_tag_key`; `invalid_input`, also for a tag
     beyond the limits of `flowfabric.tags`).
     """
+    check_actor(actor)
+    partition = uuid_partition(flow_id, partitions)
     found = await fetch_maybe(
         conn,
         SET_FLOW_TAG,
         _Found,
-        partition_key=uuid_partition(flow_id, partitions),
+        partition_key=partition,
         flow_id=flow_id,
         key=check_flow_tag_key(key),
         value=check_tag_value(value, key=key),
@@ -55,3 +68,15 @@ async def set_flow_tag(
         raise NotFound("flow", flow_id)
     if not found.tagged:
         raise too_many_tags(key)
+    if found.old_value != value:
+        await operator_event(
+            conn,
+            OperatorEventType.FLOW_TAGGED,
+            actor=actor,
+            reason=reason,
+            flow=(partition, flow_id),
+            flow_id=str(flow_id),
+            key=key,
+            value=value,
+            old_value=found.old_value,
+        )

@@ -6,6 +6,7 @@ issue_reclaim_grant      a grant to reclaim one execution whose lease was lost
 issue_grant_and_claim    an operator claims one execution at once
 claim_execution          a worker claims by its grant
 claim_resumed_execution  a worker goes on with an interrupted attempt by its grant
+claim_from_resume_grant  the same, with the signed text of the grant, or nothing
 reclaim_execution        a worker replaces a lost attempt by its grant
 reclaimable              whether an execution can be reclaimed
 verify_grant             whether a grant is authentic and valid

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.errors import ValidationError, invalid_input
 from flowfabric.ids import ExecutionId, check_lane, check_name
+from flowfabric.limits import check_limit_key
 from flowfabric.policy import ExecutionPolicy, check_capabilities
 from flowfabric.states import JournalKind, JournalState
 
@@ -31,6 +33,9 @@ class CompensationCall(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     required_capabilities: tuple[str, ...] = ()
     policy: dict[str, Any] | None = None
+    quota_policy_id: UUID | None = None
+    """The limit of its task."""
+    limit_key: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.execution_kind, field="execution_kind")
@@ -45,6 +50,8 @@ class CompensationCall(msgspec.Struct, frozen=True, kw_only=True):
         check_capabilities(self.required_capabilities, side="required")
         if self.policy is not None:
             ExecutionPolicy.parse(self.policy)
+        if self.limit_key is not None:
+            check_limit_key(self.limit_key)
 
     def encode(self) -> bytes:
         """The value of its entry."""

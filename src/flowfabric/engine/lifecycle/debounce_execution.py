@@ -15,14 +15,15 @@ from flowfabric.engine.lifecycle.create_execution import (
     create_execution,
 )
 from flowfabric.engine.lifecycle.lock_executions import lock_executions
-from flowfabric.errors import invalid_input
+from flowfabric.errors import IdempotencyConflict, invalid_input
 from flowfabric.policy import milliseconds
 
 DEBOUNCE_EXECUTION: Final[LiteralString] = """
 -- lifecycle.debounce_execution
 WITH named AS (       -- locked by an earlier statement: no claim takes it meanwhile
-    SELECT e.partition_key, e.execution_id, e.created_at_ms
-      FROM ff.exec_core e
+    SELECT e.partition_key, e.execution_id, e.created_at_ms,
+           r.execution_kind = %(execution_kind)s AS is_same
+      FROM ff.exec_core e JOIN ff.route r USING (route_id)
      WHERE (e.partition_key, e.execution_id) = (%(partition_key)s, %(execution_id)s)
        AND ff.key_stands(e.partition_key, e.execution_id, 'started')
 ), moved AS (         -- one whose delay is over waits for a worker, and is not delayed again
@@ -32,20 +33,20 @@ WITH named AS (       -- locked by an earlier statement: no claim takes it meanw
            last_mutation_at_ms = ff.now_ms()
       FROM named
      WHERE (e.partition_key, e.execution_id) = (named.partition_key, named.execution_id)
-       AND e.eligibility_state = 'not_eligible_until_time'
+       AND e.eligibility_state = 'not_eligible_until_time' AND named.is_same
 ), rewritten AS (
     UPDATE ff.exec_body b SET payload = %(payload)s, payload_encoding = %(payload_encoding)s
       FROM named
      WHERE (b.partition_key, b.execution_id) = (named.partition_key, named.execution_id)
-       AND %(rewrites)s::boolean
+       AND %(rewrites)s::boolean AND named.is_same
 )
-SELECT true AS stands FROM named
+SELECT is_same FROM named
 """
 _TRIES: Final = 5
 
 
-class _Stands(msgspec.Struct, frozen=True):
-    stands: bool
+class _Waiting(msgspec.Struct, frozen=True):
+    is_same: bool
 
 
 async def debounce_execution(
@@ -61,8 +62,9 @@ async def debounce_execution(
 
     The first call creates it with a delay of `wait`. A call that comes before it has started moves
     its delay, at most to `max_wait` after the first call, and with `payload="last"` gives it
-    another payload; the answer is a `Duplicate` then. Once it has started, the next call creates
-    another one. Raises `ValidationError`, and as `create_execution`.
+    another payload; the answer is a `Duplicate` then, or an `IdempotencyConflict` if it is of
+    another kind, and nothing changes. Once it has started, the next call creates another one.
+    Raises `ValidationError`, and as `create_execution`.
     """
     wait_ms = milliseconds(wait, field="wait")
     max_wait_ms = 10 * wait_ms if max_wait is None else milliseconds(max_wait, field="max_wait")
@@ -81,10 +83,11 @@ async def debounce_execution(
             return answer
         waiting = answer.execution_id
         await lock_executions(conn, [waiting])
-        stands = await fetch_maybe(
+        found = await fetch_maybe(
             conn,
             DEBOUNCE_EXECUTION,
-            _Stands,
+            _Waiting,
+            execution_kind=new.execution_kind,
             partition_key=waiting.partition_key,
             execution_id=waiting.uuid,
             wait_ms=wait_ms,
@@ -93,7 +96,10 @@ async def debounce_execution(
             payload_encoding=new.payload_encoding,
             rewrites=payload == "last",
         )
-        if stands is not None:
+        if found is not None and not found.is_same:
+            key = new.idempotency_key or ""
+            return IdempotencyConflict(key, execution_id=waiting, differs=["kind"])
+        if found is not None:
             return answer
         [answer] = await create_execution(conn, [new], partitions=partitions)
     return answer

@@ -13,17 +13,19 @@ from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.attempt_log import AttemptRecord, log_attempt
 from flowfabric.engine.lifecycle.signal_holders import signal_holders
 from flowfabric.engine.lifecycle.sql.end import end
-from flowfabric.engine.lifecycle.sql.fence import HELD_NOW, LOCK_FREE, LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.fence import DUE_NOW, LOCK_FREE, LOCKED_COLUMNS, due_leases
 from flowfabric.engine.lifecycle.sql.requeue import requeue
 from flowfabric.ids import ExecutionId
 from flowfabric.instants import instant
 
 EXPIRE_ATTEMPTS: Final[LiteralString] = (
-    f"""
+    """
 -- lifecycle.expire_attempts
-WITH seen AS (        -- the longest overdue first, passing over rows in use
+"""
+    + due_leases("attempt_timeout_at_ms")
+    + f""", seen AS (        -- the longest overdue first, passing over rows in use
     SELECT{LOCKED_COLUMNS}, e.retry_count
-      {HELD_NOW}
+      {DUE_NOW}
      WHERE l.attempt_timeout_at_ms <= ff.now_ms()
      ORDER BY l.attempt_timeout_at_ms LIMIT %(limit)s {LOCK_FREE}
 ), overdue AS (       -- each with what its policy says

@@ -11,7 +11,7 @@ import msgspec
 from flowfabric.db.rows import Connection, fetch_all
 from flowfabric.engine.lifecycle.attempt_log import AttemptRecord, log_attempt
 from flowfabric.engine.lifecycle.sql.expire_lease import expire_lease
-from flowfabric.engine.lifecycle.sql.fence import HELD_NOW, LOCK_FREE, LOCKED_COLUMNS
+from flowfabric.engine.lifecycle.sql.fence import DUE_NOW, LOCK_FREE, LOCKED_COLUMNS, due_leases
 from flowfabric.ids import ExecutionId
 
 MOVED: Final[LiteralString] = """
@@ -28,11 +28,13 @@ SELECT moved.*, route.execution_kind
 """The answer of a statement with the CTEs of `expire_lease`: its rows are `VoidedLease`."""
 
 EXPIRE_LEASES: Final[LiteralString] = (
-    f"""
+    """
 -- lifecycle.expire_leases
-WITH seen AS (        -- leases that have expired, passing over rows in use
+"""
+    + due_leases("lease_expires_at_ms")
+    + f""", seen AS (        -- leases that have expired, passing over rows in use
     SELECT{LOCKED_COLUMNS}, NULL::integer AS given_cap
-      {HELD_NOW}
+      {DUE_NOW}
      WHERE l.lease_expires_at_ms <= ff.now_ms()
      ORDER BY l.lease_expires_at_ms LIMIT %(limit)s {LOCK_FREE}
 )"""

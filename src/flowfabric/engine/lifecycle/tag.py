@@ -15,7 +15,8 @@ from flowfabric.ids import ExecutionId
 TAG: Final[LiteralString] = """
 -- lifecycle.tag
 WITH locked AS (      -- in one order
-    SELECT e.partition_key, e.execution_id FROM ff.exec_core e
+    SELECT e.partition_key, e.execution_id, e.tags ->> %(key)s::text AS old_value
+      FROM ff.exec_core e
       JOIN unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
            AS named (partition_key, execution_id) USING (partition_key, execution_id)
      ORDER BY e.partition_key, e.execution_id FOR NO KEY UPDATE OF e
@@ -33,23 +34,35 @@ WITH locked AS (      -- in one order
         ON CONFLICT (partition_key, execution_id, tag_key) DO UPDATE
        SET tag_value = EXCLUDED.tag_value
 )
-SELECT locked.partition_key, locked.execution_id, tagged.execution_id IS NOT NULL AS tagged
+SELECT locked.partition_key, locked.execution_id, tagged.execution_id IS NOT NULL AS tagged,
+       locked.old_value
   FROM locked LEFT JOIN tagged USING (partition_key, execution_id)
 """
+
+
+class TagChange(msgspec.Struct, frozen=True):
+    """Had the execution room for the tag, and which value had the tag before?"""
+
+    tagged: bool
+    old_value: str | None
 
 
 class _Tagged(msgspec.Struct, frozen=True):
     partition_key: int
     execution_id: UUID
     tagged: bool
+    old_value: str | None
 
 
 async def tag(
     conn: Connection, executions: Sequence[ExecutionId], *, key: str, value: str
-) -> dict[ExecutionId, bool]:
-    """The tag has this value, whatever it had: true for each execution that had room for it.
+) -> dict[ExecutionId, TagChange]:
+    """The tag has this value, whatever it had, on each execution that had room for it.
 
     Executions that do not exist are left out.
     """
     rows = await fetch_all(conn, TAG, _Tagged, key=key, value=value, **id_columns(executions))
-    return {ExecutionId(row.partition_key, row.execution_id): row.tagged for row in rows}
+    return {
+        ExecutionId(row.partition_key, row.execution_id): TagChange(row.tagged, row.old_value)
+        for row in rows
+    }

@@ -25,6 +25,7 @@ from flowfabric.engine.lifecycle.lock_executions import (
     id_columns,
     lock_and_read,
 )
+from flowfabric.engine.lifecycle.lock_unique_keys import lock_unique_keys
 from flowfabric.engine.lifecycle.operator_event import DEFAULT_ACTOR, check_actor
 from flowfabric.engine.lifecycle.restart import restart_refusal
 from flowfabric.engine.operators.control import control, each_once, only
@@ -110,7 +111,8 @@ async def replay_execution(
     has passed is granted again, counted from now. Needs a transaction. Raises `NotFound`, also if
     the journal has no such step, `FlowAlreadyTerminal` for a member of a cancelled flow,
     `ExecutionNotTerminal`, `MaxReplaysExhausted` once the policy's `max_replay_count` (10) is
-    reached, and `LaneNotAccepting` if the lane is draining or disabled.
+    reached, `LaneNotAccepting` if the lane is draining or disabled, and `UniqueKeyTaken` if another
+    execution has its unique key now.
     """
     return only(
         await replay_executions(
@@ -144,6 +146,7 @@ async def replay_executions(
     named = each_once(executions)
     if not named:
         return []
+    await lock_unique_keys(conn, named)
     locked = await _lock(conn, named, downstream=downstream)
     having = None if from_step is None else await find_step(conn, named, from_step)
 

@@ -52,7 +52,7 @@ SELECT given.now_ms,
        EXISTS (SELECT FROM ff.quota_admitted a
                 WHERE (a.partition_key, a.quota_policy_id, a.execution_id)
                     = (given.partition_key, %(quota_policy_id)s, %(execution_id)s)
-                  AND a.expires_at_ms > given.now_ms) AS already,
+                  AND a.expires_at_ms > given.now_ms AND a.released_at_ms IS NULL) AS already,
        (SELECT count(*) FROM ff.quota_window w
          WHERE (w.partition_key, w.quota_key_id) = (given.partition_key, %(quota_key_id)s)
            AND w.admitted_at_ms > given.now_ms - %(window_ms)s::bigint) AS starts,
@@ -63,11 +63,17 @@ SELECT given.now_ms,
             SELECT l.execution_id FROM ff.lease l WHERE l.quota_key_id = %(quota_key_id)s
              UNION
             SELECT a.execution_id FROM ff.quota_admitted a
-             WHERE a.quota_key_id = %(quota_key_id)s
-               AND (a.admitted_at_ms > given.now_ms - %(grace_ms)s::bigint
-                    OR EXISTS (SELECT FROM ff.lease l
-                                WHERE (l.partition_key, l.execution_id)
-                                    = (a.execution_partition, a.execution_id)))) AS held
+             WHERE a.quota_key_id = %(quota_key_id)s AND a.released_at_ms IS NULL
+               AND (EXISTS (SELECT FROM ff.lease l
+                             WHERE (l.partition_key, l.execution_id)
+                                 = (a.execution_partition, a.execution_id))
+                    OR a.admitted_at_ms > given.now_ms - %(grace_ms)s::bigint
+                   AND NOT EXISTS ( -- it has run since, or never will
+                           SELECT FROM ff.exec_core e
+                            WHERE (e.partition_key, e.execution_id)
+                                = (a.execution_partition, a.execution_id)
+                              AND (e.lifecycle_phase <> 'runnable'
+                                   OR e.lease_epoch <> a.lease_epoch)))) AS held
          WHERE held.execution_id <> %(execution_id)s) AS slots
   FROM given
 """
@@ -89,14 +95,17 @@ WITH given AS (
 )
 INSERT INTO ff.quota_admitted (
        partition_key, quota_key_id, quota_policy_id, execution_id, execution_partition,
-       admitted_at_ms, start_no, expires_at_ms)
+       admitted_at_ms, start_no, expires_at_ms, lease_epoch)
 SELECT partition_key, %(quota_key_id)s, %(quota_policy_id)s, %(execution_id)s,
        %(execution_partition)s, %(now_ms)s, (SELECT start_no FROM begun),
-       %(now_ms)s::bigint + %(window_ms)s::bigint
+       %(now_ms)s::bigint + %(window_ms)s::bigint,
+       (SELECT e.lease_epoch FROM ff.exec_core e
+         WHERE (e.partition_key, e.execution_id) = (%(execution_partition)s, %(execution_id)s))
   FROM given
     ON CONFLICT (partition_key, quota_policy_id, execution_id) DO UPDATE
    SET quota_key_id = EXCLUDED.quota_key_id, admitted_at_ms = EXCLUDED.admitted_at_ms,
-       start_no = EXCLUDED.start_no, expires_at_ms = EXCLUDED.expires_at_ms
+       start_no = EXCLUDED.start_no, expires_at_ms = EXCLUDED.expires_at_ms,
+       released_at_ms = NULL, lease_epoch = EXCLUDED.lease_epoch
 """
 
 
@@ -139,9 +148,10 @@ async def check_admission(
 
     `limits` replaces the stored numbers; a limit that the namespace lacks admits everything.
     The key is locked until the transaction ends, so concurrent calls never admit more than the
-    limit allows. A call for an execution that was admitted within the window changes nothing. A
-    slot is held until `release_admission`, or as long as the execution runs, or for two minutes if
-    it does not run.
+    limit allows. A call for an execution that was admitted within the window changes nothing. An
+    execution that was released and is admitted again counts once. A slot is held until
+    `release_admission`, or until the execution has run or ended, or for two minutes if it does
+    neither.
     """
     key = limit_key if limit_key in ("", "default") else check_limit_key(limit_key)
     key = "" if key == "default" else key

@@ -12,8 +12,9 @@ from flowfabric.limits import quota_policy_partition
 
 RELEASE_ADMISSION: Final[LiteralString] = """
 -- quotas.release_admission
-DELETE FROM ff.quota_admitted
+UPDATE ff.quota_admitted SET released_at_ms = ff.now_ms()
  WHERE execution_id = %(execution_id)s AND quota_policy_id = %(quota_policy_id)s
+   AND released_at_ms IS NULL
    AND NOT EXISTS (SELECT FROM ff.quota_policy p
                     WHERE (p.partition_key, p.quota_policy_id)
                         = (%(policy_partition)s, %(quota_policy_id)s)
@@ -26,7 +27,8 @@ async def release_admission(
 ) -> None:
     """The execution holds no slot by `check_admission` any more; a repeated call changes nothing.
 
-    The start stays in the window: the request was made.
+    The start stays in the window: the request was made. If the execution is admitted again, that
+    start is replaced.
     """
     quota_policy_id = policy_id(limit, namespace)
     await execute(

@@ -29,10 +29,11 @@ WITH starts AS (
     DELETE FROM ff.quota_admitted a
      USING (SELECT a.ctid AS place FROM ff.quota_admitted a
              WHERE a.expires_at_ms <= ff.now_ms()
-               AND a.admitted_at_ms <= ff.now_ms() - %(grace_ms)s::bigint
-               AND NOT EXISTS (SELECT FROM ff.lease l
-                                WHERE (l.partition_key, l.execution_id)
-                                    = (a.execution_partition, a.execution_id))
+               AND (a.released_at_ms IS NOT NULL
+                    OR a.admitted_at_ms <= ff.now_ms() - %(grace_ms)s::bigint
+                   AND NOT EXISTS (SELECT FROM ff.lease l
+                                    WHERE (l.partition_key, l.execution_id)
+                                        = (a.execution_partition, a.execution_id)))
              ORDER BY a.expires_at_ms LIMIT %(limit)s) AS old
      WHERE a.ctid = old.place
  RETURNING a.quota_key_id

@@ -7,6 +7,8 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.journal.entry import EntryWrite
+from flowfabric.engine.journal.record_entries import record_entries
 from flowfabric.engine.keys.key import Key, active_key
 from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.lock_leases import lock_leases
@@ -36,11 +38,13 @@ async def create_waitpoint(
     *,
     expires_in: float | timedelta,
     waitpoint_id: UUID | None = None,
+    entry: EntryWrite | None = None,
 ) -> Waitpoint:
     """A pending waitpoint with its token; the lease is kept. Needs a transaction.
 
     Without `waitpoint_id`, two calls make two waitpoints. With it, a repeated call with the same
-    key answers the same waitpoint, whatever has become of it.
+    key answers the same waitpoint, whatever has become of it. `entry` is recorded in the journal
+    with the waitpoint: the transaction leaves both or neither.
 
     Raises, in this order: `ValidationError(invalid_input)` for the arguments; `NotFound`,
     `ExecutionNotActive`, `StaleLease` or `LeaseExpired` if the lease is not held;
@@ -53,9 +57,7 @@ async def create_waitpoint(
         raise invalid_input("expires_in", expires_in, "must not be negative")
     if waitpoint_id is not None:
         check_type(waitpoint_id, UUID, field="waitpoint_id")
-    [held] = await lock_leases(conn, [lease])
-    if not isinstance(held, Lease):
-        raise held
+    await _require_lease(conn, lease, entry)
     key = await signing_key(conn)
     execution_id, fresh = lease.execution_id, waitpoint_id or new_uuid()
     row = await fetch_maybe(
@@ -77,6 +79,20 @@ async def create_waitpoint(
     if existing is None or existing.waitpoint_key != waitpoint_key:
         raise WaitpointAlreadyExists(fresh)
     return existing
+
+
+async def _require_lease(conn: Connection, lease: Lease, entry: EntryWrite | None) -> None:
+    """The lease cannot end before the commit, and the entry is recorded; raises its `Refusal`."""
+    if entry is None:
+        [held] = await lock_leases(conn, [lease])
+        if not isinstance(held, Lease):
+            raise held
+        return
+    if entry.lease != lease:
+        raise invalid_input("entry", entry.name, "must have the lease of the waitpoint")
+    refused = await record_entries(conn, [entry])
+    if refused:
+        raise refused[lease]
 
 
 async def signing_key(conn: Connection) -> Key:

@@ -6,6 +6,7 @@ mark_worker_dead      a process is deleted
 hold_worker_lock      a session holds the lock of its process
 list_workers          the processes of a namespace
 find_unserved         kinds that no live worker serves
+list_unserved_routes  work that waits although no live worker can run it
 list_worker_events    their events
 expire_workers        sweep: processes without heartbeats are deleted
 recover_dead_workers  sweep: leases of processes whose session has ended are voided

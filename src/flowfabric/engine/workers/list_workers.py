@@ -14,13 +14,18 @@ from flowfabric.pages import check_limit
 
 LIST_WORKERS: Final[LiteralString] = """
 -- workers.list_workers
-SELECT worker_id, worker_instance_id, lanes, capabilities, kinds, concurrency, last_heartbeat_ms,
-       liveness_ttl_ms, registered_at_ms, stuck_threads::text AS stuck_threads, unclaimed_kinds,
-       last_heartbeat_ms + liveness_ttl_ms > ff.now_ms() AS alive
-  FROM ff.worker_registry
- WHERE namespace = %(namespace)s
-   AND (%(after)s::text IS NULL OR worker_instance_id > %(after)s::text)
- ORDER BY worker_instance_id LIMIT %(limit)s
+WITH used AS (        -- there are few leases: one for each handler that runs
+    SELECT worker_instance_id, count(*)::integer AS slots FROM ff.lease GROUP BY worker_instance_id
+)
+SELECT w.worker_id, w.worker_instance_id, w.lanes, w.capabilities, w.kinds, w.concurrency,
+       w.last_heartbeat_ms, w.liveness_ttl_ms, w.registered_at_ms,
+       w.stuck_threads::text AS stuck_threads, w.unclaimed_kinds,
+       w.last_heartbeat_ms + w.liveness_ttl_ms > ff.now_ms() AS alive, w.version, w.host,
+       coalesce(used.slots, 0) AS slots_used
+  FROM ff.worker_registry w LEFT JOIN used USING (worker_instance_id)
+ WHERE w.namespace = %(namespace)s
+   AND (%(after)s::text IS NULL OR w.worker_instance_id > %(after)s::text)
+ ORDER BY w.worker_instance_id LIMIT %(limit)s
 """
 
 
@@ -41,6 +46,10 @@ class WorkerEntry(msgspec.Struct, frozen=True, kw_only=True):
     unclaimed_kinds: list[str]
     """The kinds that the process does not claim because of stuck threads."""
     alive: bool
+    version: str
+    host: str
+    slots_used: int
+    """Executions that the process holds, those that it has claimed ahead included."""
 
 
 class WorkerPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +72,9 @@ class _Row(msgspec.Struct, frozen=True):
     stuck_threads: str
     unclaimed_kinds: list[str]
     alive: bool
+    version: str
+    host: str
+    slots_used: int
 
 
 async def list_workers(
@@ -89,6 +101,9 @@ async def list_workers(
             stuck_threads=msgspec.json.decode(row.stuck_threads, type=dict[str, int]),
             unclaimed_kinds=row.unclaimed_kinds,
             alive=row.alive,
+            version=row.version,
+            host=row.host,
+            slots_used=row.slots_used,
         )
         for row in rows[:limit]
     ]

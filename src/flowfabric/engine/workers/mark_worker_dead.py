@@ -7,9 +7,11 @@ from typing import Final, LiteralString
 import msgspec
 
 from flowfabric.db.rows import Connection, fetch_maybe
+from flowfabric.engine.lifecycle.operator_event import check_actor, operator_event
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered
 from flowfabric.errors import invalid_input
 from flowfabric.ids import check_text, check_worker_name, worker_partition
+from flowfabric.states import OperatorEventType
 
 MARK_WORKER_DEAD: Final[LiteralString] = """
 -- workers.mark_worker_dead
@@ -42,9 +44,19 @@ class _Deleted(msgspec.Struct, frozen=True):
 
 
 async def mark_worker_dead(
-    conn: Connection, worker_instance_id: str, *, reason: str, namespace: str = "default"
+    conn: Connection,
+    worker_instance_id: str,
+    *,
+    reason: str,
+    namespace: str = "default",
+    actor: str | None = None,
 ) -> WorkerMarkedDead | WorkerNotRegistered:
-    """The instance is not registered any more; its leases stay until they expire."""
+    """The instance is not registered any more; its leases stay until they expire.
+
+    With an `actor`, who is then an operator and not the process itself, there is an operator event.
+    """
+    if actor is not None:
+        check_actor(actor)
     check_worker_name(worker_instance_id, field="worker_instance_id")
     check_text(reason, field="reason")
     if not reason.isprintable():
@@ -58,4 +70,16 @@ async def mark_worker_dead(
         worker_instance_id=worker_instance_id,
         reason=reason,
     )
-    return WorkerNotRegistered() if row is None else WorkerMarkedDead()
+    if row is None:
+        return WorkerNotRegistered()
+    if actor is not None:
+        await operator_event(
+            conn,
+            OperatorEventType.WORKER_MARKED_DEAD,
+            actor=actor,
+            reason=reason,
+            namespace=namespace,
+            worker_id=row.worker_id,
+            worker_instance_id=worker_instance_id,
+        )
+    return WorkerMarkedDead()

@@ -23,10 +23,10 @@ WITH known AS (       -- a live row of this instance
 ), stored AS (
     INSERT INTO ff.worker_registry AS w (
            partition_key, namespace, worker_instance_id, worker_id, lanes, capabilities, kinds,
-           concurrency, last_heartbeat_ms, liveness_ttl_ms, registered_at_ms)
+           concurrency, last_heartbeat_ms, liveness_ttl_ms, registered_at_ms, version, host)
     SELECT %(partition_key)s, %(namespace)s, %(worker_instance_id)s, %(worker_id)s,
            %(lanes)s::text[], %(capabilities)s::text[], %(kinds)s::text[], %(concurrency)s,
-           ff.now_ms(), %(ttl_ms)s, ff.now_ms()
+           ff.now_ms(), %(ttl_ms)s, ff.now_ms(), %(version)s, %(host)s
      WHERE NOT EXISTS (SELECT FROM known WHERE worker_id <> %(worker_id)s)
         ON CONFLICT (partition_key, namespace, worker_instance_id) DO UPDATE
        SET worker_id = EXCLUDED.worker_id, lanes = EXCLUDED.lanes,
@@ -34,6 +34,7 @@ WITH known AS (       -- a live row of this instance
            concurrency = EXCLUDED.concurrency, last_heartbeat_ms = EXCLUDED.last_heartbeat_ms,
            liveness_ttl_ms = EXCLUDED.liveness_ttl_ms, stuck_threads = EXCLUDED.stuck_threads,
            unclaimed_kinds = EXCLUDED.unclaimed_kinds, liveness_lock = NULL,
+           version = EXCLUDED.version, host = EXCLUDED.host,
            lock_missed_at_ms = NULL,
            registered_at_ms = CASE WHEN w.last_heartbeat_ms + w.liveness_ttl_ms > ff.now_ms()
                                    THEN w.registered_at_ms ELSE EXCLUDED.registered_at_ms END
@@ -78,10 +79,13 @@ async def register_worker(
     concurrency: int = 1,
     liveness_ttl: float | timedelta,
     namespace: str = "default",
+    version: str = "",
+    host: str = "",
 ) -> WorkerRegistered | WorkerRefreshed:
     """The instance is registered with what it offers, until its heartbeats stop.
 
-    Its leases last until they expire, unless `hold_worker_lock` follows.
+    Its leases last until they expire, unless `hold_worker_lock` follows. `version` and `host` are
+    shown to operators.
     Raises `ValidationError(invalid_input)` if a live instance of that name belongs to another
     worker.
     """
@@ -106,6 +110,8 @@ async def register_worker(
         kinds=sorted(kinds),
         concurrency=concurrency,
         ttl_ms=ttl_ms,
+        version=_shown(version, field="version"),
+        host=_shown(host, field="host"),
     )
     if not row.stored:
         raise invalid_input(
@@ -114,3 +120,7 @@ async def register_worker(
             f"instance_id reassigned: it belongs to {row.known_as or 'another worker'!r}",
         )
     return WorkerRegistered() if row.known_as is None else WorkerRefreshed()
+
+
+def _shown(text: str, *, field: str) -> str:
+    return check_name(text, field=field) if text else ""

@@ -1,6 +1,6 @@
 """The routes, one module per noun; `ROUTES` is the whole table.
 
-executions          submit, search, outcomes          execution_reads     one execution, read
+executions          submit, outcomes                  execution_reads     one execution, read
 execution_controls  one execution, changed            flows               flows, members and edges
 signals             signals and waitpoints            streams             frames of handlers
 claims              claims of workers                 work                outcomes of workers
@@ -10,13 +10,17 @@ workers             the registry of workers           grants              claims
 lanes               lanes and retention               events              events, listed and live
 schedules           schedules                         keys                keys and API tokens
 info                probes, metrics, documents        callbacks           answers by token alone
-budgets             budgets
+budgets             budgets                           searches            search, count, failures
+flow_lists          flows, listed                     activity            what ended over time
+bulk                changes of many, saved searches
 """
 
 from typing import Final
 
 from flowfabric.server.routes import (
+    activity,
     budgets,
+    bulk,
     callbacks,
     claims,
     durable_work,
@@ -24,6 +28,7 @@ from flowfabric.server.routes import (
     execution_controls,
     execution_reads,
     executions,
+    flow_lists,
     flow_outcomes,
     flows,
     grants,
@@ -32,6 +37,7 @@ from flowfabric.server.routes import (
     lanes,
     quotas,
     schedules,
+    searches,
     signals,
     streams,
     work,
@@ -42,9 +48,11 @@ from flowfabric.server.table import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *executions.ROUTES,
+    *searches.ROUTES,
     *execution_reads.ROUTES,
     *execution_controls.ROUTES,
     *flow_outcomes.ROUTES,
+    *flow_lists.ROUTES,
     *flows.ROUTES,
     *signals.ROUTES,
     *callbacks.ROUTES,
@@ -57,6 +65,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     *grants.ROUTES,
     *lanes.ROUTES,
     *events.ROUTES,
+    *activity.ROUTES,
+    *bulk.ROUTES,
     *schedules.ROUTES,
     *budgets.ROUTES,
     *quotas.ROUTES,

@@ -91,6 +91,8 @@ class WaitpointRequest(msgspec.Struct, frozen=True, kw_only=True):
     waitpoint_key: str
     expires_in: float
     waitpoint_id: UUID | None = None
+    entry: EntryWrite | None = None
+    """Recorded in the journal with the waitpoint, or not at all."""
 
 
 class WaitpointsRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,12 +297,13 @@ async def suspend(call: ApiCall, body: SuspendRequests) -> SuspendAnswers:
 
 
 async def create_waitpoint(call: ApiCall, body: WaitpointRequest) -> Waitpoint:
-    """Make a waitpoint; its token is for whoever delivers the signal."""
+    """Make a waitpoint; its token is for the outsider that delivers the signal."""
     return await call.engine.create_waitpoint(
         body.lease,
         body.waitpoint_key,
         expires_in=body.expires_in,
         waitpoint_id=body.waitpoint_id,
+        entry=body.entry,
     )
 
 

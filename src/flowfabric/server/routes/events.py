@@ -1,15 +1,18 @@
-"""Events: the newest of one family, or several families as they happen."""
+"""Events: the newest of some families, or several families as they happen."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime
 from typing import Any, Final, Literal
+from uuid import UUID
 
 import msgspec
 
 from flowfabric.api.forms import Wanted, form
+from flowfabric.api.leaves import parse_execution_id
 from flowfabric.engine.events.completion_events import CompletionEvent
 from flowfabric.engine.events.cursor import decode_cursor, encode_cursor
 from flowfabric.engine.events.filters import EventFilter
@@ -19,7 +22,7 @@ from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
 from flowfabric.server.asgi import cancel_all
 from flowfabric.server.call import ApiCall, Reply
-from flowfabric.server.pages import check_limit
+from flowfabric.server.pages import check_limit, tag_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.sse import ServerEvent
 from flowfabric.server.table import Kind, Route, route
@@ -38,12 +41,22 @@ _EVENT: Final = form(Event, Wanted("out"))
 
 
 class EventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which events: of one family, the newest first."""
+    """Which events: of some families, the newest first."""
 
-    family: Family = "completion"
+    family: list[Family] = []
+    """Completions, if none is given."""
     namespace: str | None = None
     tag: str | None = None
     """`key=value`"""
+    execution: str | None = None
+    flow: UUID | None = None
+    lane: str | None = None
+    kind: str | None = None
+    worker: str | None = None
+    actor: str | None = None
+    type: list[str] = []
+    """Types of events, outcomes of completions, or effects of signals: any of these."""
+    since: datetime | None = None
     limit: int = 50
     cursor: str | None = None
 
@@ -69,30 +82,34 @@ class Events(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-def _filter(call: ApiCall, namespace: str | None, tag: str | None) -> EventFilter:
-    pair = None
-    if tag is not None:
-        key, found, value = tag.partition("=")
-        if not found:
-            raise invalid("tag", "must be key=value")
-        pair = (key, value)
-    return EventFilter(namespace=call.only(namespace), tag=pair)
-
-
 async def list_events(call: ApiCall, query: EventsQuery) -> Reply:
-    """The newest events of one family; a page may be short and still have a cursor."""
-    place = None if query.cursor is None else _places(query.cursor).get(query.family)
-    if query.cursor is not None and place is None:
+    """The newest events of some families; a page may be short and still have a cursor."""
+    families = query.family or ["completion"]
+    places = None if query.cursor is None else _places(query.cursor)
+    if places is not None and not places.keys() & set(families):
         raise invalid("cursor", "is not a cursor of this list")
-    found = await call.engine.list_events(
-        query.family,
-        cursor=b"" if place is None else encode_cursor(place),
+    execution = None if query.execution is None else parse_execution_id(query.execution)
+    found = await call.engine.list_events_of(
+        families,
+        cursors=None
+        if places is None
+        else {family: encode_cursor(place) for family, place in places.items()},
         limit=check_limit(query.limit),
-        filter=_filter(call, query.namespace, query.tag),
+        since=query.since,
+        filter=EventFilter(
+            namespace=call.only(query.namespace),
+            tag=tag_of(query.tag),
+            lane_id=query.lane,
+            execution_kind=query.kind,
+            execution_id=execution,
+            flow_id=query.flow,
+            worker_instance_id=query.worker,
+            actor=query.actor,
+            types=tuple(query.type),
+        ),
     )
-    older = None if found.next_cursor is None else decode_cursor(found.next_cursor)
-    cursor = None if older is None else f"{_LETTERS[query.family]}{older:x}"
-    return Reply(value=Events(items=list(found.events), next_cursor=cursor))
+    ends = {family: decode_cursor(end) for family, end in found.next_cursors.items()}
+    return Reply(value=Events(items=list(found.events), next_cursor=_cursor(ends) or None))
 
 
 def _places(cursor: str) -> dict[str, int]:
@@ -111,7 +128,7 @@ async def subscribe_events(call: ApiCall, query: LiveEventsQuery) -> AsyncGenera
     """Events as they happen, of several families in one stream; `id` resumes it without a gap."""
     cursor = call.header("last-event-id") or query.cursor or ""
     places = _places(cursor)
-    wanted = _filter(call, query.namespace, query.tag)
+    wanted = EventFilter(namespace=call.only(query.namespace), tag=tag_of(query.tag))
     subscriptions = {
         family: await _subscribe(call, family, places.get(family), wanted)
         for family in dict.fromkeys(query.family or ["completion"])

@@ -108,9 +108,10 @@ class PriorityRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TagRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a tag."""
+    """The value of a tag, and why it changes."""
 
     value: str
+    reason: str | None = None
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,7 +232,13 @@ async def change_priority(call: ApiCall, body: PriorityRequest) -> PriorityChang
 
 async def set_execution_tag(call: ApiCall, body: TagRequest) -> None:
     """Set one tag."""
-    await call.engine.set_execution_tag(await call.execution_id(), call.text("key"), body.value)
+    await call.engine.set_execution_tag(
+        await call.execution_id(),
+        call.text("key"),
+        body.value,
+        actor=call.actor,
+        reason=body.reason,
+    )
 
 
 async def get_execution_tag(call: ApiCall) -> Tag:

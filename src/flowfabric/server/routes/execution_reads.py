@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from flowfabric.engine.events.read_history import HistoryEntry
+from flowfabric.engine.events.read_history import HistoryEntry, OutboxName
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.executions.explanation import Explanation
 from flowfabric.engine.executions.list_attempts import Attempt
@@ -37,6 +37,13 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """How many seconds the answer may take, 0 to 30."""
 
     wait: float = 0.0
+
+
+class HistoryQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of events; of some families, or of all."""
+
+    family: list[OutboxName] = msgspec.field(default_factory=list[OutboxName])
+    newest_first: bool = False
 
 
 class JournalQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,10 +154,14 @@ async def list_attempts(call: ApiCall) -> Attempts:
     return Attempts(items=await call.engine.list_attempts((await describe(call)).execution_id))
 
 
-async def read_history(call: ApiCall, query: PageQuery) -> Reply:
+async def read_history(call: ApiCall, query: HistoryQuery) -> Reply:
     """What happened to the execution, in order."""
     found = await call.engine.read_history(
-        await call.execution_id(), cursor=query.cursor, limit=check_limit(query.limit)
+        await call.execution_id(),
+        cursor=query.cursor,
+        limit=check_limit(query.limit),
+        families=query.family,
+        newest_first=query.newest_first,
     )
     return page(call, HistoryEntry, found.entries, found.next_cursor, query)
 
@@ -232,7 +243,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     _read("/state", read_execution_info, ExecutionInfo),
     _read("/explanation", explain_execution, Explanation),
     _read("/attempts", list_attempts, Attempts),
-    _read("/history", read_history, page_of(HistoryEntry), query=PageQuery),
+    _read("/history", read_history, page_of(HistoryEntry), query=HistoryQuery),
     _read("/input", read_execution_context, bytes, kind=Kind.RAW),
     _read("/result", get_execution_result, bytes, kind=Kind.RAW),
     route(

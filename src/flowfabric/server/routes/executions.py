@@ -1,4 +1,4 @@
-"""Executions: submitted, searched for, and how they ended."""
+"""Executions: submitted, and how they ended."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ import msgspec
 
 from flowfabric.client.create_in_chunks import create_all_or_none
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
-from flowfabric.engine.executions.search_executions import FoundExecution, Search
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
-from flowfabric.engine.lifecycle.create_unique_execution import UniqueConflict
 from flowfabric.errors import IdempotencyConflict, NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.server.call import ApiCall, Reply
-from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
-from flowfabric.states import PublicState, Scope
+from flowfabric.states import Scope
 from flowfabric.tracing import TRACEPARENT, is_traceparent
 
 MAX_BATCH: Final = 1000
@@ -76,10 +73,10 @@ class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UniqueRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution of which one exists at a time for its key."""
+    """Executions of which one exists at a time for each key; `cancel_old` supersede theirs."""
 
-    execution: SubmitRequest
-    on_conflict: UniqueConflict = "return"
+    executions: list[SubmitRequest]
+    cancel_old: list[ExecutionId] = []
 
 
 class DebounceRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,22 +99,6 @@ class Located(msgspec.Struct, frozen=True, kw_only=True):
     """The execution of a key."""
 
     execution_id: ExecutionId
-
-
-class SearchQuery(NamespacePageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which executions: those that match everything that is given, the newest first."""
-
-    state: PublicState | None = None
-    kind: str | None = None
-    lane: str | None = None
-    tag: str | None = None
-    """`key=value`"""
-    since: datetime | None = None
-    before: datetime | None = None
-    within: float | None = None
-    """Created in the last so many seconds."""
-    divergent: bool = False
-    patch_missing: str | None = None
 
 
 class OutcomesRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,12 +178,13 @@ async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
     return BatchAnswer(results=await create_all_or_none(call.engine, new))
 
 
-async def create_unique_execution(
-    call: ApiCall, body: UniqueRequest
-) -> Created | Duplicate | IdempotencyConflict:
-    """Submit an execution of which one exists at a time for its key."""
-    new = new_execution(call, body.execution)
-    return await call.engine.create_unique_execution(new, on_conflict=body.on_conflict)
+async def create_unique_executions(call: ApiCall, body: UniqueRequest) -> BatchAnswer:
+    """Submit executions of which one exists at a time for each key: all are created, or none."""
+    if not 1 <= len(body.executions) <= MAX_BATCH:
+        raise invalid("executions", f"must be 1 to {MAX_BATCH}")
+    new = [new_execution(call, each) for each in body.executions]
+    found = await call.engine.create_unique_executions(new, cancel_old=body.cancel_old)
+    return BatchAnswer(results=found)
 
 
 async def debounce_execution(
@@ -224,32 +206,6 @@ async def locate_execution_by_key(call: ApiCall, query: KeyQuery) -> Located:
     if found is None:
         raise NotFound("execution", f"with key {query.idempotency_key!r}")
     return Located(execution_id=found)
-
-
-async def search_executions(call: ApiCall, query: SearchQuery) -> Reply:
-    """Executions that match, the newest first."""
-    tag = None
-    if query.tag is not None:
-        key, found, value = query.tag.partition("=")
-        if not found:
-            raise invalid("tag", "must be key=value")
-        tag = (key, value)
-    search = Search(
-        namespace=call.only(query.namespace),
-        lane_id=query.lane,
-        execution_kind=query.kind,
-        public_state=query.state,
-        tag=tag,
-        created_since=query.since,
-        created_within=query.within,
-        created_before=query.before,
-        divergent=query.divergent,
-        patch_missing=query.patch_missing,
-    )
-    found = await call.engine.search_executions(
-        search, cursor=query.cursor, limit=check_limit(query.limit)
-    )
-    return page(call, FoundExecution, found.executions, found.next_cursor, query)
 
 
 async def read_outcomes(call: ApiCall, body: OutcomesRequest) -> OutcomesAnswer:
@@ -281,20 +237,23 @@ ROUTES: Final[tuple[Route, ...]] = (
         body=BatchRequest,
         answers={200: BatchAnswer},
     ),
-    *(
-        route(
-            "POST",
-            f"/v1/executions/{path}",
-            handler,
-            scope=Scope.WRITE,
-            limit=LARGE,
-            body=body,
-            answers={200: Created | Duplicate | IdempotencyConflict},
-        )
-        for path, handler, body in (
-            ("unique", create_unique_execution, UniqueRequest),
-            ("debounced", debounce_execution, DebounceRequest),
-        )
+    route(
+        "POST",
+        "/v1/executions/unique",
+        create_unique_executions,
+        scope=Scope.WRITE,
+        limit=BATCH,
+        body=UniqueRequest,
+        answers={200: BatchAnswer},
+    ),
+    route(
+        "POST",
+        "/v1/executions/debounced",
+        debounce_execution,
+        scope=Scope.WRITE,
+        limit=LARGE,
+        body=DebounceRequest,
+        answers={200: Created | Duplicate | IdempotencyConflict},
     ),
     route(
         "GET",
@@ -303,14 +262,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         scope=Scope.READ,
         query=KeyQuery,
         answers={200: Located},
-    ),
-    route(
-        "GET",
-        "/v1/executions",
-        search_executions,
-        scope=Scope.READ,
-        query=SearchQuery,
-        answers={200: page_of(FoundExecution)},
     ),
     route(
         "POST",

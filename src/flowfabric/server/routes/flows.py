@@ -16,7 +16,6 @@ from flowfabric.engine.flows.create_flow import FlowCreated, FlowExists
 from flowfabric.engine.flows.describe_flow import FlowSnapshot
 from flowfabric.engine.flows.edge import EdgeSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember
-from flowfabric.engine.flows.list_flows import FlowSummary
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.joins.apply_dependency_to_child import EdgeAlreadyApplied, EdgeApplied
@@ -27,7 +26,7 @@ from flowfabric.errors import NotFound
 from flowfabric.ids import ExecutionId, new_uuid, uuid_partition
 from flowfabric.joins import JoinPolicy
 from flowfabric.server.call import ApiCall, Reply
-from flowfabric.server.pages import NamespacePageQuery, PageQuery, check_limit, page, page_of
+from flowfabric.server.pages import PageQuery, check_limit, page, page_of
 from flowfabric.server.problems import invalid
 from flowfabric.server.routes.execution_controls import Tag, TagRequest
 from flowfabric.server.routes.executions import SubmitRequest, new_execution
@@ -195,14 +194,6 @@ def _member_uuid(flow_id: UUID, number: int) -> UUID:
     return uuid5(flow_id, f"member {number}")
 
 
-async def list_flows(call: ApiCall, query: NamespacePageQuery) -> Reply:
-    """Flows, a page at a time."""
-    found = await call.engine.list_flows(
-        cursor=query.cursor, limit=check_limit(query.limit), namespace=call.only(query.namespace)
-    )
-    return page(call, FlowSummary, found.flows, found.next_cursor, query)
-
-
 async def describe_flow(call: ApiCall) -> Reply:
     """The flow, with counts of its members and the states of its joins."""
     flow_id = await call.flow_id()
@@ -315,7 +306,9 @@ async def replay_flow(call: ApiCall, body: FlowReplayRequest) -> ReplayedFlow:
 
 async def set_flow_tag(call: ApiCall, body: TagRequest) -> None:
     """Set one tag of the flow."""
-    await call.engine.set_flow_tag(await call.flow_id(), call.text("key"), body.value)
+    await call.engine.set_flow_tag(
+        await call.flow_id(), call.text("key"), body.value, actor=call.actor, reason=body.reason
+    )
 
 
 async def get_flow_tag(call: ApiCall) -> Tag:
@@ -351,7 +344,6 @@ ROUTES: Final[tuple[Route, ...]] = (
         limit=BATCH,
         answers={201: FlowAnswer, 200: FlowAnswer},
     ),
-    _read("/v1/flows", list_flows, page_of(FlowSummary), query=NamespacePageQuery),
     _read(F, describe_flow, FlowSnapshot, etag=True),
     _read(F + "/members", list_flow_members, page_of(FlowMember), query=PageQuery),
     _read(F + "/edges", list_edges, Edges, query=EdgesQuery),

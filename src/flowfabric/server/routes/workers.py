@@ -9,6 +9,7 @@ import msgspec
 
 from flowfabric.engine.workers.find_unserved import Unserved
 from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, WorkerRefreshed
+from flowfabric.engine.workers.list_unserved_routes import UnservedRoute
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry
 from flowfabric.engine.workers.mark_worker_dead import STOPPED, WorkerMarkedDead
@@ -30,6 +31,8 @@ class RegisterRequest(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 1
     liveness_ttl: float = 60.0
     namespace: str | None = None
+    version: str = ""
+    host: str = ""
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +84,19 @@ class UnservedRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
+class UnservedRoutesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """In which namespace, and how many."""
+
+    namespace: str | None = None
+    limit: int = 100
+
+
+class UnservedRoutes(msgspec.Struct, frozen=True, kw_only=True):
+    """Work that nobody can run, the longest waiting first."""
+
+    items: list[UnservedRoute]
+
+
 class UnservedKinds(msgspec.Struct, frozen=True, kw_only=True):
     """Those that no live worker serves."""
 
@@ -116,6 +132,7 @@ async def mark_worker_dead(
         call.text("worker_instance_id"),
         reason=body.reason,
         namespace=call.namespace(body.namespace),
+        actor=call.actor,
     )
 
 
@@ -158,6 +175,14 @@ async def find_unserved_pairs(call: ApiCall, body: UnservedRequest) -> UnservedK
     """Which of some kinds on their lanes no live worker serves."""
     namespace = call.namespace(body.namespace)
     return UnservedKinds(items=await call.engine.find_unserved(namespace, body.kinds))
+
+
+async def list_unserved_routes(call: ApiCall, query: UnservedRoutesQuery) -> UnservedRoutes:
+    """Work that waits although no live worker can run it."""
+    found = await call.engine.list_unserved_routes(
+        namespace=call.only(query.namespace), limit=check_limit(query.limit)
+    )
+    return UnservedRoutes(items=found)
 
 
 def _post(path: str, handler: Any, body: Any, answer: Any, scope: Scope) -> Route:
@@ -221,4 +246,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         answers={200: UnservedKinds},
     ),
     _post("/v1/unserved", find_unserved_pairs, UnservedRequest, UnservedKinds, Scope.READ),
+    route(
+        "GET",
+        "/v1/unserved/routes",
+        list_unserved_routes,
+        scope=Scope.READ,
+        query=UnservedRoutesQuery,
+        answers={200: UnservedRoutes},
+    ),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flowfabric.engine.journal.compensation import CompensationCall
+from flowfabric.limits import refuse_merged
 from flowfabric.states import JournalKind, JournalState
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ async def compensate(durable: Durable, key: EntryKey, call: ChildCall[Any]) -> N
     await durable.frontier(key)
     await durable.flush()
     task = call.task
+    refuse_merged(task.merged, task.kind, "a compensation")
     armed = CompensationCall(
         execution_kind=task.kind,
         payload=call.payload,
@@ -32,6 +34,8 @@ async def compensate(durable: Durable, key: EntryKey, call: ChildCall[Any]) -> N
         priority=task.priority,
         required_capabilities=task.requires,
         policy=None if task.policy is None else msgspec.json.decode(task.policy.as_json()),
+        quota_policy_id=None if task.limit is None else task.limit.limit.quota_policy_id,
+        limit_key=call.limit_key,
     )
     write = journal.entry(key, JournalKind.COMPENSATION, JournalState.DONE)
     await durable.fenced(lambda: engine.arm_compensation(write, armed))

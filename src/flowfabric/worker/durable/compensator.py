@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgspec
 
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from flowfabric.worker.context import Ctx
 
 
+class _StoredLimit(msgspec.Struct, frozen=True):
+    """A limit, by its id."""
+
+    quota_policy_id: UUID
+
+    @property
+    def limit(self) -> _StoredLimit:
+        return self
+
+
 class _StoredTask:
     """The settings that a stored call has of its task."""
 
@@ -27,7 +38,9 @@ class _StoredTask:
         self.kind, self.lane = call.execution_kind, call.lane_id
         self.encoding = call.payload_encoding or "json"
         self.priority, self.requires = call.priority, call.required_capabilities
-        self.limit = None
+        limit = call.quota_policy_id
+        self.limit = None if limit is None else _StoredLimit(limit)
+        self.merged = None
         self.policy = None if call.policy is None else ExecutionPolicy.parse(call.policy)
 
     def read_result(self, result: bytes | None, _encoding: str | None = None, /) -> Any:
@@ -50,7 +63,7 @@ async def _compensate(ctx: Ctx, payload: bytes, _encoding: str | None) -> Encode
     failed: list[str] = []
     for call in CompensationInput.decode(payload).calls:
         try:
-            await ctx.gather([_StoredCall(_StoredTask(call), call.payload)])
+            await ctx.gather([_StoredCall(_StoredTask(call), call.payload, call.limit_key)])
         except ChildFailed as error:
             failed.append(f"{call.execution_kind} {error.execution_id}: {error.reason}")
     if failed:

@@ -12,7 +12,7 @@ import heapq
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -158,8 +158,7 @@ class DurableServices:
         JOURNAL_FLUSH_SIZE.observe(len(writes))
         if refused:
             writes = [each for each in writes if each.lease not in refused]
-        for (kind, state), count in Counter(map(_KIND_AND_STATE, writes)).items():
-            JOURNAL_ENTRIES.add(kind.value, state.value, count=count)
+        count_entries(writes)
         if not refused:
             return [None] * len(requests)
         return [refused.get(many[0].lease) for many in requests]
@@ -266,6 +265,12 @@ class DurableServices:
             task.cancel()
         if left:
             await asyncio.wait(left)
+
+
+def count_entries(writes: Iterable[EntryWrite]) -> None:
+    """Count entries that are committed."""
+    for (kind, state), count in Counter(map(_KIND_AND_STATE, writes)).items():
+        JOURNAL_ENTRIES.add(kind.value, state.value, count=count)
 
 
 async def _answer(batcher: Batcher[T, Any], request: T) -> Any:

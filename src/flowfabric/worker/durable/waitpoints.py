@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import urlencode
 from uuid import UUID
 
 import msgspec
@@ -22,6 +23,7 @@ from flowfabric.conditions import (
     keys_of,
     satisfiers,
 )
+from flowfabric.config import callback_url
 from flowfabric.engine.suspensions.suspension import SuspendRequest
 from flowfabric.errors import SignalTimeout, invalid_input
 from flowfabric.instants import epoch_ms, instant
@@ -35,6 +37,7 @@ from flowfabric.states import (
 from flowfabric.tokens import WaitpointToken
 from flowfabric.worker.attempt_suspended import AttemptSuspended
 from flowfabric.worker.durable.awaited import Awaited
+from flowfabric.worker.durable.services import count_entries
 from flowfabric.worker.durable.step_errors import StoredError
 from flowfabric.worker.durable.values import StoredValue
 from flowfabric.worker.durable.waits import check_duration
@@ -42,6 +45,7 @@ from flowfabric.worker.repeat_while_leased import repeat_while_leased
 
 if TYPE_CHECKING:
     from flowfabric.engine.journal.entry import EntryWrite
+    from flowfabric.ids import ExecutionId
     from flowfabric.worker.durable.durable import Durable
     from flowfabric.worker.durable.keys import EntryKey
 
@@ -58,12 +62,32 @@ _BEHAVIORS: Final = {
 class HandlerWaitpoint:
     """A waitpoint of a handler: give its id and token to the outsider that is to signal."""
 
-    def __init__(self, name: str, waitpoint_id: UUID, key: str, token: WaitpointToken) -> None:
+    def __init__(
+        self,
+        name: str,
+        execution_id: ExecutionId,
+        waitpoint_id: UUID,
+        key: str,
+        token: WaitpointToken,
+    ) -> None:
         self.name, self.waitpoint_id, self.token = name, waitpoint_id, token
-        self._key = key
+        self._execution_id, self._key = execution_id, key
 
     def __repr__(self) -> str:
         return f"<waitpoint {self.name!r} {self.waitpoint_id}>"
+
+    @property
+    def url(self) -> str | None:
+        """The address to which the outsider posts its answer, with the token; keep it as secret.
+
+        None unless `FF_CALLBACK_URL` says where the server is, which takes callbacks with
+        `FF_CALLBACKS=1`. `&signal=approved` names the signal, which is `callback` otherwise.
+        """
+        server = callback_url()
+        if server is None:
+            return None
+        place = f"{self._execution_id.partition_key}.{self._execution_id.uuid}/{self.waitpoint_id}"
+        return f"{server}/v1/callbacks/{place}?{urlencode({'token': self.token.reveal()})}"
 
     def named(self, name: str) -> WaitpointCondition:
         """A signal of this name has come."""
@@ -112,21 +136,21 @@ async def make_waitpoint(
     """The waitpoint of this call: made the first time, and the same whenever the handler runs."""
     journal, attempt, engine = durable.journal, durable.attempt, durable.services.engine
     length = check_duration(expires, field="expires") / 1000
-    waitpoint_id = durable.waitpoint_id(key)
+    own, waitpoint_id = attempt.execution_id, durable.waitpoint_id(key)
     entry = journal.find(key, JournalKind.WAITPOINT)
     if entry is None:
         await durable.frontier(key)
         await durable.flush()
-        # Should the worker die between the two, the next attempt finds the waitpoint by its id.
+        write = journal.entry(key, JournalKind.WAITPOINT, JournalState.DONE)
         made = await durable.fenced(
             lambda: engine.create_waitpoint(
-                attempt.lease, str(key), expires_in=length, waitpoint_id=waitpoint_id
+                attempt.lease, str(key), expires_in=length, waitpoint_id=waitpoint_id, entry=write
             )
         )
-        await durable.record(journal.entry(key, JournalKind.WAITPOINT, JournalState.DONE))
-        return HandlerWaitpoint(key.name, waitpoint_id, str(key), made.token)
+        count_entries([write])
+        return HandlerWaitpoint(key.name, own, waitpoint_id, str(key), made.token)
     token = await durable.token_of(waitpoint_id)
-    return HandlerWaitpoint(key.name, waitpoint_id, str(key), token)
+    return HandlerWaitpoint(key.name, own, waitpoint_id, str(key), token)
 
 
 class WaitpointWait:

@@ -90,6 +90,12 @@ HELD_NOW: Final[LiteralString] = """FROM ff.lease l JOIN ff.exec_core e
          = (l.partition_key, l.execution_id, l.lease_epoch - 1)"""
 """The leases `l` that have not ended, each with its execution `e`: for sweeps, which lock both."""
 
+DUE_NOW: Final[LiteralString] = f"""FROM due
+      JOIN ff.lease l ON {lease_row("due.due_partition", "due.due_execution")}
+      JOIN ff.exec_core e ON {execution_row("due.due_partition", "due.due_execution")}
+       AND e.lease_epoch = l.lease_epoch - 1"""
+"""The leases `l` of the CTE `due` that have not ended, each with its execution `e`."""
+
 LOCK_FREE: Final[LiteralString] = """FOR NO KEY UPDATE OF e SKIP LOCKED
        FOR UPDATE OF l SKIP LOCKED"""
 """Locks both for a sweep that ends the leases, passing over rows in use.
@@ -130,6 +136,19 @@ def held_leases(arrays: LiteralString = "", names: LiteralString = "") -> Litera
                          %(lease_id)s::uuid[]{more_arrays}) WITH ORDINALITY
         AS held (held_partition, held_execution, held_attempt, held_epoch, held_lease,{more_names}
                  ordinal)
+)"""
+
+
+def due_leases(instant: LiteralString) -> LiteralString:
+    """`WITH due`: the leases of which the column `instant` has passed, the longest overdue first.
+
+    There is no index on instants, which every renewal would have to change: the table is read page
+    by page. Twenty times as many as a sweep moves are enough to pass over those in use.
+    """
+    return f"""WITH due AS MATERIALIZED (
+    SELECT l.partition_key AS due_partition, l.execution_id AS due_execution FROM ff.lease l
+     WHERE l.{instant} <= (SELECT ff.now_ms())
+     ORDER BY l.{instant} LIMIT 20 * %(limit)s
 )"""
 
 

@@ -1,0 +1,30 @@
+"""The operations of `Engine` that consoles need: activity, changes of many, saved queries."""
+
+from __future__ import annotations
+
+from flowfabric.engine.activity import read_activity
+from flowfabric.engine.bulk import (
+    list_bulk_actions,
+    list_bulk_targets,
+    preview_bulk_action,
+    read_bulk_action,
+    start_bulk_action,
+    stop_bulk_action,
+)
+from flowfabric.engine.operation import snapshot, statement, transaction
+from flowfabric.engine.queries import forget_query, list_queries, save_query
+
+
+class ConsoleOperations:
+    """A part of `Engine`, which says how each operation runs."""
+
+    read_activity = snapshot(read_activity.read_activity)
+    start_bulk_action = transaction(start_bulk_action.start_bulk_action)
+    preview_bulk_action = snapshot(preview_bulk_action.preview_bulk_action)
+    read_bulk_action = statement(read_bulk_action.read_bulk_action)
+    list_bulk_actions = statement(list_bulk_actions.list_bulk_actions)
+    list_bulk_targets = statement(list_bulk_targets.list_bulk_targets)
+    stop_bulk_action = transaction(stop_bulk_action.stop_bulk_action)
+    save_query = statement(save_query.save_query)
+    list_queries = statement(list_queries.list_queries)
+    forget_query = statement(forget_query.forget_query)
