@@ -377,7 +377,7 @@ async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -
         "/v1/work/waitpoints", {**lease, "waitpoint_key": "approval", "expires_in": 600}
     )
     ids = {"waitpoint_ids": [waitpoint["waitpoint_id"]]}
-    await story.post("/v1/work/read-waitpoints", {**lease, **ids})
+    await story.post("/v1/work/read-waitpoints", {"execution_id": execution_id, **ids})
     await story.post("/v1/work/signals", lease)
     at = f"{path}/waitpoints/{waitpoint['waitpoint_id']}"
     [listed] = (await story.get(f"{path}/waitpoints"))["items"]
@@ -406,7 +406,7 @@ async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -
     [inbox] = (await story.post("/v1/work/read-inbox", waiting))["items"]
     assert [each["signal_name"] for each in inbox["inbox"]["signals"]] == ["go"]
     await story.post("/v1/work/read-wait", waiting)
-    await story.post("/v1/work/close-waitpoints", {**lease, **ids})
+    await story.post("/v1/work/close-waitpoints", {"execution_id": execution_id, **ids})
     suspended = await story.post(
         "/v1/work/suspend",
         {

@@ -72,6 +72,7 @@ class ApiError(FlowFabricError):
 
     kind = "api"
     code = "api"
+    _retryable: bool = False
 
     def __init__(
         self, message: str, *, status: int, code: str, body: Mapping[str, object], retryable: bool
