@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from rich.console import Console
 
 from bench.base import head, prepare_base
+from bench.dashboard import main as dashboard
 from bench.environments import InstallationError, prepare
 from bench.postgres import running_cluster
 from bench.report import WIDTH, show, write_json
@@ -29,13 +30,16 @@ QUICK_LIMIT: Final = 480.0
 EPILOG: Final = """
 Every scenario runs for every system in turn, round after round, on one Postgres: a temporary
 one, or the server that FF_DATABASE_URL names. Only ratios of one run mean anything; see
-bench/README.md. The first run installs the peers into .bench/.
+bench/README.md. The first run installs the peers into .bench/. `python -m bench dashboard`
+measures the dashboard.
 """
 
 
 def main() -> int:
     """Parse the command line, measure, print; 1 when a measurement failed."""
     signal.signal(signal.SIGTERM, terminate)
+    if sys.argv[1:2] == ["dashboard"]:
+        return dashboard(sys.argv[2:])
     arguments = parser().parse_args()
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:

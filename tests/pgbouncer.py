@@ -28,6 +28,10 @@ auth_type = any
 max_client_conn = 1000
 unix_socket_mode = 0777
 """
+_PLANNER: Final = "; ".join(
+    f"SET {name} = off" for name in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+)
+"""What docs/operations.md sets on the role: the tests log in as the owner of the server."""
 
 
 def installed() -> str | None:
@@ -50,7 +54,8 @@ class PgBouncer:
         directory.chmod(0o777)
         settings = directory / "pgbouncer.ini"
         settings.write_text(
-            f"[databases]\n* = {_target(dsn)}\n{_SETTINGS}unix_socket_dir = {directory}\n"
+            f"[databases]\n* = {_target(dsn)} connect_query='{_PLANNER}'\n"
+            f"{_SETTINGS}unix_socket_dir = {directory}\n"
             + "".join(f"{name} = {value}\n" for name, value in more.items())
         )
         as_user = ["-u", _plain_user(dsn)] if os.geteuid() == 0 else []  # root is refused

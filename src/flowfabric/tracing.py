@@ -37,7 +37,7 @@ _NOTHING: Final = contextlib.nullcontext()
 
 def tracer() -> Tracer | None:
     """The tracer of this package; None unless the application has set a tracer provider."""
-    # Whoever sets a provider has imported the module: without it there is nothing to ask.
+    # A program that sets a provider has imported the module: without it there is nothing to ask.
     trace: Any = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None

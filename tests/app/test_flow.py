@@ -1,4 +1,4 @@
-"""Graphs of calls: drawn in Python, run by workers, waited for by whoever started them."""
+"""Graphs of calls: drawn in Python, run by workers, waited for by the clients that started them."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_any_other_condition_is_accepted(condition: Condition, keys: tuple[str, 
     assert code(condition, *keys) is None
 
 
-def test_whoever_waits_for_the_timeout_alone_needs_one() -> None:
+def test_a_wait_for_the_timeout_alone_needs_one() -> None:
     for condition in (TimeoutOnly(), AllConditions((Single("a"), TimeoutOnly()))):
         assert code(condition, "a", timeout=False) == "timeout_only_without_deadline"
         assert code(condition, "a", timeout=True) is None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from flowfabric.config import DATABASE_POOLER
 from flowfabric.db.doctor import Finding, Verdict, examine
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
@@ -124,3 +125,22 @@ async def test_a_lease_that_no_execution_has_is_named(
 
     assert found.verdict is Verdict.WARN
     assert str(lease.execution_id) in found.found
+
+
+@pytest.mark.session("alters what a new session of its database has")
+async def test_behind_a_pooler_planner_settings_that_the_role_lacks_are_named(
+    db: Connection, ff_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DATABASE_POOLER, "1")
+    names = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin"]
+    database = await db.fetchval("SELECT current_database()")
+    lacking = await finding(ff_dsn, "plans")
+    try:
+        for name in names:
+            await db.execute(f"ALTER DATABASE {database} SET {name} = off")
+        set_now = await finding(ff_dsn, "plans")
+    finally:
+        await db.execute(f"ALTER DATABASE {database} RESET ALL")
+
+    assert (lacking.verdict, lacking.found) == (Verdict.WARN, f"{', '.join(names)}: on")
+    assert set_now.verdict is Verdict.OK

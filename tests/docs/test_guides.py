@@ -359,7 +359,7 @@ async def test_roles_with_fewer_rights(reader: Reader) -> None:
 
     assert "granted runtime rights to shop_worker" in said
     assert "granted read rights to shop_reader" in said
-    assert len(settings) == 4
+    assert len(settings) == 7
 
 
 def tools_of(db: Connection) -> Path:

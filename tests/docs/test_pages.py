@@ -20,6 +20,7 @@ PUBLIC = {
     "flowfabric.errors",
     "flowfabric.metrics",
     "flowfabric.policy",
+    "flowfabric.dashboard",
     "flowfabric.states",
     "flowfabric.sync",
     "flowfabric.testing",

@@ -333,6 +333,18 @@ UPDATE ff.operator_event SET occurred_at_ms = 1
  WHERE event_id IN (SELECT event_id FROM ff.operator_event LIMIT {FLOW});
 UPDATE ff.worker_registry_event SET event_at_ms = 1
  WHERE worker_instance_id IN (SELECT worker_instance_id FROM ff.worker_registry_event LIMIT {FLOW});
+INSERT INTO ff.web_session VALUES (gen_random_uuid(), '\\x01', '\\x02', '', '', 1, 1, 1, 1);
+INSERT INTO ff.activity VALUES (60000, 1, 1, 'success', 1, '{{1}}', '{{1}}');
+INSERT INTO ff.activity_place (event_id, next_event_id, next_xid)
+SELECT max(event_id) - {FLOW}, max(event_id), 0 FROM ff.completion_event;
+WITH begun AS (
+    INSERT INTO ff.bulk_action (bulk_id, action, arguments, filter, state, actor, reason, total,
+                                started_at_ms)
+    VALUES (gen_random_uuid(), 'cancel', '{{}}', '{{}}', 'running', 'crowd', 'x', 1, 1)
+ RETURNING bulk_id
+)
+INSERT INTO ff.bulk_batch (bulk_id, batch_no, execution_ids)
+SELECT bulk_id, 0, ARRAY['{{fp:0}}:' || gen_random_uuid()] FROM begun;
 """
 
 

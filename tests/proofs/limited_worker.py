@@ -37,7 +37,7 @@ async def rate(ctx: Ctx) -> None: ...
 async def main(dsn: str) -> None:
     """Serve until the process is killed."""
     async with app.worker(dsn=dsn, lease_ttl=2, concurrency=32):
-        print("ready", flush=True)  # noqa: T201 whoever started the process waits for it
+        print("ready", flush=True)  # noqa: T201 the parent process waits for it
         await asyncio.Event().wait()
 
 

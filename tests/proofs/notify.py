@@ -56,7 +56,7 @@ ABOUT_NOTIFICATIONS: Final = (
     "::test_whatever_another_process_decides_a_handler_learns_long_before_the_next_renewal",
     "tests/worker/test_wakeups.py::test_work_that_became_due_wakes_an_idle_worker",
 )
-"""They begin when somebody is listed to be notified; whoever is deaf never is."""
+"""They begin when somebody is listed to be notified; a deaf waiter never is."""
 
 WRITERS: Final = 16
 AT_LEAST: Final = 0.9

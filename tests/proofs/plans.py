@@ -44,9 +44,20 @@ LOOKS: Final = {
 """Sweeps that look at those that wait, though nothing is due: at how many in one call, and how many
 buffers each look may touch. Executions, ledgers, sets of budgets, keys that hold back, and keys."""
 NOT_HOT: Final = frozenset(
-    {"lane_registry", "partition_config", "route", "waiter", "worker_registry"}
+    {
+        "activity",
+        "activity_place",
+        "bulk_action",
+        "bulk_batch",
+        "lane_registry",
+        "partition_config",
+        "route",
+        "waiter",
+        "web_session",
+        "worker_registry",
+    }
 )
-"""Tables with one row, or a row per lane, per kind or per process."""
+"""Tables with one row, or a row per lane, per kind, per process, per session or per minute."""
 
 
 class Size(msgspec.Struct, frozen=True):

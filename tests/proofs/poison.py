@@ -62,7 +62,7 @@ async def _run(dsn: str, *, neighbours: int, ttl: float, poisoned: bool) -> Run:
             deaths = 0
 
             async def tended() -> bool:
-                """Replace whoever died; has everything ended, or did it go on for too long?"""
+                """Replace workers that died; has everything ended, or did it go on for too long?"""
                 nonlocal deaths
                 for number, process in enumerate(running):
                     if process.ended:

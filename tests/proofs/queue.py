@@ -56,7 +56,7 @@ LIMITED: Final = {
            AND NOT EXISTS (SELECT FROM ff.quota_wakeup n
                             WHERE n.quota_key_id = q.quota_key_id)""",
 }
-"""True whenever whoever gave up a lease has let the next execution of its limit go."""
+"""True whenever the worker that gave up a lease has let the next of its limit go."""
 
 BROKEN: Final = " UNION ALL ".join(
     f"SELECT '{claim}' AS claim WHERE EXISTS ({sql})" for claim, sql in (QUEUE | LIMITED).items()

@@ -182,6 +182,9 @@ async def settle(engine: Engine, namespace: str) -> Place:
     await engine.check_admission(LIMIT, place.waiting, **_admitted(place))
     await engine.create_budget(place.budget, **_budgeted())
     await engine.record_spend(place.budget, place.lease.execution_id, {"tokens": 1})
+    await engine.save_query("mine", "state=failed", owner="c", namespace=namespace)
+    none = Search(namespace=namespace, execution_kind="none such")
+    await engine.start_bulk_action("cancel", search=none, reason="x")
     return place
 
 
@@ -314,9 +317,13 @@ async def _bulk_action(engine: Engine, place: Place) -> Any:
     return await engine.list_bulk_actions(namespace=place.namespace)
 
 
-async def _stopped_bulk(engine: Engine, place: Place) -> Any:
+async def _started_bulk(engine: Engine, place: Place) -> Any:
     none = msgspec.structs.replace(_search(place), execution_kind="none such")
-    made = await engine.start_bulk_action("cancel", search=none, reason="x")
+    return await engine.start_bulk_action("cancel", search=none, reason="x")
+
+
+async def _stopped_bulk(engine: Engine, place: Place) -> Any:
+    made = await _started_bulk(engine, place)
     return await engine.stop_bulk_action(made.bulk_id, namespace=place.namespace)
 
 
@@ -564,9 +571,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "read_activity": reads(
         "namespace", lambda e, p: e.read_activity(window=3600, namespace=p.namespace)
     ),
-    "start_bulk_action": writes(
-        "namespace", lambda e, p: e.start_bulk_action("cancel", search=_search(p), reason="x")
-    ),
+    "start_bulk_action": writes("namespace", _started_bulk),
     "preview_bulk_action": reads(
         "namespace", lambda e, p: e.preview_bulk_action("cancel", _search(p))
     ),
@@ -583,6 +588,10 @@ TOUR: Final[Mapping[str, Stop]] = {
         "namespace", lambda e, p: e.list_queries(owner="c", namespace=p.namespace)
     ),
     "forget_query": writes("namespace", _forgotten_query),
+    "list_signals": reads("id", lambda e, p: e.list_signals(p.waiting)),
+    "list_reviews": reads("namespace", lambda e, p: e.list_reviews(namespace=p.namespace)),
+    "list_spend": reads("id", lambda e, p: e.list_spend(p.budget)),
+    "count_waitpoints_by_kid": reads("all", lambda e, _: e.count_waitpoints_by_kid()),
     "count_matching": reads("namespace", lambda e, p: e.count_matching(_search(p))),
     "group_failures": reads(
         "namespace", lambda e, p: e.group_failures(window=3600, namespace=p.namespace)

@@ -1,4 +1,4 @@
-"""G3, S5: whoever lost its lease, or never had it, changes nothing, whatever it calls."""
+"""G3, S5: a worker that lost its lease, or never had it, changes nothing, whatever it calls."""
 
 from __future__ import annotations
 

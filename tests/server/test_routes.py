@@ -95,7 +95,7 @@ def every_route_is_called(request: pytest.FixtureRequest) -> Generator[None]:
     yield
     here = [each for each in request.session.items if each.path == request.path]
     alone = os.environ.get("PYTEST_XDIST_WORKER") is None and not request.session.testsfailed
-    if alone and len(here) == 17:
+    if alone and len(here) == 19:
         streams = {each.name for each in ROUTES if each.kind is Kind.STREAM}
         assert {each.name for each in ROUTES} - CALLED - streams == set()
 
@@ -260,6 +260,37 @@ async def test_whoever_gives_up_a_lease_lets_the_next_one_of_its_limit_go(
     assert sorted(given_up) == sorted(map(str, ids))
 
 
+async def test_a_submit_names_its_limit_its_budget_and_a_key_of_its_own(
+    story: Story, http: Caller, db: Connection
+) -> None:
+    await story.post("/v1/budgets", {"budget_id": "agent", "hard_limits": {"tokens": 1}}, 201)
+    await limited.limit(db, cap=1)
+    options = {"limit": {"name": "per-customer", "key": "acme"}, "budget": ["agent"]}
+    for _ in range(2):
+        await story.submitted(**options)
+    claimed = await story.post("/v1/work/claim", {**WORKER, "limit": 10})
+    assert len(claimed["executions"]) == 1, "the limit holds the other one back"
+    stored = await db.fetch("SELECT budget_ids FROM ff.exec_core")
+    assert all(row["budget_ids"] for row in stored)
+
+    body = {"execution_kind": "job", "unique": {"key": "one"}}
+    first = await story.post("/v1/executions", body, 201)
+    again = await story.post("/v1/executions", body, 200)
+    assert (again["result"], again["execution_id"]) == ("duplicate", first["execution_id"])
+    soon = {"execution_kind": "job", "debounce": {"key": "doc", "wait": 5.0}, "input": 1}
+    put_off = await story.post("/v1/executions", soon, 201)
+    later = await story.post("/v1/executions", {**soon, "input": 2}, 200)
+    assert later["execution_id"] == put_off["execution_id"]
+    for wrong in (
+        {**body, "debounce": {"key": "x"}},
+        {**body, "idempotency_key": "x"},
+        {**soon, "delay": 1.0},
+    ):
+        assert (await http.post("/v1/executions", json=wrong)).status_code == 422
+    batch = await http.post("/v1/executions/batch", json={"executions": [body]})
+    assert batch.status_code == 422
+
+
 async def test_a_flow_is_submitted_and_goes_on_when_a_member_completes(story: Story) -> None:
     made = await story.post(
         "/v1/flows",
@@ -405,6 +436,9 @@ async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -
     waiting = {"execution_ids": [execution_id]}
     [inbox] = (await story.post("/v1/work/read-inbox", waiting))["items"]
     assert [each["signal_name"] for each in inbox["inbox"]["signals"]] == ["go"]
+    sent_to = (await story.get(f"{path}/signals"))["items"]
+    assert "go" in [each["signal_name"] for each in sent_to]
+    assert (await story.get("/v1/reviews"))["items"] == []
     await story.post("/v1/work/read-wait", waiting)
     await story.post("/v1/work/close-waitpoints", {"execution_id": execution_id, **ids})
     suspended = await story.post(
@@ -535,6 +569,8 @@ async def test_events_keys_tokens_and_the_server_tell_about_themselves(
     assert listed["items"][0]["result"] == "operator_event"
     await story.post("/v1/keys/rotate", {"new_kid": "k1"})
     assert (await story.get("/v1/keys"))["current_kid"] == "k1"
+    assert (await story.get("/v1/keys/waitpoints"))["items"] == []
+    assert "exec_core" in [each["table_name"] for each in (await story.get("/v1/tables"))["items"]]
     for probe in ("/livez", "/healthz", "/readyz", "/v1/info", "/v1/doctor", "/v1/whoami"):
         await story.get(probe)
     assert b"ff_http_requests_total" in await story.get("/metrics")
@@ -609,6 +645,7 @@ async def test_budgets_and_limits_are_kept(story: Story) -> None:
     await story.post(f"{path}/release", {"execution_id": held["id"]})
     await story.post(f"{path}/reset")
     assert len((await story.get("/v1/budgets"))["items"]) == 1
+    assert isinstance((await story.get(f"{path}/spend"))["items"], list)
     limit = {"name": "bank", "limits": {"max_concurrent": 2}}
     assert (await story.post("/v1/quotas", limit, 201))["created"]
     assert (await story.get("/v1/quotas/bank"))["limits"]["max_concurrent"] == 2

@@ -38,7 +38,7 @@ async def spin(ctx: Ctx, seconds: float) -> int:
 
 @app.task("poison", max_reclaims=2)
 async def poison(ctx: Ctx) -> None:
-    """Kills whoever touches it."""
+    """Kills the worker that touches it."""
     os._exit(9)
 
 

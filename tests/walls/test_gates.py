@@ -32,8 +32,8 @@ MAY_IMPORT_BY_NAME = {
     "flowfabric.worker.child_process",
 }
 
-# Whoever may read this machine's clock: to mint an id, to show an age, to compare clocks, and for
-# the times of spans, which never reach the database.
+# Modules that may read this machine's clock: to mint an id, to show an age, to compare clocks, and
+# for the times of spans, which never reach the database.
 MAY_READ_THE_CLOCK = {
     "flowfabric.ids.new_uuids",
     "flowfabric.cli.output.ago",
@@ -157,7 +157,7 @@ def test_an_import_by_name_is_found(source: str) -> None:
 
 
 def is_constant(node: ast.expr, known: set[str]) -> bool:
-    """Is the text the same whoever calls?"""
+    """Is the text the same for every caller?"""
     match node:
         case ast.Constant(value=str()):
             return True

@@ -45,7 +45,7 @@ WALKED_BY_GRANTS = {1, 9, 10, 14, 22, 23, 24, 25, 29}
 
 
 class Walk:
-    """Two workers, a few executions, and whoever dies or comes back."""
+    """Two workers, a few executions, and workers that die or come back."""
 
     def __init__(self, db: Connection, clock: Clock, seed: int) -> None:
         self.db, self.clock, self.chance = db, clock, random.Random(seed)

@@ -318,9 +318,12 @@ READS: Mapping[str, set[str]] = {
     "schedules.explain_schedule": {"worker_registry"},
     "schedules.count_schedules": {"schedule"},
     "schedules.list_schedules": {"schedule"},
+    "suspensions.count_waitpoints_by_kid": {"waitpoint_pending"},
+    "suspensions.list_reviews": {"exec_core+suspension_current"},
     "suspensions.list_open_waitpoints": {"exec_core+waitpoint_pending"},
     "workers.find_unserved": {"worker_registry"},
     "workers.list_worker_events": {"worker_registry_event"},
+    "workers.list_namespaces": {"worker_registry"},
     "workers.list_unserved_routes": {"exec_core", "ready", "worker_registry"},
     "workers.list_workers": {"lease", "worker_registry"},
 }
@@ -372,6 +375,7 @@ ACROSS = {**CLAIMS, **SWEEPS, **READS, **LIMITS}
 """What starts without a key, and where."""
 
 ACROSS_IN_FUNCTIONS = {
+    "best_queued": {"ready"},
     "claimable": {"claim_grant", "ready"},
     "budgets_queued": {"ready"},
     "claimable_in_budget": {"ready"},

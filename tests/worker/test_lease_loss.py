@@ -67,7 +67,7 @@ class Watched:
 async def test_without_notifications_the_next_renewal_cancels_a_handler(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
-    """There is one every third of the TTL, whoever made the decision."""
+    """There is one every third of the TTL, wherever the decision was made."""
     app = App()
     watched = Watched(app)
 

@@ -14,7 +14,7 @@ bulk                a control of many executions
 execution_controls  `ff executions cancel | replay | …`
 execution_stream    `ff executions stream`
 progress            the bar that `ff submit --wait` shows
-flows, pictures     `ff flows`, and flows as trees and graphs
+flows               `ff flows`, with flows as trees and graphs
 lanes, workers, leases, events, retention, keys
                     the groups of the same names
 

@@ -218,6 +218,8 @@ async def _serving(client: Client, *, quiet: bool) -> AsyncGenerator[None]:
             console.print(f"No server: {escape(str(error))}", soft_wrap=True)
         yield
         return
+    from flowfabric.dashboard import mounting
+    from flowfabric.dashboard.settings import is_wanted
     from flowfabric.server.serve import address_of, bind, running
     from flowfabric.server.settings import Settings
 
@@ -225,8 +227,10 @@ async def _serving(client: Client, *, quiet: bool) -> AsyncGenerator[None]:
     with bind(settings, any_port=True) as bound:
         address = address_of(bound)
         if not quiet:
+            if is_wanted():
+                console.print(f"Dashboard: [b]{address}/ui/[/b]", soft_wrap=True)
             console.print(f"Server: [b]{address}[/b]  (REST API: {address}/docs)", soft_wrap=True)
-        async with running(on_database(client.engine), settings, bound):
+        async with running(on_database(client.engine), settings, bound, mounting=mounting):
             yield
 
 

@@ -31,9 +31,9 @@ from flowfabric.cli.output import (
     more,
     print_json,
 )
-from flowfabric.cli.pictures import Picture, dot, mermaid
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.list_all_members import list_all_members
+from flowfabric.client.pictures import Picture, dot, mermaid
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.flows.cancel_flow_header import FlowAlreadyCancelled, FlowCancelAccepted
 from flowfabric.engine.flows.describe_flow import FlowSnapshot

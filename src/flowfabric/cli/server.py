@@ -62,7 +62,7 @@ def server(
     ] = None,
     log_level: LogLevel = None,
 ) -> None:
-    """Answer HTTP requests: the REST API, its documentation at /docs, metrics and probes.
+    """Answer HTTP requests: the dashboard at /ui, the REST API, /docs, metrics and probes.
 
     Without tokens (ff tokens create) it listens on this machine only. After SIGTERM or Ctrl-C it
     drains: streams end, requests finish. A second signal ends the process at once.
@@ -115,11 +115,12 @@ def _exit_at_once() -> None:
 async def _serve(
     config: DatabaseConfig, settings: Settings, bound: Any, *, sweeps: bool, migrating: bool
 ) -> None:
+    from flowfabric.dashboard import mounting
     from flowfabric.server.serve import boot, serve
 
     engine = await boot(config, settings, migrating=migrating)
     try:
-        await serve(engine, settings, bound, sweeps=sweeps)
+        await serve(engine, settings, bound, sweeps=sweeps, mounting=mounting)
     finally:
         await engine.close()
 
@@ -127,8 +128,9 @@ async def _serve(
 def check_installed() -> None:
     """Raise `ConfigError` unless the extra of the server is installed."""
     try:
+        import jinja2  # pyright: ignore[reportUnusedImport]  # noqa: F401
         import starlette  # pyright: ignore[reportUnusedImport]  # noqa: F401
         import uvicorn  # pyright: ignore[reportUnusedImport]  # noqa: F401
     except ImportError:
-        why = "needs Starlette and uvicorn: pip install 'flowfabric[server]'"
+        why = "needs Starlette, uvicorn and Jinja2: pip install 'flowfabric[server]'"
         raise ConfigError("server", "ff server", why) from None

@@ -16,5 +16,6 @@ outcome_waiter    waits for outcomes, with one query for all of them
 flow_waiter       waits for flows, with one query for all of them
 unserved_warning  warns if only a worker elsewhere serves a submitted kind
 list_all_members  reads the members of a flow, page by page
+pictures          a flow as a graph: a tree, Mermaid, Graphviz
 identity          user and host, as recorded with every change
 """

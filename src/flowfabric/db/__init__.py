@@ -23,6 +23,9 @@ grant_roles      grant rights to the roles of processes and readers
 store_counts     store the partition counts, unless there are some, and read them
 boot             checks before a process serves: schema version and partition counts
 doctor           checks of a database for `ff doctor`
+doctor_pooler    those for a database behind a pooler
+finding          what a check found
+table_health     how large the tables are
 embedded         a Postgres server from the `flowfabric[embedded]` extra
 schema           write `schema.sql` from the catalogs
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from enum import StrEnum
 from typing import Final, LiteralString
 
 import msgspec
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.apply_functions import differing_functions
+from flowfabric.db.doctor_pooler import behind_pooler
+from flowfabric.db.finding import Finding as Finding
+from flowfabric.db.finding import Verdict as Verdict
 from flowfabric.db.listen import CHANNEL
 from flowfabric.db.migrate import applied, needed_version
 from flowfabric.db.pool import connect
@@ -113,23 +115,6 @@ SELECT pg_notify('ff_wake', 'doctor')
 """
 
 
-class Verdict(StrEnum):
-    """How a check ended; `fail` means that the database cannot be used safely."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one check; `advice` says what to do, or what would be better still."""
-
-    check: str
-    verdict: Verdict
-    found: str
-    advice: str = ""
-
-
 class _Facts(msgspec.Struct, frozen=True):
     version: str
     version_num: int
@@ -184,7 +169,7 @@ async def examine(dsn: str) -> list[Finding]:
             findings += [await _functions(conn), await _stored_values(conn), await _queue(conn)]
         if schema is not Verdict.FAIL:
             findings += [await _sweeps(conn), await _privileges(conn)]
-        findings.append(_polling() if config.pooler else await _listen(conn))
+        findings += await behind_pooler(conn) if config.pooler else [await _listen(conn)]
         return findings
     finally:
         await conn.close()
@@ -366,11 +351,6 @@ async def _privileges(conn: Connection) -> Finding:
         found=f"{role.name} {'is a superuser' if role.superuser else 'owns the schema'}",
         advice="Workers and clients need less: ff migrate --runtime-role NAME.",
     )
-
-
-def _polling() -> Finding:
-    """LISTEN through a pooler would stay on a connection of other clients."""
-    return Finding(check="wake-ups", verdict=Verdict.OK, found="polling, behind a pooler")
 
 
 async def _listen(conn: Connection) -> Finding:

@@ -36,9 +36,11 @@ _PLAN_LIFETIME: Final = 60
 # table was small, must not read the whole table when it has grown.
 # One plan for any parameters is as good then. Postgres would otherwise plan most of our statements
 # anew at every call: it compares estimates, and those of a plan for given arrays are lower.
-# Behind a pooler these settings are not sent and not needed: statements are not prepared, so each
-# is planned for the tables as they are. Plans inside plpgsql functions are cached there too; those
-# functions have the settings bound to them.
+# A statement that changes several rows locks them in the order of their ids, because it looks them
+# up one after the other: a hash join would lock them as they lie in the table.
+# A pooler does not pass these settings on: there the role has them, as docs/operations.md says, and
+# `ff doctor` warns if not. Plans inside plpgsql functions are cached too; those functions have the
+# settings bound to them.
 PLANNER_SETTINGS: Final = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",

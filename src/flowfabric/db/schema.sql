@@ -784,7 +784,7 @@ CREATE TABLE ff.quota_key (
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, fillfactor=50);
 CREATE INDEX quota_key_next ON ff.quota_key USING btree (next_at_ms) WHERE (next_at_ms IS NOT NULL);
 CREATE INDEX quota_key_policy ON ff.quota_key USING btree (quota_policy_id, quota_key_id);
-COMMENT ON TABLE ff.quota_key IS 'One row per key of a limit that a claim has seen. Whoever gives out a slot or a start of the key locks it first. The slots in use are the leases of the key: there is no counter.';
+COMMENT ON TABLE ff.quota_key IS 'One row per key of a limit that a claim has seen. A claim that gives out a slot or a start of the key locks it first. The slots in use are the leases of the key: there is no counter.';
 COMMENT ON COLUMN ff.quota_key.partition_key IS 'quota_key_id modulo num_flow_partitions.';
 COMMENT ON COLUMN ff.quota_key.quota_key_id IS 'ff.quota_key_id of quota_policy_id and dimension.';
 COMMENT ON COLUMN ff.quota_key.dimension IS 'The key in words.';
@@ -1092,7 +1092,7 @@ CREATE TABLE ff.stream_meta (
     CONSTRAINT stream_meta_pkey PRIMARY KEY (partition_key, execution_id, attempt_index)
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, fillfactor=50);
 CREATE INDEX stream_meta_expiry ON ff.stream_meta USING btree (expires_at_ms) WHERE (expires_at_ms IS NOT NULL);
-COMMENT ON TABLE ff.stream_meta IS 'One row per stream, made with its first frame. Whoever appends locks it until the commit, so the frames of a stream become visible in the order of their ids. Whether the stream is closed follows from the attempt: see ff.lease and ff.attempt.';
+COMMENT ON TABLE ff.stream_meta IS 'One row per stream, made with its first frame. An append locks it until the commit, so the frames of a stream become visible in the order of their ids. Whether the stream is closed follows from the attempt: see ff.lease and ff.attempt.';
 COMMENT ON COLUMN ff.stream_meta.append_id IS 'Made by the caller of the last append, so that a call that is repeated after a lost answer is recognised.';
 COMMENT ON COLUMN ff.stream_meta.last_ts_ms IS 'ts_ms of the last frame; last_seq is its seq.';
 COMMENT ON COLUMN ff.stream_meta.frame_count IS 'Frames that were ever appended, also those that are deleted.';
@@ -1631,6 +1631,57 @@ BEGIN
 END
 $function$;
 
+CREATE OR REPLACE FUNCTION ff.best_queued(p_routes bigint[], p_wanted integer, p_now_ms bigint, p_worker_id text, p_any_grant boolean, p_seen_keys bigint[] DEFAULT NULL::bigint[], p_seen_ids uuid[] DEFAULT NULL::uuid[], OUT places tid[], OUT ids uuid[])
+ RETURNS record
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET enable_sort TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    -- How many of each route are read at first. A route has more of the best than its chunk only if its whole chunk
+    -- is among the best.
+    chunk constant integer := least(p_wanted, 2 + 3 * p_wanted / (2 * cardinality(p_routes)));
+BEGIN
+    WITH head AS MATERIALIZED (
+        SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
+          FROM unnest(p_routes) AS route (route_id) CROSS JOIN LATERAL (
+               SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                WHERE e.route_id = route.route_id
+                  AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > p_now_ms)
+                  AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(p_seen_keys)))
+                  AND e.execution_id NOT IN (SELECT unnest(p_seen_ids))
+                  AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+                LIMIT chunk) AS best
+         ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
+         LIMIT p_wanted
+    ), more AS (
+        SELECT best.place, best.priority, best.created_at_ms, best.execution_id
+          FROM (SELECT head.route_id FROM head GROUP BY head.route_id
+                HAVING count(*) = chunk AND chunk < p_wanted) AS route
+         CROSS JOIN LATERAL (
+               SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
+                WHERE e.route_id = route.route_id
+                  AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > p_now_ms)
+                  AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(p_seen_keys)))
+                  AND e.execution_id NOT IN (SELECT unnest(p_seen_ids))
+                  AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
+                ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
+               OFFSET chunk LIMIT p_wanted - chunk) AS best
+    )
+    SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
+      FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
+             UNION ALL
+            SELECT * FROM more
+             ORDER BY 2 DESC, 3, 4 LIMIT p_wanted) AS best;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION ff.budget_id(given text)
  RETURNS uuid
  LANGUAGE plpgsql
@@ -1682,7 +1733,6 @@ AS $function$
 DECLARE
     routes bigint[];
     wanted integer := p_limit;  -- how many the merge finds
-    chunk integer;              -- how many of each route it reads at first
     missing integer := p_limit;
     locked integer;
     places tid[];
@@ -1716,37 +1766,8 @@ BEGIN
     END IF;
 
     WHILE missing > 0 AND routes IS NOT NULL LOOP
-        -- A route has more of the best than its chunk only if its whole chunk is among the best.
-        chunk := least(wanted, 2 + 3 * wanted / (2 * cardinality(routes)));
-        WITH head AS MATERIALIZED (
-            SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                    LIMIT chunk) AS best
-             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-             LIMIT wanted
-        ), more AS (
-            SELECT best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM (SELECT head.route_id FROM head GROUP BY head.route_id
-                    HAVING count(*) = chunk AND chunk < wanted) AS route
-             CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                   OFFSET chunk LIMIT wanted - chunk) AS best
-        )
-        SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
-          FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
-                 UNION ALL
-                SELECT * FROM more
-                 ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
-
+        SELECT best.places, best.ids INTO places, ids
+          FROM ff.best_queued(routes, wanted, now_ms, p_worker_id, any_grant) AS best;
         RETURN QUERY
         SELECT e.ctid, NULL::integer[]
           FROM unnest(places, ids) AS best (place, execution_id)
@@ -1835,7 +1856,6 @@ DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     missing integer := p_limit;
     wanted integer;
-    chunk integer;
     seen_keys bigint[] := '{}';         -- of earlier rounds
     seen_ids uuid[] := '{}';
     places tid[]; ids uuid[];           -- what a round finds
@@ -1853,39 +1873,8 @@ DECLARE
 BEGIN
     FOR round IN 1 .. rounds LOOP
         wanted := missing;
-        chunk := least(wanted, 2 + 3 * wanted / (2 * cardinality(p_routes)));
-        WITH head AS MATERIALIZED (
-            SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM unnest(p_routes) AS route (route_id) CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(seen_keys)))
-                      AND e.execution_id NOT IN (SELECT unnest(seen_ids))
-                      AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                    LIMIT chunk) AS best
-             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-             LIMIT wanted
-        ), more AS (
-            SELECT best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM (SELECT head.route_id FROM head GROUP BY head.route_id
-                    HAVING count(*) = chunk AND chunk < wanted) AS route
-             CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(seen_keys)))
-                      AND e.execution_id NOT IN (SELECT unnest(seen_ids))
-                      AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                   OFFSET chunk LIMIT wanted - chunk) AS best
-        )
-        SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
-          FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
-                 UNION ALL
-                SELECT * FROM more
-                 ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
+        SELECT best.places, best.ids INTO places, ids
+          FROM ff.best_queued(p_routes, wanted, now_ms, p_worker_id, p_any_grant, seen_keys, seen_ids) AS best;
         EXIT WHEN places IS NULL;
 
         SELECT array_agg(l.place) FILTER (WHERE l.quota_key_id IS NULL),

@@ -6,6 +6,7 @@ from flowfabric.engine.budgets import (
     create_budget,
     get_budget_status,
     list_budgets,
+    list_spend,
     read_budget_usage_and_limits,
     record_spend,
     release_budget,
@@ -29,6 +30,7 @@ class BudgetOperations:
     reset_budget = procedure(reset_budget.reset_budget)
     get_budget_status = statement(get_budget_status.get_budget_status)
     list_budgets = statement(list_budgets.list_budgets)
+    list_spend = statement(list_spend.list_spend)
     read_budget_usage_and_limits = statement(
         read_budget_usage_and_limits.read_budget_usage_and_limits
     )

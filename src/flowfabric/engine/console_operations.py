@@ -13,6 +13,7 @@ from flowfabric.engine.bulk import (
 )
 from flowfabric.engine.operation import snapshot, statement, transaction
 from flowfabric.engine.queries import forget_query, list_queries, save_query
+from flowfabric.engine.suspensions import count_waitpoints_by_kid, list_reviews, list_signals
 
 
 class ConsoleOperations:
@@ -25,6 +26,9 @@ class ConsoleOperations:
     list_bulk_actions = statement(list_bulk_actions.list_bulk_actions)
     list_bulk_targets = statement(list_bulk_targets.list_bulk_targets)
     stop_bulk_action = transaction(stop_bulk_action.stop_bulk_action)
+    count_waitpoints_by_kid = statement(count_waitpoints_by_kid.count_waitpoints_by_kid)
+    list_reviews = statement(list_reviews.list_reviews)
+    list_signals = statement(list_signals.list_signals)
     save_query = statement(save_query.save_query)
     list_queries = statement(list_queries.list_queries)
     forget_query = statement(forget_query.forget_query)

@@ -30,6 +30,7 @@ from flowfabric.engine.flows import (
     list_flows,
     project_flow_summary,
     read_flow_outcomes,
+    read_flow_states,
     set_flow_tag,
     submit_flow,
 )
@@ -155,6 +156,7 @@ from flowfabric.engine.suspensions.verify_waitpoint_token import note_failed_tok
 from flowfabric.engine.workers import (
     find_unserved,
     heartbeat_worker,
+    list_namespaces,
     list_unserved_routes,
     list_worker_events,
     list_workers,
@@ -252,6 +254,7 @@ class Engine(
     describe_flow = snapshot(describe_flow.describe_flow)
     list_flows = statement(list_flows.list_flows)
     list_flow_members = statement(list_flow_members.list_flow_members)
+    read_flow_states = statement(read_flow_states.read_flow_states)
     read_flow_outcomes = statement(read_flow_outcomes.read_flow_outcomes)
     describe_edge = statement(describe_edge.describe_edge)
     list_edges = statement(list_edges.list_edges)
@@ -345,6 +348,7 @@ class Engine(
     find_unserved = statement(find_unserved.find_unserved)
     list_unserved_routes = statement(list_unserved_routes.list_unserved_routes)
     list_workers = statement(list_workers.list_workers)
+    list_namespaces = statement(list_namespaces.list_namespaces)
     list_worker_events = statement(list_worker_events.list_worker_events)
     trim_retention = transaction(trim_retention.trim_retention)
     count_trimmable = statement(count_trimmable.count_trimmable)

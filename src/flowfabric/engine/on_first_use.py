@@ -11,6 +11,7 @@ from flowfabric.engine.access.revoke_token import TokenRevoked
 from flowfabric.engine.activity.read_activity import Activity, ActivityStep
 from flowfabric.engine.budgets.create_budget import BudgetAlreadySatisfied, BudgetCreated
 from flowfabric.engine.budgets.list_budgets import BudgetPage
+from flowfabric.engine.budgets.list_spend import Spend
 from flowfabric.engine.budgets.read_budget_usage_and_limits import BudgetUsageAndLimits
 from flowfabric.engine.budgets.release_budget import BudgetReleased
 from flowfabric.engine.budgets.reset_budget import BudgetReset
@@ -68,6 +69,7 @@ from flowfabric.engine.flows.edge import EdgeSnapshot
 from flowfabric.engine.flows.list_flow_members import FlowMember, MemberPage
 from flowfabric.engine.flows.list_flows import FlowPage, FlowStatus, FlowSummary
 from flowfabric.engine.flows.new_flow import NewEdge, NewFlow
+from flowfabric.engine.flows.read_flow_states import FlowStates
 from flowfabric.engine.flows.submission import FlowSubmitted
 from flowfabric.engine.grants.grant import ClaimGrant, ReclaimGrant
 from flowfabric.engine.grants.issue_grant_and_claim import GrantedClaim
@@ -150,12 +152,15 @@ from flowfabric.engine.streams.frame import Frame, NewFrame
 from flowfabric.engine.streams.read_frames import StreamPage
 from flowfabric.engine.streams.read_summary import StreamSummary
 from flowfabric.engine.suspensions.close_waitpoint import ClosedWaitpoint
+from flowfabric.engine.suspensions.count_waitpoints_by_kid import KidUse
 from flowfabric.engine.suspensions.expire_suspension import SuspensionExpired, SuspensionNotExpired
 from flowfabric.engine.suspensions.list_open_waitpoints import OpenWaitpoint, OpenWaitpointPage
 from flowfabric.engine.suspensions.list_pending_waitpoints import (
     PendingWaitpoint,
     PendingWaitpointPage,
 )
+from flowfabric.engine.suspensions.list_reviews import ReviewGroup
+from flowfabric.engine.suspensions.list_signals import SentSignal
 from flowfabric.engine.suspensions.list_suspended import SuspendedExecution, SuspendedPage
 from flowfabric.engine.suspensions.read_inbox import Inbox
 from flowfabric.engine.suspensions.send_signal import NewSignal
@@ -211,32 +216,33 @@ __all__ = [
     "ExpiredLeaseCursor", "ExpiredLeasePage", "ExpiringLeases", "Explanation", "ExplanationReason",
     "ExponentialBackoff", "Failure", "FailureGroup", "FailureGroups", "FieldChange", "FixedBackoff",
     "FlowAlreadyCancelled", "FlowCancelAccepted", "FlowCreated", "FlowEligibility", "FlowExists",
-    "FlowMember", "FlowPage", "FlowSnapshot", "FlowStatus", "FlowSubmitted", "FlowSummary",
-    "FoundExecution", "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments", "GrantNotFound",
-    "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry", "HistoryPage", "Inbox", "InboxSignal",
-    "Join", "JoinPolicy", "JoinPolicySet", "Journal", "JournalEntry", "KeyAlreadySeeded",
-    "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList", "LaneChanged", "LaneCount", "LanePage",
-    "Lease", "LeaseEvent", "LeaseHandle", "LeaseHandleKind", "LeaseMarkedExpired",
-    "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked", "MatchCount", "MemberAdded",
-    "MemberCounts", "MemberPage", "MemberPromoted", "MergedEvents", "NewEdge", "NewExecution",
-    "NewFlow", "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable", "NotRevokedReason",
-    "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint", "OpenWaitpointPage",
-    "OperatorEvent", "PartitionConfig", "PartitionKey", "PartitionRotation", "PendingWaitpoint",
-    "PendingWaitpointPage", "PriorityChanged", "Quorum", "QuotaKey", "QuotaLimits", "QuotaPolicy",
-    "QuotaPolicyCreated", "ReasonCode", "ReclaimCapExceeded", "ReclaimGrant", "RecordedStep",
-    "Released", "ReleasedAfterTrouble", "ReplayMember", "Replayed", "ReplayedFlow",
-    "RestartedExecution", "ResumePolicy", "Resumed", "RetryPolicy", "RetryScheduled",
-    "SatisfiedAlready", "SavedQuery", "Schedule", "ScheduleDefinition", "ScheduleDiff",
-    "ScheduleExplanation", "ScheduleFire", "SchedulePage", "ScheduleReason", "ScheduleSpec",
-    "Search", "SearchPage", "ServedElsewhere", "SessionOpened", "SignalAccepted", "SignalDuplicate",
-    "SignalEvent", "SoftBreach", "StateVector", "StepPage", "StillClaimed", "StoredSignal",
-    "StoredToken", "StreamPage", "StreamSummary", "Subscription", "SuspendRequest", "Suspended",
-    "SuspendedExecution", "SuspendedPage", "Suspension", "SuspensionExpired",
-    "SuspensionNotExpired", "TerminalFailed", "TimeoutPolicy", "TokenCreated", "TokenRevoked",
-    "Triggered", "Trim", "Trouble", "Unblocked", "Unserved", "UnservedRoute", "UpcomingInstant",
-    "UpstreamResult", "UsageAlreadyApplied", "UsageCounted", "UsageOutcome", "UsePending",
-    "VerifiedGrant", "VerifyingKid", "WaitingChildren", "Waitpoint", "WaitpointDetails",
-    "WaitpointToken", "WaitsSeen", "WebSession", "Woken", "WorkerEntry", "WorkerEvent",
-    "WorkerMarkedDead", "WorkerNotRegistered", "WorkerPage", "WorkerRefreshed", "WorkerRegistered",
+    "FlowMember", "FlowPage", "FlowSnapshot", "FlowStates", "FlowStatus", "FlowSubmitted",
+    "FlowSummary", "FoundExecution", "Frame", "FrameId", "Fresh", "Gauges", "GrantArguments",
+    "GrantNotFound", "GrantedClaim", "GroupId", "HardBreach", "HistoryEntry", "HistoryPage",
+    "Inbox", "InboxSignal", "Join", "JoinPolicy", "JoinPolicySet", "Journal", "JournalEntry",
+    "KeyAlreadySeeded", "KeyRotated", "KeySeeded", "KeyUnchanged", "KidList", "KidUse",
+    "LaneChanged", "LaneCount", "LanePage", "Lease", "LeaseEvent", "LeaseHandle", "LeaseHandleKind",
+    "LeaseMarkedExpired", "LeaseNotExpired", "LeaseNotRevoked", "LeaseRevoked", "MatchCount",
+    "MemberAdded", "MemberCounts", "MemberPage", "MemberPromoted", "MergedEvents", "NewEdge",
+    "NewExecution", "NewFlow", "NewFrame", "NewSignal", "NotExpiredReason", "NotReclaimable",
+    "NotRevokedReason", "NothingToSuspendFor", "NothingToWaitFor", "OpenSession", "OpenWaitpoint",
+    "OpenWaitpointPage", "OperatorEvent", "PartitionConfig", "PartitionKey", "PartitionRotation",
+    "PendingWaitpoint", "PendingWaitpointPage", "PriorityChanged", "Quorum", "QuotaKey",
+    "QuotaLimits", "QuotaPolicy", "QuotaPolicyCreated", "ReasonCode", "ReclaimCapExceeded",
+    "ReclaimGrant", "RecordedStep", "Released", "ReleasedAfterTrouble", "ReplayMember", "Replayed",
+    "ReplayedFlow", "RestartedExecution", "ResumePolicy", "Resumed", "RetryPolicy",
+    "RetryScheduled", "ReviewGroup", "SatisfiedAlready", "SavedQuery", "Schedule",
+    "ScheduleDefinition", "ScheduleDiff", "ScheduleExplanation", "ScheduleFire", "SchedulePage",
+    "ScheduleReason", "ScheduleSpec", "Search", "SearchPage", "SentSignal", "ServedElsewhere",
+    "SessionOpened", "SignalAccepted", "SignalDuplicate", "SignalEvent", "SoftBreach", "Spend",
+    "StateVector", "StepPage", "StillClaimed", "StoredSignal", "StoredToken", "StreamPage",
+    "StreamSummary", "Subscription", "SuspendRequest", "Suspended", "SuspendedExecution",
+    "SuspendedPage", "Suspension", "SuspensionExpired", "SuspensionNotExpired", "TerminalFailed",
+    "TimeoutPolicy", "TokenCreated", "TokenRevoked", "Triggered", "Trim", "Trouble", "Unblocked",
+    "Unserved", "UnservedRoute", "UpcomingInstant", "UpstreamResult", "UsageAlreadyApplied",
+    "UsageCounted", "UsageOutcome", "UsePending", "VerifiedGrant", "VerifyingKid",
+    "WaitingChildren", "Waitpoint", "WaitpointDetails", "WaitpointToken", "WaitsSeen", "WebSession",
+    "Woken", "WorkerEntry", "WorkerEvent", "WorkerMarkedDead", "WorkerNotRegistered", "WorkerPage",
+    "WorkerRefreshed", "WorkerRegistered",
 ]
 # fmt: on

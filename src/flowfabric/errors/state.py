@@ -9,6 +9,7 @@ from flowfabric.errors.base import EngineError, NotFound, RetryClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from flowfabric.ids import ExecutionId
@@ -28,6 +29,20 @@ class Contention(EngineError):
     kind = "contention"
     http_status = 409
     retry_class = RetryClass.RETRYABLE
+
+
+class StaleView(Contention):
+    """It has changed since the caller read it; read it again, and decide anew."""
+
+    code = "stale_view"
+    http_status = 412
+    retry_class = RetryClass.TERMINAL
+
+    def __init__(
+        self, execution_id: ExecutionId, *, seen_at: datetime, changed_at: datetime
+    ) -> None:
+        super().__init__(f"execution {execution_id} has changed since it was read")
+        self.execution_id, self.seen_at, self.changed_at = execution_id, seen_at, changed_at
 
 
 class ExecutionNotActive(Contention):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 from starlette.routing import BaseRoute, Mount, Router
@@ -38,6 +38,19 @@ PUBLIC: Final = frozenset(
 _PUBLIC_PREFIXES: Final = ("/docs/", "/v1/callbacks/")
 
 
+class Mounted(Protocol):
+    """An application below a path of this one; it finds out by itself who calls."""
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None: ...
+    async def close(self) -> None:
+        """It answers nothing any more."""
+        ...
+
+
+Mounting: TypeAlias = Callable[[Services], Mapping[str, Mounted]]
+"""Makes the applications that are mounted, by their paths."""
+
+
 class RequestState:
     """What is known of one request; the endpoint finds it in the scope."""
 
@@ -65,8 +78,11 @@ class RequestState:
 class Application:
     """Answers every request: by its route, or with a problem."""
 
-    def __init__(self, services: Services, router: Router) -> None:
+    def __init__(
+        self, services: Services, router: Router, mounted: Mapping[str, Mounted] | None = None
+    ) -> None:
         self.services, self._router = services, router
+        self.mounted = mounted or {}
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -120,16 +136,32 @@ class Application:
             return
         check_origin(scope["method"], headers, settings)
         path = scope["path"]
+        for prefix, mounted in self.mounted.items():
+            if path == prefix or path.startswith(prefix + "/"):
+                state.template = prefix
+                scope["root_path"] = scope.get("root_path", "") + prefix
+                await mounted(scope, receive, send)
+                return
+            if path == "/" and scope["method"] == "GET":
+                target = {"location": f"{scope.get('root_path', '')}{prefix}/"}
+                await send_answer(send, 303, b"", state.headers(target))
+                return
         if path not in PUBLIC and not path.startswith(_PUBLIC_PREFIXES):
             authenticator = self.services.authenticator
             state.principal = await authenticator.principal(headers.get(b"authorization"))
         await self._router(scope, receive, send)
 
+    async def close(self) -> None:
+        """Streams and waits end, here and in what is mounted; the engine stays open."""
+        await self.services.close()
+        for mounted in self.mounted.values():
+            await mounted.close()
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self.services.close()
+        await self.close()
         await send({"type": "lifespan.shutdown.complete"})
 
 
@@ -177,6 +209,10 @@ def _order(path: str) -> list[tuple[bool, str]]:
     return [(segment.startswith("{"), segment) for segment in path.split("/")]
 
 
-def app(engine: Engine, settings: Settings | None = None) -> Application:
+def app(
+    engine: Engine, settings: Settings | None = None, *, mounting: Mounting | None = None
+) -> Application:
     """The application over this engine, which the caller closes after it."""
-    return Application(Services(engine, settings or Settings()), router())
+    services = Services(engine, settings or Settings())
+    mounted = None if mounting is None else mounting(services)
+    return Application(services, router(), mounted)

@@ -22,7 +22,7 @@ from flowfabric.engine.keys.seed_waitpoint_hmac_secret import KeyAlreadySeeded
 from flowfabric.errors import ConfigError, TransportError, Unavailable
 from flowfabric.metrics import SharedCounters
 from flowfabric.reconcile.loop import reconcile
-from flowfabric.server.app import Application, app
+from flowfabric.server.app import Application, Mounting, app
 from flowfabric.server.settings import LISTEN, Settings
 
 log: Final = logging.getLogger("flowfabric.server")
@@ -197,10 +197,15 @@ async def _check_open(engine: Engine, settings: Settings) -> None:
 
 
 async def serve(
-    engine: Engine, settings: Settings, bound: socket.socket, *, sweeps: bool = True
+    engine: Engine,
+    settings: Settings,
+    bound: socket.socket,
+    *,
+    sweeps: bool = True,
+    mounting: Mounting | None = None,
 ) -> None:
     """Serve on the socket until a signal stops it."""
-    application = app(engine, settings)
+    application = app(engine, settings, mounting=mounting)
     async with _beside(application, sweeps=sweeps):
         log.info("serving at %s", address_of(bound), extra={"addr": address_of(bound)})
         await serving(application).serve(sockets=[bound])
@@ -208,10 +213,14 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def running(
-    engine: Engine, settings: Settings, bound: socket.socket
+    engine: Engine,
+    settings: Settings,
+    bound: socket.socket,
+    *,
+    mounting: Mounting | None = None,
 ) -> AsyncGenerator[Application]:
     """Serve on the socket while the block runs; signals are left to the caller."""
-    application = app(engine, settings)
+    application = app(engine, settings, mounting=mounting)
     server = serving(application)
     task = asyncio.create_task(server._serve([bound]), name="flowfabric server")  # pyright: ignore
     try:

@@ -20,7 +20,7 @@ class BudgetCalls:
 
     Inside the function of a step a call counts whenever the function runs. In a handler without
     durable calls it counts again with every attempt, as the work is done again. With `dedup` it
-    counts once in 24 hours for the budget, whoever makes it.
+    counts once in 24 hours for the budget, also from other executions.
     """
 
     __slots__ = ()

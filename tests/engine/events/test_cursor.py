@@ -1,4 +1,4 @@
-"""Cursors: opaque to whoever keeps them, exact for whoever reads them back."""
+"""Cursors: opaque to clients that keep them, exact when they are read back."""
 
 import pytest
 

@@ -108,8 +108,8 @@ def _in_order(upstreams: Mapping[str, Iterable[str]]) -> list[str]:
 def letters_in_turns(dag: Dag) -> dict[str, str]:
     """How every member ends where all that may run end at once, then all ends are carried.
 
-    One turn of carrying: every end that is told is heard, then whoever is not needed any more is
-    cancelled; and again, until nothing is told.
+    One turn of carrying: every end that is told is heard, then each member that is not needed any
+    more is cancelled; and again, until nothing is told.
     """
     groups = {
         name: Group(dag.policies.get(name, AllOf()), len(ups))
@@ -158,7 +158,7 @@ def letters_in_turns(dag: Dag) -> dict[str, str]:
 def _climb(
     dag: Dag, groups: Mapping[str, Group], ends: dict[str, str], unneeded: set[str], lost: list[str]
 ) -> list[str]:
-    """Whoever served only those that are lost is cancelled too; their names."""
+    """Members that served only those that are lost are cancelled too; their names."""
     downstreams: dict[str, list[str]] = {name: [] for name in dag.upstreams}
     for down, ups in dag.upstreams.items():
         for up in ups:

@@ -1,4 +1,4 @@
-"""A flow is cancelled: its graph is closed, and whoever is to end is listed and parked."""
+"""A flow is cancelled: its graph is closed, and members that are to end are listed and parked."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""A reclaim beside whoever else wants the execution."""
+"""A reclaim beside other claims of the execution."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

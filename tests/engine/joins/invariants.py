@@ -84,7 +84,7 @@ BROKEN = {
          WHERE g.waits_as = 'member'
            AND d.eligibility_state IN ('eligible_now', 'not_eligible_until_time')
            AND d.total_attempt_count = 0 AND g.group_state = 'pending'
-           AND d.replay_count = 0  -- whoever replays one that was cancelled has it run at once
+           AND d.replay_count = 0  -- a replay of one that was cancelled has it run at once
            AND g.success_count + g.fail_count + g.skip_count + g.running_count > 0""",
     "every end is told once": """
         SELECT e.execution_id, e.public_state, e.replay_count FROM ff.execution e

@@ -1,4 +1,4 @@
-"""Ends travel along edges: each once, whoever carries it and however often."""
+"""Completions are dispatched along edges: each once, by any process and however often."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Executions are locked by id, whoever depends on whom: a batch never deadlocks."""
+"""Executions are locked by id, whichever depends on which: a batch never deadlocks."""
 
 from __future__ import annotations
 

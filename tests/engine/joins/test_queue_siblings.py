@@ -1,4 +1,4 @@
-"""Upstreams that are not needed any more: listed once, cancelled once, whoever looks."""
+"""Upstreams that are not needed any more: listed once, cancelled once, however many sweeps look."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Whoever needs several executions locks them in ascending order, however they were given."""
+"""An operation on several executions locks them in ascending order, however they were given."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product

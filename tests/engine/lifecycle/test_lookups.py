@@ -19,8 +19,6 @@ from flowfabric.states import TerminalOutcome
 from tests import given
 from tests.engine.lifecycle.fenced import OPERATIONS, Operation
 
-pytestmark = pytest.mark.session("reads the plan of a session with our settings")
-
 MANY, BATCH = 400, 40
 FETCHED = """
 SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables

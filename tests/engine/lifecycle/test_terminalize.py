@@ -1,4 +1,4 @@
-"""any non-terminal → terminal: many at once, whoever holds them."""
+"""any non-terminal → terminal: many at once, held or not."""
 
 import pytest
 

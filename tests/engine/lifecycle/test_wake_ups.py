@@ -1,4 +1,4 @@
-"""Wake-ups: a change rings once for whoever waits for it, and for nobody else."""
+"""Wake-ups: a change signals once those that wait for it, and nobody else."""
 
 import asyncio
 import itertools

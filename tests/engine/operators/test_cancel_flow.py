@@ -1,4 +1,4 @@
-"""After a cancel has returned, whoever was to end has ended, and nobody succeeds any more."""
+"""After a cancel has returned, the members that were to end have ended, and none succeeds."""
 
 from collections.abc import Awaitable, Callable
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""active → runnable: an operator takes an execution away from whoever holds it."""
+"""active → runnable: an operator takes an execution away from its holder."""
 
 import asyncio
 from typing import Any

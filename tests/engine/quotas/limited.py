@@ -45,7 +45,7 @@ async def claimed_ids(db: Connection, limit: int = 10) -> list[ExecutionId]:
 
 
 async def ended(db: Connection, tasks: list[Claimed]) -> None:
-    """They have ended, and whoever ended them let the next ones go."""
+    """They have ended, and their worker let the next ones go."""
     await complete(db, [Completion(each.lease) for each in tasks])
     await unblock_keys(db, {each.quota_key_id for each in tasks if each.quota_key_id is not None})
 

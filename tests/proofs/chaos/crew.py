@@ -25,7 +25,7 @@ class Blow(msgspec.Struct, frozen=True):
 
 
 class Crew:
-    """One place of the crew: whoever fills it has a name of its own."""
+    """One place of the crew: each worker that fills it has a name of its own."""
 
     def __init__(self, place: int, dsn: str, directory: Path, ttl: float) -> None:
         self.place, self._dsn, self._directory, self._ttl = place, dsn, directory, ttl
@@ -86,7 +86,7 @@ class Crew:
             self.blows.append(Blow(self.instance, began, _now_ms()))
 
     def hit(self) -> None:
-        """Whoever is at this place has lost something now."""
+        """The worker at this place has lost something now."""
         self.blows.append(Blow(self.instance, _now_ms(), _now_ms()))
 
     async def stop(self) -> int:

@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 class Crew:
-    """Some worker processes; whoever is killed has a successor with a name of its own."""
+    """Some worker processes; a killed one has a successor with a name of its own."""
 
     def __init__(
         self, dsn: str, db: Connection, running: list[WorkerProcess], **settings: Any

@@ -75,7 +75,7 @@ class Orders:
         return plays[0]
 
     async def find_swept(self) -> None:
-        """The same after the next turns of whoever passes over rows in use; asked for rarely."""
+        """The same after the next turns of sweeps that pass over rows in use; asked for rarely."""
         scene, operations = self._case.scene, self._case.operations
         for play in () if self.swept else self.plain.values():
             await self._stage.play(scene, operations, play.trace)

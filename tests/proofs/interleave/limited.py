@@ -1,4 +1,4 @@
-"""Limits that two operations meet over: claims, ends, cancels, and whoever lets the next one go."""
+"""Limits that two operations meet over: claims, ends, cancels, and wake-ups of the next one."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Stage:
     ) -> Play:
         """Put the situation back and run the operations together.
 
-        Their steps come as the schedule says; where it says nothing (any more), whoever went last
+        Their steps come as the schedule says; where it says nothing (any more), the last one
         goes on, and then the others in `order`; one that polls lets the others go first. Without a
         schedule they come one after the other.
         """

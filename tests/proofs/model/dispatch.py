@@ -191,7 +191,7 @@ def cancel_siblings(world: World) -> int:
 
 
 def _cancel_once(world: World) -> int:
-    """Who served only losers is found, then whoever is listed is cancelled."""
+    """Members that served only losers are found, then the listed ones are cancelled."""
     listed = [
         (flow, group)
         for flow in world.flows.values()

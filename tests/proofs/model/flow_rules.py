@@ -1,4 +1,4 @@
-"""Rules of whoever builds flows, and cancels them."""
+"""Rules of callers that build flows, and cancel them."""
 
 from __future__ import annotations
 

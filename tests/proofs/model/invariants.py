@@ -10,7 +10,7 @@ from tests.proofs.model.views import NAMES
 from tests.proofs.queue import QUEUE
 
 EXECUTIONS: Final = {
-    "I2, I8: whoever is active was leased last, and that lease has not ended": """
+    "I2, I8: an active execution was leased last, and that lease has not ended": """
         SELECT e.execution_id FROM ff.execution e LEFT JOIN last_lease l USING (execution_id)
          WHERE (e.lifecycle_phase = 'active')
             <> coalesce(l.event_type IN ('acquired', 'reclaimed', 'renewed'), false)
@@ -26,7 +26,7 @@ EXECUTIONS: Final = {
          WHERE (event_type IN ('acquired', 'reclaimed'))
              = coalesce(before IN ('acquired', 'reclaimed'), false)
             OR (event_type IN ('expired', 'revoked') AND lease_id <> lease_before)""",
-    "I6: whoever is delayed has a moment to wait for": """
+    "I6: a delayed execution has a moment to wait for": """
         SELECT FROM ff.execution
          WHERE (eligibility_state = 'not_eligible_until_time') <> (delay_until_ms IS NOT NULL)""",
     "every attempt but the current one is in the ledger": """

@@ -66,7 +66,7 @@ def create_execution(world: World, news: Sequence[NewExecution]) -> list[Created
 
 
 def _stands_for(world: World, keys: dict[str, Any], new: NewExecution, made: set[Any]) -> Any:
-    """Whoever has the id or the key already."""
+    """The execution that has the id or the key already."""
     exists = new.execution_id in world.executions or new.execution_id in made
     if new.idempotency_key is not None:
         kept = keys.get(new.idempotency_key)

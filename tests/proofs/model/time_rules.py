@@ -1,4 +1,4 @@
-"""Rules of time, of what happens without a caller, and of whoever looks."""
+"""Rules of time, of what happens without a caller, and of readers."""
 
 from __future__ import annotations
 

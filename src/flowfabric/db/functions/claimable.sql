@@ -29,7 +29,6 @@ CREATE OR REPLACE FUNCTION ff.claimable(
 DECLARE
     routes bigint[];
     wanted integer := p_limit;  -- how many the merge finds
-    chunk integer;              -- how many of each route it reads at first
     missing integer := p_limit;
     locked integer;
     places tid[];
@@ -63,37 +62,8 @@ BEGIN
     END IF;
 
     WHILE missing > 0 AND routes IS NOT NULL LOOP
-        -- A route has more of the best than its chunk only if its whole chunk is among the best.
-        chunk := least(wanted, 2 + 3 * wanted / (2 * cardinality(routes)));
-        WITH head AS MATERIALIZED (
-            SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM unnest(routes) AS route (route_id) CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                    LIMIT chunk) AS best
-             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-             LIMIT wanted
-        ), more AS (
-            SELECT best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM (SELECT head.route_id FROM head GROUP BY head.route_id
-                    HAVING count(*) = chunk AND chunk < wanted) AS route
-             CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (NOT any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                   OFFSET chunk LIMIT wanted - chunk) AS best
-        )
-        SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
-          FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
-                 UNION ALL
-                SELECT * FROM more
-                 ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
-
+        SELECT best.places, best.ids INTO places, ids
+          FROM ff.best_queued(routes, wanted, now_ms, p_worker_id, any_grant) AS best;
         RETURN QUERY
         SELECT e.ctid, NULL::integer[]
           FROM unnest(places, ids) AS best (place, execution_id)

@@ -27,7 +27,6 @@ DECLARE
     partitions constant integer := coalesce((SELECT num_flow_partitions FROM ff.partition_config), 256);
     missing integer := p_limit;
     wanted integer;
-    chunk integer;
     seen_keys bigint[] := '{}';         -- of earlier rounds
     seen_ids uuid[] := '{}';
     places tid[]; ids uuid[];           -- what a round finds
@@ -45,39 +44,8 @@ DECLARE
 BEGIN
     FOR round IN 1 .. rounds LOOP
         wanted := missing;
-        chunk := least(wanted, 2 + 3 * wanted / (2 * cardinality(p_routes)));
-        WITH head AS MATERIALIZED (
-            SELECT route.route_id, best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM unnest(p_routes) AS route (route_id) CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(seen_keys)))
-                      AND e.execution_id NOT IN (SELECT unnest(seen_ids))
-                      AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                    LIMIT chunk) AS best
-             ORDER BY best.priority DESC, best.created_at_ms, best.execution_id
-             LIMIT wanted
-        ), more AS (
-            SELECT best.place, best.priority, best.created_at_ms, best.execution_id
-              FROM (SELECT head.route_id FROM head GROUP BY head.route_id
-                    HAVING count(*) = chunk AND chunk < wanted) AS route
-             CROSS JOIN LATERAL (
-                   SELECT e.ctid AS place, e.priority, e.created_at_ms, e.execution_id FROM ff.ready e
-                    WHERE e.route_id = route.route_id
-                      AND (e.deadline_at_ms IS NULL OR e.deadline_at_ms > now_ms)
-                      AND (e.quota_key_id IS NULL OR e.quota_key_id NOT IN (SELECT unnest(seen_keys)))
-                      AND e.execution_id NOT IN (SELECT unnest(seen_ids))
-                      AND (NOT p_any_grant OR NOT ff.reserved(e.partition_key, e.execution_id, p_worker_id))
-                    ORDER BY e.priority DESC, e.created_at_ms, e.execution_id
-                   OFFSET chunk LIMIT wanted - chunk) AS best
-        )
-        SELECT array_agg(best.place), array_agg(best.execution_id) INTO places, ids
-          FROM (SELECT head.place, head.priority, head.created_at_ms, head.execution_id FROM head
-                 UNION ALL
-                SELECT * FROM more
-                 ORDER BY 2 DESC, 3, 4 LIMIT wanted) AS best;
+        SELECT best.places, best.ids INTO places, ids
+          FROM ff.best_queued(p_routes, wanted, now_ms, p_worker_id, p_any_grant, seen_keys, seen_ids) AS best;
         EXIT WHEN places IS NULL;
 
         SELECT array_agg(l.place) FILTER (WHERE l.quota_key_id IS NULL),

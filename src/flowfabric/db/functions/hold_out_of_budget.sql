@@ -4,7 +4,7 @@
 --
 -- Budgets are read without locks: a report that is about to use up a budget does not stop a claim, and no lock of
 -- a budget is taken while executions are locked. An execution that somebody else has locked is left in the queue:
--- whoever locks both begins with the execution.
+-- a caller that locks both begins with the execution.
 CREATE OR REPLACE FUNCTION ff.hold_out_of_budget(p_places tid[], OUT spent uuid[], OUT held text[])
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp

@@ -1,4 +1,4 @@
--- Locks the budgets until the transaction ends, in one order. Whoever changes the usage, the ledger or the
+-- Locks the budgets until the transaction ends, in one order. A caller that changes the usage, the ledger or the
 -- period of a budget has called this before. The lock is that of the policy row; a budget that nobody has
 -- created has none, and an advisory lock stands in for it.
 CREATE OR REPLACE FUNCTION ff.lock_budgets(given_budget_id uuid[]) RETURNS void

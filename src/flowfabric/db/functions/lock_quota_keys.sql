@@ -4,7 +4,7 @@
 --
 -- With p_wait, a key without a row gets one; what is known of the key is read from an execution that has it.
 -- Without p_wait, keys that another transaction has locked, or that have no row, are left out: a caller that
--- has locked keys already must not wait for others. Whoever has locked a key never waits for an execution.
+-- has locked keys already must not wait for others. A caller with a key locked never waits for an execution.
 CREATE OR REPLACE FUNCTION ff.lock_quota_keys(p_keys bigint[], p_wait boolean)
 RETURNS TABLE (quota_key_id bigint)
     LANGUAGE plpgsql VOLATILE

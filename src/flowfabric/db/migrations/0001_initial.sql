@@ -1074,7 +1074,7 @@ CREATE TABLE ff.stream_meta (
 -- Streams with best-effort frames that may be too old.
 CREATE INDEX stream_meta_expiry ON ff.stream_meta (expires_at_ms) WHERE expires_at_ms IS NOT NULL;
 COMMENT ON TABLE ff.stream_meta IS
-    'One row per stream, made with its first frame. Whoever appends locks it until the commit, so the frames '
+    'One row per stream, made with its first frame. An append locks it until the commit, so the frames '
     'of a stream become visible in the order of their ids. Whether the stream is closed follows from the '
     'attempt: see ff.lease and ff.attempt.';
 COMMENT ON COLUMN ff.stream_meta.append_id IS
@@ -1568,7 +1568,7 @@ CREATE TABLE ff.quota_key (
 CREATE INDEX quota_key_next ON ff.quota_key (next_at_ms) WHERE next_at_ms IS NOT NULL;
 CREATE INDEX quota_key_policy ON ff.quota_key (quota_policy_id, quota_key_id);
 COMMENT ON TABLE ff.quota_key IS
-    'One row per key of a limit that a claim has seen. Whoever gives out a slot or a start of the key locks it '
+    'One row per key of a limit that a claim has seen. A claim that gives out a slot or a start of the key locks it '
     'first. The slots in use are the leases of the key: there is no counter.';
 COMMENT ON COLUMN ff.quota_key.partition_key IS 'quota_key_id modulo num_flow_partitions.';
 COMMENT ON COLUMN ff.quota_key.quota_key_id IS 'ff.quota_key_id of quota_policy_id and dimension.';

@@ -9,6 +9,7 @@ release_budget                what an execution has spent is given back
 reset_budget                  a new period begins
 get_budget_status             limits, usage and breaches of a budget
 list_budgets                  the budgets, page by page
+list_spend                    which executions have spent most
 read_budget_usage_and_limits  usage and limits, also of a budget that does not exist
 reset_budgets                 sweep: periodic budgets that are due are reset
 release_lost_races            sweep: what executions that lost a race have spent is given back

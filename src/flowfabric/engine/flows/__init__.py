@@ -24,6 +24,7 @@ Reading:
     describe_flow          one flow with the counts of its members and their joins
     list_flows             flows, page by page
     list_flow_members      the members of one flow, page by page
+    read_flow_states       the state of every member of one flow, and nothing else
     read_flow_outcomes     the outcomes of many flows
     get_flow_namespace     the namespace of a flow
     describe_edge          one edge

@@ -13,12 +13,28 @@ from flowfabric.ids import ExecutionId, GroupId, member_group_id
 from flowfabric.instants import instant
 from flowfabric.states import EdgeResolution, EdgeState, TerminalOutcome, WaitsAs
 
-EDGE_COLUMNS: Final[LiteralString] = """
+_COLUMNS: Final[LiteralString] = """
 SELECT e.partition_key, e.flow_id, e.edge_id, e.upstream_eid, e.group_id, g.waiter_eid,
        g.waits_as, e.dependency_kind, e.data_passing_ref, e.edge_state, e.created_at_ms,
        e.created_by, e.resolution, e.resolved_outcome
-  FROM ff.edge e JOIN ff.edge_group g USING (partition_key, group_id)
 """
+
+EDGE_COLUMNS: Final[LiteralString] = (
+    _COLUMNS
+    + """  FROM ff.edge e JOIN ff.edge_group g USING (partition_key, group_id)
+"""
+)
+
+# For many edges: each looks its join up by its key, also while there are no statistics yet, when
+# the planner would compare every edge with every join of the partition.
+MANY_EDGES: Final[LiteralString] = (
+    _COLUMNS
+    + """  FROM ff.edge e
+ CROSS JOIN LATERAL (
+       SELECT g.waiter_eid, g.waits_as FROM ff.edge_group g
+        WHERE (g.partition_key, g.group_id) = (e.partition_key, e.group_id) OFFSET 0) AS g
+"""
+)
 
 EXISTING_EDGE: Final[LiteralString] = (
     "\n-- flows.existing_edge"

@@ -6,7 +6,13 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from flowfabric.db.rows import Connection, fetch_all
-from flowfabric.engine.flows.edge import EDGE_COLUMNS, EdgeRow, EdgeSnapshot, edge_snapshot
+from flowfabric.engine.flows.edge import (
+    EDGE_COLUMNS,
+    MANY_EDGES,
+    EdgeRow,
+    EdgeSnapshot,
+    edge_snapshot,
+)
 from flowfabric.ids import ExecutionId, uuid_partition
 
 _OF_FLOW: Final[LiteralString] = """ WHERE e.partition_key = %(partition_key)s
@@ -17,7 +23,7 @@ _BY_ID: Final[LiteralString] = """
 """
 
 # One statement for each index.
-LIST_EDGES: Final[LiteralString] = "\n-- flows.list_edges" + EDGE_COLUMNS + _OF_FLOW + _BY_ID
+LIST_EDGES: Final[LiteralString] = "\n-- flows.list_edges" + MANY_EDGES + _OF_FLOW + _BY_ID
 
 OUTGOING: Final[LiteralString] = (
     "\n-- flows.list_edges: that leave one member"

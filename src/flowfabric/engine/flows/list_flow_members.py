@@ -14,6 +14,8 @@ from flowfabric.instants import instant
 from flowfabric.pages import FIRST_ID, page_size
 from flowfabric.states import PublicState
 
+# Each member looks up what belongs to it by key. Without `OFFSET 0` and while there are no
+# statistics yet, the planner would compare every member with every body of the partition.
 LIST_FLOW_MEMBERS: Final[LiteralString] = """
 -- flows.list_flow_members
 SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane_id, b.member_name,
@@ -25,12 +27,16 @@ SELECT e.partition_key, e.execution_id, e.public_state, r.execution_kind, r.lane
                  JOIN ff.edge_group g USING (partition_key, group_id)
                 WHERE g.waits_as = 'children') AS is_child,
        e.created_at_ms, e.started_at_ms, e.terminal_at_ms
-  FROM ff.execution e
-  JOIN ff.route r USING (route_id)
-  JOIN ff.exec_body b USING (partition_key, execution_id)
- WHERE e.partition_key = %(partition_key)s AND e.flow_id = %(flow_id)s
-   AND e.execution_id > %(after)s::uuid
- ORDER BY e.execution_id LIMIT %(limit)s
+  FROM (SELECT * FROM ff.execution
+         WHERE partition_key = %(partition_key)s AND flow_id = %(flow_id)s
+           AND execution_id > %(after)s::uuid
+         ORDER BY execution_id LIMIT %(limit)s) AS e
+ CROSS JOIN LATERAL (SELECT r.execution_kind, r.lane_id FROM ff.route r
+                      WHERE r.route_id = e.route_id OFFSET 0) AS r
+ CROSS JOIN LATERAL (
+       SELECT b.member_name FROM ff.exec_body b
+        WHERE (b.partition_key, b.execution_id) = (e.partition_key, e.execution_id) OFFSET 0) AS b
+ ORDER BY e.execution_id
 """
 
 

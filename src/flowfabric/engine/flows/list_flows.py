@@ -154,7 +154,7 @@ async def list_flows(
     size = page_size(limit)
     if size == 0:
         return FlowPage(flows=[], next_cursor=None)
-    before_ms, before_flow = _NEWEST if cursor is None else _before(cursor)
+    before_ms, before_flow = before_cursor(cursor)
     if flow_kind is not None:
         storable_text(flow_kind, field="flow_kind")
     if tag is not None:
@@ -169,7 +169,7 @@ async def list_flows(
         "flow_kind": flow_kind,
         "tags": None if tag is None else msgspec.json.encode({tag[0]: tag[1]}).decode(),
         "derived_states": [
-            state.value for state in DerivedFlowState if _status(state.value) in statuses
+            state.value for state in DerivedFlowState if flow_status(state.value) in statuses
         ]
         or None,
     }
@@ -187,7 +187,7 @@ async def list_flows(
             namespace=row.namespace,
             created_at=instant(row.created_at_ms),
             node_count=row.node_count,
-            status=_status(row.derived_state),
+            status=flow_status(row.derived_state),
             tags=read_tags(row.tags),
             counts=_counts(row),
             counted_at=instant(row.counted_at_ms),
@@ -209,12 +209,16 @@ def _counts(row: _Flow) -> MemberCounts | None:
     return MemberCounts(**fields)
 
 
-def _before(cursor: str) -> tuple[int, UUID]:
+def before_cursor(cursor: str | None) -> tuple[int, UUID]:
+    """Where a page ends; raises `ValidationError(invalid_input)` for a cursor that no page has."""
+    if cursor is None:
+        return _NEWEST
     found = _CURSOR.fullmatch(cursor)
     if found is None or int(found[1]) > _NEWEST[0]:
         raise invalid_input("cursor", cursor, "must be the next_cursor of a page of flows")
     return int(found[1]), UUID(found[2])
 
 
-def _status(derived: str) -> FlowStatus:
+def flow_status(derived: str) -> FlowStatus:
+    """The state in a list, of the state that is computed from the members."""
     return FlowStatus(derived) if DerivedFlowState(derived).is_settled else FlowStatus.ACTIVE

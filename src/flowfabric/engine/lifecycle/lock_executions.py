@@ -32,12 +32,15 @@ SELECT e.partition_key, e.execution_id, e.flow_id, e.lifecycle_phase, e.eligibil
              = (e.partition_key, r.namespace, e.idempotency_key)
            AND k.scope <> 'window' AND k.execution_id <> e.execution_id
            AND ff.key_stands(k.partition_key, k.execution_id, k.scope)) AS key_holder,
-       e.idempotency_key
+       e.idempotency_key, e.changed_at_ms
   FROM unnest(%(partition_key)s::smallint[], %(execution_id)s::uuid[])
        AS named (partition_key, execution_id)
  CROSS JOIN LATERAL (  -- by key, also if the plan is made while the tables are empty
-       SELECT x.*, b.policy, b.idempotency_key
+       SELECT x.*, b.policy, b.idempotency_key,
+              greatest(c.last_mutation_at_ms,
+                       CASE WHEN x.leased THEN x.attempt_started_at_ms END) AS changed_at_ms
          FROM ff.execution x JOIN ff.exec_body b USING (partition_key, execution_id)
+         JOIN ff.exec_core c USING (partition_key, execution_id)
         WHERE (x.partition_key, x.execution_id) = (named.partition_key, named.execution_id)
        OFFSET 0) AS e
   JOIN ff.route r USING (route_id)
@@ -67,6 +70,8 @@ class LockedExecution(msgspec.Struct, frozen=True):
     key_holder: str | None = None
     """Another execution that has its unique key now."""
     idempotency_key: str | None = None
+    changed_at_ms: int = 0
+    """When it last changed, renewals of its lease apart."""
 
     @property
     def id(self) -> ExecutionId:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -49,6 +50,7 @@ async def block_execution_for_admission(
     *,
     detail: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Blocked:
     """The execution is held back for `reason`; an operator's pause leaves an event.
 
@@ -58,7 +60,12 @@ async def block_execution_for_admission(
     """
     return only(
         await block_executions_for_admission(
-            conn, [execution_id], reason, detail=detail, actor=actor
+            conn,
+            [execution_id],
+            reason,
+            detail=detail,
+            actor=actor,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -70,6 +77,7 @@ async def block_executions_for_admission(
     *,
     detail: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Blocked | EngineError]:
     """As `block_execution_for_admission` for at most 1,000 executions, with refusals as answers.
 
@@ -98,7 +106,9 @@ async def block_executions_for_admission(
             )
         return {each: Blocked(execution_id=each, eligibility_state=eligibility) for each in blocked}
 
-    return await control(conn, executions, decide=_refusal, change=change)
+    return await control(
+        conn, executions, decide=_refusal, change=change, seen_at=expected_last_mutation_at
+    )
 
 
 def blocking_reason(reason: str) -> BlockingReason:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -63,6 +64,7 @@ async def cancel_execution(
     lease_epoch: int | None = None,
     lease_id: UUID | None = None,
     attempt_id: UUID | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Cancelled:
     """The execution has ended as cancelled, in whatever state it was; needs a transaction.
 
@@ -80,6 +82,7 @@ async def cancel_execution(
             lease_epoch=lease_epoch,
             lease_id=lease_id,
             attempt_id=attempt_id,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -94,6 +97,7 @@ async def cancel_executions(
     lease_epoch: int | None = None,
     lease_id: UUID | None = None,
     attempt_id: UUID | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Cancelled | EngineError]:
     """As `cancel_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -118,7 +122,9 @@ async def cancel_executions(
         return {each: Cancelled(execution_id=each) for each in cancelled}
 
     by = _Source(source, lease_epoch, lease_id, attempt_id)
-    return await control(conn, executions, decide=by.decide, change=change)
+    return await control(
+        conn, executions, decide=by.decide, change=change, seen_at=expected_last_mutation_at
+    )
 
 
 def _facts(seen: LockedExecution) -> dict[str, str]:

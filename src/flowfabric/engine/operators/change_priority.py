@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -31,6 +32,7 @@ async def change_priority(
     *,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> PriorityChanged:
     """The execution is claimed by its new priority, clamped to 0 … 9000; needs a transaction.
 
@@ -38,7 +40,14 @@ async def change_priority(
     execution waits for a worker.
     """
     return only(
-        await change_priorities(conn, [execution_id], new_priority, actor=actor, reason=reason)
+        await change_priorities(
+            conn,
+            [execution_id],
+            new_priority,
+            actor=actor,
+            reason=reason,
+            expected_last_mutation_at=expected_last_mutation_at,
+        )
     )
 
 
@@ -49,6 +58,7 @@ async def change_priorities(
     *,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[PriorityChanged | EngineError]:
     """As `change_priority` for at most 1,000 executions, with what that raises as answers.
 
@@ -75,7 +85,9 @@ async def change_priorities(
             each.id: PriorityChanged(execution_id=each.id, priority=priority) for each in changing
         }
 
-    return await control(conn, executions, decide=_refusal, change=change)
+    return await control(
+        conn, executions, decide=_refusal, change=change, seen_at=expected_last_mutation_at
+    )
 
 
 def _refusal(seen: LockedExecution) -> EngineError | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Final, TypeVar
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.lock_executions import LockedExecution, lock_and_read
-from flowfabric.errors import EngineError, NotFound, invalid_input
+from flowfabric.errors import EngineError, NotFound, StaleView, invalid_input
 from flowfabric.ids import ExecutionId
+from flowfabric.instants import check_instant, epoch_ms, instant
 
 A = TypeVar("A")
 
@@ -34,13 +36,17 @@ async def control(
     *,
     decide: Decide[A],
     change: Change[A],
+    seen_at: datetime | None = None,
 ) -> list[A | EngineError]:
     """One answer for each execution, in the order given; a refusal is an answer like any other.
 
+    An execution that has changed after `seen_at` is answered by `StaleView`.
     An execution that is named twice is changed once and answered twice. The rows are locked in one
     order before they are read, so that every decision holds until the transaction ends; needs a
     transaction. Raises `ValidationError(invalid_input)` for more than 1,000 executions.
     """
+    if seen_at is not None:
+        check_instant(seen_at, field="expected_last_mutation_at")
     named = each_once(executions)
     if not named:
         return []
@@ -49,7 +55,10 @@ async def control(
     changing: list[LockedExecution] = []
     for each in named:
         seen = locked.get(each)
-        answer = NotFound("execution", each) if seen is None else decide(seen)
+        if seen is None:
+            answer = NotFound("execution", each)
+        else:
+            answer = stale_view(seen, seen_at) or decide(seen)
         if answer is not None:
             answers[each] = answer
         elif seen is not None:
@@ -57,6 +66,16 @@ async def control(
     if changing:
         answers.update(await change(changing))
     return [answers[each] for each in executions]
+
+
+def stale_view(seen: LockedExecution, seen_at: datetime | None) -> StaleView | None:
+    """The refusal of a caller who has seen the execution before its last change.
+
+    A renewal of its lease is no change.
+    """
+    if seen_at is None or seen.changed_at_ms <= epoch_ms(seen_at):
+        return None
+    return StaleView(seen.id, seen_at=seen_at, changed_at=instant(seen.changed_at_ms))
 
 
 def only(answers: Sequence[A | EngineError]) -> A:

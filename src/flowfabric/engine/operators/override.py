@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Final, LiteralString, TypeVar
 from uuid import UUID
 
@@ -86,6 +87,7 @@ async def override_end(
     failure_category: str | None = None,
     result: bytes | None = None,
     result_encoding: str | None = None,
+    seen_at: datetime | None = None,
 ) -> list[A | EngineError]:
     """End executions in place of their workers; the answer of each, and whether it is repeated.
 
@@ -108,7 +110,9 @@ async def override_end(
         await operator_events(conn, event_type, facts, actor=actor, reason=reason)
         return {each.id: answer(each.id, False) for each in changing}
 
-    answers = await control(conn, executions, decide=override_refusal, change=change)
+    answers = await control(
+        conn, executions, decide=override_refusal, change=change, seen_at=seen_at
+    )
     ended_before = await _ended_before(conn, answers, event_type)
     return [
         answer(each.execution_id, True)

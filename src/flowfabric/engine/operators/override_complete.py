@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.complete import Completed
@@ -22,6 +23,7 @@ async def override_complete(
     encoding: str | None = None,
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Completed:
     """The execution has ended with success and this result, without a fence; needs a transaction.
 
@@ -32,7 +34,13 @@ async def override_complete(
     """
     return only(
         await override_completes(
-            conn, [execution_id], result=result, encoding=encoding, reason=reason, actor=actor
+            conn,
+            [execution_id],
+            result=result,
+            encoding=encoding,
+            reason=reason,
+            actor=actor,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -45,6 +53,7 @@ async def override_completes(
     encoding: str | None = None,
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Completed | EngineError]:
     """As `override_complete` for at most 1,000 executions, with what that raises as answers.
 
@@ -62,4 +71,5 @@ async def override_completes(
         actor=actor,
         result=result,
         result_encoding=encoding,
+        seen_at=expected_last_mutation_at,
     )

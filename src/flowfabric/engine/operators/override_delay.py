@@ -27,6 +27,7 @@ async def override_delay(
     delay_until: datetime | None = None,
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Delayed:
     """The attempt is interrupted until `delay_until`, or for `delay`; needs a transaction.
 
@@ -44,6 +45,7 @@ async def override_delay(
             delay_until=delay_until,
             reason=reason,
             actor=actor,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -56,6 +58,7 @@ async def override_delays(
     delay_until: datetime | None = None,
     reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Delayed | EngineError]:
     """As `override_delay` for at most 1,000 executions, with what that raises as answers.
 
@@ -85,4 +88,6 @@ async def override_delays(
         )
         return {each.id: Delayed(execution_id=each.id) for each in changing}
 
-    return await control(conn, executions, decide=override_refusal, change=change)
+    return await control(
+        conn, executions, decide=override_refusal, change=change, seen_at=expected_last_mutation_at
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.fail import TerminalFailed
@@ -16,7 +17,12 @@ from flowfabric.states import OperatorEventType, PublicState, TerminalOutcome
 
 
 async def override_fail(
-    conn: Connection, execution_id: ExecutionId, *, reason: str, actor: str = DEFAULT_ACTOR
+    conn: Connection,
+    execution_id: ExecutionId,
+    *,
+    reason: str,
+    actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> TerminalFailed:
     """The execution has failed for this reason, without a fence or a retry; needs a transaction.
 
@@ -25,7 +31,15 @@ async def override_fail(
     written. Raises `NotFound`, and `ExecutionNotActive` unless a worker holds the execution, under
     a lease that may have expired.
     """
-    return only(await override_fails(conn, [execution_id], reason=reason, actor=actor))
+    return only(
+        await override_fails(
+            conn,
+            [execution_id],
+            reason=reason,
+            actor=actor,
+            expected_last_mutation_at=expected_last_mutation_at,
+        )
+    )
 
 
 async def override_fails(
@@ -34,6 +48,7 @@ async def override_fails(
     *,
     reason: str,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[TerminalFailed | EngineError]:
     """As `override_fail` for at most 1,000 executions, with what that raises as answers.
 
@@ -50,4 +65,5 @@ async def override_fails(
         actor=actor,
         failure_reason=reason,
         failure_category=OPERATOR,
+        seen_at=expected_last_mutation_at,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -94,6 +95,7 @@ async def replay_execution(
     downstream: bool = True,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Replayed:
     """The execution is claimable again, with fresh retries and its last attempt made anew.
 
@@ -123,6 +125,7 @@ async def replay_execution(
             downstream=downstream,
             actor=actor,
             reason=reason,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -136,6 +139,7 @@ async def replay_executions(
     downstream: bool = True,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Replayed | EngineError]:
     """As `replay_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -177,7 +181,9 @@ async def replay_executions(
             for each in changing
         }
 
-    return await control(conn, executions, decide=decide, change=change)
+    return await control(
+        conn, executions, decide=decide, change=change, seen_at=expected_last_mutation_at
+    )
 
 
 async def _lock(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -42,6 +42,7 @@ async def resume_execution(
     delay: float | timedelta = 0,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Resumed:
     """The suspended attempt goes on with the next claim, at the earliest after `delay`.
 
@@ -51,7 +52,13 @@ async def resume_execution(
     """
     return only(
         await resume_executions(
-            conn, [execution_id], trigger_type=trigger_type, delay=delay, actor=actor, reason=reason
+            conn,
+            [execution_id],
+            trigger_type=trigger_type,
+            delay=delay,
+            actor=actor,
+            reason=reason,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -64,6 +71,7 @@ async def resume_executions(
     delay: float | timedelta = 0,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Resumed | EngineError]:
     """As `resume_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -98,7 +106,9 @@ async def resume_executions(
             each: Resumed(execution_id=each, public_state=state) for each, state in states.items()
         }
 
-    return await control(conn, executions, decide=_refusal, change=change)
+    return await control(
+        conn, executions, decide=_refusal, change=change, seen_at=expected_last_mutation_at
+    )
 
 
 def _refusal(seen: LockedExecution) -> EngineError | None:

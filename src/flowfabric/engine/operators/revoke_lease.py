@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -96,6 +97,7 @@ async def revoke_lease(
     worker_instance_id: str = "",
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> LeaseRevoked | LeaseNotRevoked:
     """The execution is claimable again and its holder's writes are refused; needs a transaction.
 
@@ -113,6 +115,7 @@ async def revoke_lease(
             worker_instance_id=worker_instance_id,
             expected_lease_id=expected_lease_id,
             expected_lease_epoch=expected_lease_epoch,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -126,6 +129,7 @@ async def revoke_leases(
     worker_instance_id: str = "",
     expected_lease_id: UUID | str = "",
     expected_lease_epoch: int | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[LeaseRevoked | LeaseNotRevoked | EngineError]:
     """As `revoke_lease` for at most 1,000 executions, with what that raises as answers.
 
@@ -150,7 +154,9 @@ async def revoke_leases(
         )
         return {each.id: _revoked(each) for each in changing}
 
-    return await control(conn, executions, decide=expected.decide, change=change)
+    return await control(
+        conn, executions, decide=expected.decide, change=change, seen_at=expected_last_mutation_at
+    )
 
 
 def _expected(worker: str, lease: UUID | str, epoch: int | None) -> _Expected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -40,6 +41,7 @@ async def unblock_execution(
     *,
     expected_blocking_reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Unblocked:
     """The execution is claimable again; lifting an operator's pause leaves an event.
 
@@ -49,7 +51,11 @@ async def unblock_execution(
     """
     return only(
         await unblock_executions(
-            conn, [execution_id], expected_blocking_reason=expected_blocking_reason, actor=actor
+            conn,
+            [execution_id],
+            expected_blocking_reason=expected_blocking_reason,
+            actor=actor,
+            expected_last_mutation_at=expected_last_mutation_at,
         )
     )
 
@@ -60,6 +66,7 @@ async def unblock_executions(
     *,
     expected_blocking_reason: str | None = None,
     actor: str = DEFAULT_ACTOR,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Unblocked | EngineError]:
     """As `unblock_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -101,4 +108,6 @@ async def unblock_executions(
             for each, eligibility in unblocked.items()
         }
 
-    return await control(conn, executions, decide=refusal, change=change)
+    return await control(
+        conn, executions, decide=refusal, change=change, seen_at=expected_last_mutation_at
+    )

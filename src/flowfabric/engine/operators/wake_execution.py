@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -33,6 +34,7 @@ async def wake_execution(
     skip: bool = False,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> Woken:
     """The delayed execution is claimable now; needs a transaction.
 
@@ -41,7 +43,16 @@ async def wake_execution(
     `NotFound`, also for an execution without an open sleep that is to be skipped, and
     `ExecutionNotEligible` unless the execution is delayed.
     """
-    return only(await wake_executions(conn, [execution_id], skip=skip, actor=actor, reason=reason))
+    return only(
+        await wake_executions(
+            conn,
+            [execution_id],
+            skip=skip,
+            actor=actor,
+            reason=reason,
+            expected_last_mutation_at=expected_last_mutation_at,
+        )
+    )
 
 
 async def wake_executions(
@@ -51,6 +62,7 @@ async def wake_executions(
     skip: bool = False,
     actor: str = DEFAULT_ACTOR,
     reason: str | None = None,
+    expected_last_mutation_at: datetime | None = None,
 ) -> list[Woken | EngineError]:
     """As `wake_execution` for at most 1,000 executions, with what that raises as answers.
 
@@ -96,4 +108,6 @@ async def wake_executions(
             for each in delayed
         }
 
-    return await control(conn, executions, decide=refusal, change=change)
+    return await control(
+        conn, executions, decide=refusal, change=change, seen_at=expected_last_mutation_at
+    )

@@ -27,9 +27,9 @@ async def unblock_keys(
 ) -> int:
     """Of each key the best that are held back are claimable; how many in all.
 
-    A key never has more claimable and running executions together than its limit allows. Whoever
-    ends an execution calls this after its commit, with the key of the execution. Unless `wait`,
-    keys that another transaction uses are left alone.
+    A key never has more claimable and running executions together than its limit allows. The
+    caller that ends an execution calls this after its commit, with the key of the execution.
+    Unless `wait`, keys that another transaction uses are left alone.
     """
     for each in quota_key_ids:
         if type(each) is not int:

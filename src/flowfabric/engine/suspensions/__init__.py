@@ -13,6 +13,7 @@ Suspensions:
     apply_timeouts             what a timeout does
     list_suspended             the suspended executions of a partition
     observe_signals            the signals that resumed an attempt
+    list_reviews               executions that wait for an operator, by kind
 
 Waitpoints:
 
@@ -22,12 +23,14 @@ Waitpoints:
     read_waitpoint_token       the token of an open waitpoint
     list_pending_waitpoints    the open waitpoints of an execution
     list_open_waitpoints       the open waitpoints of all executions
+    count_waitpoints_by_kid    open waitpoints by the key of their token
     expire_pending_waitpoints  sweep: waitpoints that were never used are closed
     waitpoint                  a waitpoint, its row, and its signals as JSON
 
 Signals:
 
     send_signal                a signal by name, from a trusted caller, into the inbox
+    list_signals               the signals that an execution was sent
     read_inbox                 the signals in the inbox that are not consumed
     deliver_signal             a signal from a caller that has the token
     deliver_approval_signal    a signal from an operator

@@ -38,13 +38,14 @@ class Authenticator:
         scheme, _, token = header.partition(b" ")
         found = None
         if scheme.lower() == b"bearer":
-            found = await self._find(hashlib.sha256(token.strip()).digest())
+            found = await self.find(hashlib.sha256(token.strip()).digest())
         if found is None:
             why = "the token is unknown, expired or revoked"
             raise RequestProblem("unauthorized", why, headers=_CHALLENGE)
         return found
 
-    async def _find(self, digest: bytes) -> Principal | None:
+    async def find(self, digest: bytes) -> Principal | None:
+        """The caller whose token has this SHA-256; None if no valid token has."""
         if any(hmac.compare_digest(digest, each) for each in self._given):
             return Principal(who="env", label="FF_API_TOKEN", role=Role.ADMIN)
         now = time.monotonic()

@@ -12,7 +12,8 @@ schedules           schedules                         keys                keys a
 info                probes, metrics, documents        callbacks           answers by token alone
 budgets             budgets                           searches            search, count, failures
 flow_lists          flows, listed                     activity            what ended over time
-bulk                changes of many, saved searches
+bulk                changes of many, saved searches   inspections         signals, reviews, tables
+submit_options      limits and keys of a submit
 """
 
 from typing import Final
@@ -33,6 +34,7 @@ from flowfabric.server.routes import (
     flows,
     grants,
     info,
+    inspections,
     keys,
     lanes,
     quotas,
@@ -67,6 +69,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *events.ROUTES,
     *activity.ROUTES,
     *bulk.ROUTES,
+    *inspections.ROUTES,
     *schedules.ROUTES,
     *budgets.ROUTES,
     *quotas.ROUTES,

@@ -1,4 +1,4 @@
-"""Callbacks: whoever has the token of a waitpoint answers it; off unless `FF_CALLBACKS=1`."""
+"""Callbacks: the holder of the token of a waitpoint answers it; off unless `FF_CALLBACKS=1`."""
 
 from __future__ import annotations
 

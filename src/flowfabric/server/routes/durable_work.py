@@ -293,7 +293,9 @@ async def append_frames(call: ApiCall, body: FramesRequest) -> FramesAnswer:
 async def suspend(call: ApiCall, body: SuspendRequests) -> SuspendAnswers:
     """Suspend executions until their conditions hold."""
     many("requests", body.requests)
-    return SuspendAnswers(results=await call.engine.suspend(body.requests))
+    results = await call.engine.suspend(body.requests)
+    await call.engine.unblock_keys_of([each.lease.execution_id for each in body.requests])
+    return SuspendAnswers(results=results)
 
 
 async def create_waitpoint(call: ApiCall, body: WaitpointRequest) -> Waitpoint:

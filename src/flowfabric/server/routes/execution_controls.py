@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -20,9 +21,10 @@ from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked, LeaseRevok
 from flowfabric.engine.operators.unblock_execution import Unblocked
 from flowfabric.engine.operators.wake_execution import Woken
 from flowfabric.errors import NotFound
+from flowfabric.instants import instant
 from flowfabric.server.call import ApiCall
 from flowfabric.server.problems import RequestProblem
-from flowfabric.server.routes.execution_reads import X, describe, etag
+from flowfabric.server.routes.execution_reads import X, describe
 from flowfabric.server.table import CONTROL, LARGE, NOTHING, Route, route
 from flowfabric.states import Scope
 
@@ -121,27 +123,36 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     value: str
 
 
-async def check_view(call: ApiCall) -> None:
-    """Raise a `RequestProblem` if the caller has seen another version than there is now."""
+_ETAG: Final = re.compile(r'"([0-9a-f]{1,14})\.[0-9a-f]{1,16}"')
+
+
+def seen_at(call: ApiCall) -> datetime | None:
+    """When the version was current that `If-Match` names; None if it names none.
+
+    The engine compares it inside its transaction, and raises `StaleView`.
+    """
     expected = call.header("if-match")
     if expected is None or expected == "*":
-        return
-    current = etag(await describe(call))
-    if expected != current:
-        raise RequestProblem("stale_view", "the execution has changed since", current=current)
+        return None
+    found = _ETAG.fullmatch(expected)
+    if found is None:
+        raise RequestProblem("stale_view", "If-Match is not an ETag of an execution")
+    return instant(int(found[1], 16))
 
 
 async def cancel_execution(call: ApiCall, body: CancelRequest) -> Cancelled:
     """End the execution as cancelled; a repeat answers the same."""
-    execution_id = await call.execution_id()
-    await check_view(call)
-    return await call.engine.cancel_execution(execution_id, reason=body.reason, actor=call.actor)
+    return await call.engine.cancel_execution(
+        await call.execution_id(),
+        reason=body.reason,
+        actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
+    )
 
 
 async def replay_execution(call: ApiCall, body: ReplayRequest) -> Replayed:
     """Run an execution that has ended once more. With `If-Match` a repeat is refused by 412."""
     execution_id = await call.execution_id()
-    await check_view(call)
     return await call.engine.replay_execution(
         execution_id,
         from_=body.from_,
@@ -149,6 +160,7 @@ async def replay_execution(call: ApiCall, body: ReplayRequest) -> Replayed:
         downstream=body.downstream,
         reason=body.reason,
         actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
@@ -161,13 +173,18 @@ async def revoke_lease(call: ApiCall, body: RevokeRequest) -> LeaseRevoked | Lea
         worker_instance_id=body.worker_instance_id,
         expected_lease_id=body.expected_lease_id or "",
         expected_lease_epoch=body.expected_lease_epoch,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
 async def block_execution_for_admission(call: ApiCall, body: BlockRequest) -> Blocked:
     """Hold the execution back."""
     return await call.engine.block_execution_for_admission(
-        await call.execution_id(), body.reason, detail=body.detail, actor=call.actor
+        await call.execution_id(),
+        body.reason,
+        detail=body.detail,
+        actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
@@ -177,20 +194,29 @@ async def unblock_execution(call: ApiCall, body: UnblockRequest) -> Unblocked:
         await call.execution_id(),
         expected_blocking_reason=body.expected_blocking_reason,
         actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
 async def resume_execution(call: ApiCall, body: ResumeRequest) -> Resumed:
     """Let a suspended execution go on without its signal."""
     return await call.engine.resume_execution(
-        await call.execution_id(), delay=body.delay, reason=body.reason, actor=call.actor
+        await call.execution_id(),
+        delay=body.delay,
+        reason=body.reason,
+        actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
 async def wake_execution(call: ApiCall, body: WakeRequest) -> Woken:
     """Let the handler look again at what it waits for."""
     return await call.engine.wake_execution(
-        await call.execution_id(), skip=body.skip, reason=body.reason, actor=call.actor
+        await call.execution_id(),
+        skip=body.skip,
+        reason=body.reason,
+        actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
@@ -202,13 +228,17 @@ async def override_complete(call: ApiCall, body: CompleteRequest) -> Completed:
         encoding=body.encoding,
         reason=body.reason,
         actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
 async def override_fail(call: ApiCall, body: FailRequest) -> TerminalFailed:
     """End the execution as failed."""
     return await call.engine.override_fail(
-        await call.execution_id(), reason=body.reason, actor=call.actor
+        await call.execution_id(),
+        reason=body.reason,
+        actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
@@ -220,13 +250,18 @@ async def override_delay(call: ApiCall, body: DelayRequested) -> Delayed:
         delay_until=body.delay_until,
         reason=body.reason,
         actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 
 async def change_priority(call: ApiCall, body: PriorityRequest) -> PriorityChanged:
     """Change the priority of an execution that waits."""
     return await call.engine.change_priority(
-        await call.execution_id(), body.priority, reason=body.reason, actor=call.actor
+        await call.execution_id(),
+        body.priority,
+        reason=body.reason,
+        actor=call.actor,
+        expected_last_mutation_at=seen_at(call),
     )
 
 

@@ -18,6 +18,15 @@ from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.problems import invalid
+from flowfabric.server.routes.submit_options import (
+    DebounceOption,
+    LimitOption,
+    UniqueOption,
+    submit_keyed,
+    with_budgets,
+    with_key,
+    with_limit,
+)
 from flowfabric.server.table import BATCH, CONTROL, LARGE, Route, route
 from flowfabric.states import Scope
 from flowfabric.tracing import TRACEPARENT, is_traceparent
@@ -42,6 +51,13 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     required_capabilities: tuple[str, ...] = ()
     policy: ExecutionPolicy | None = None
+    limit: LimitOption | None = None
+    budget: list[str] = msgspec.field(default_factory=list[str])
+    """Budgets by name: the execution is held back while one of them is spent."""
+    unique: UniqueOption | None = None
+    """One execution of the key at a time; of a request for one execution."""
+    debounce: DebounceOption | None = None
+    """Requests of the key that follow soon become one execution; of a request for one execution."""
     delay: float | None = None
     delay_until: datetime | None = None
     deadline: float | None = None
@@ -114,7 +130,9 @@ class OutcomesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: list[ExecutionOutcome]
 
 
-def new_execution(call: ApiCall, given: SubmitRequest, key: str | None = None) -> NewExecution:
+def new_execution(
+    call: ApiCall, given: SubmitRequest, key: str | None = None, *, alone: bool = False
+) -> NewExecution:
     """The execution that the request describes, in a namespace of the caller."""
     fields = msgspec.structs.asdict(given)
     fields["namespace"] = namespace = call.namespace(given.namespace)
@@ -122,7 +140,14 @@ def new_execution(call: ApiCall, given: SubmitRequest, key: str | None = None) -
         if given.idempotency_key not in (None, key):
             raise invalid("idempotency_key", "differs from the header Idempotency-Key")
         fields["idempotency_key"] = key
-    if given.execution_id is None:
+    for option in ("limit", "budget", "unique", "debounce"):
+        del fields[option]
+    if not alone and (given.unique or given.debounce) is not None:
+        raise invalid("unique", "and debounce are for a request of one execution")
+    with_key(fields, given.unique, given.debounce)
+    with_budgets(fields, given.policy, given.budget)
+    with_limit(fields, given.limit, call.engine.partitions)
+    if fields["execution_id"] is None:
         fields["execution_id"] = ExecutionId.mint(
             namespace=namespace,
             idempotency_key=fields["idempotency_key"],
@@ -146,10 +171,10 @@ async def create_execution(call: ApiCall, body: SubmitRequest) -> Reply:
     201 if it was created, 200 if an execution with the same id or key was there before. The header
     `Idempotency-Key` is another way to give `idempotency_key`.
     """
-    new = new_execution(call, body, call.header("idempotency-key"))
+    new = new_execution(call, body, call.header("idempotency-key"), alone=True)
     if new.flow_id is not None:
         await check_flow(call, new.flow_id)
-    answer = await call.services.submit(new)
+    answer = await submit_keyed(call, new, body.unique, body.debounce)
     if isinstance(answer, Duplicate):
         await call.check_executions([answer.execution_id])
     status = 201 if isinstance(answer, Created) else 200

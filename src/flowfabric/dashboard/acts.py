@@ -1,0 +1,92 @@
+"""Acts: a dialog that asks for a reason, and the change that follows it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from flowfabric.api.problems import status_of
+from flowfabric.audit import acting_for
+from flowfabric.dashboard.answers import HTML, Answer, PageAnswer, Raw, Redirect
+from flowfabric.dashboard.problems import FormProblem, PageProblem
+from flowfabric.dashboard.render import render_block
+from flowfabric.dashboard.table import Act, ActDone, Dialog
+from flowfabric.dashboard.visit import SentForm, Visit
+from flowfabric.errors import FlowFabricError
+
+FRAGMENT: Final = b"x-ff-dialog"
+"""The header by which a script asks for the dialog alone."""
+_STALE: Final = "stale_view"
+
+
+async def ask(act: Act, visit: Visit) -> Answer:
+    """The dialog."""
+    visit.require(act.scope)
+    return _dialog(visit, await act.ask(visit))
+
+
+async def do(act: Act, visit: Visit, form: SentForm) -> Answer:
+    """Do it, or show the dialog again with what is wrong."""
+    visit.require(act.scope)
+    dialog: Dialog = await act.ask(visit)
+    if dialog.seen and form.text("seen") and form.text("seen") != dialog.seen:
+        wrong = {"kind": _STALE, "title": "It changed while you looked", "detail": dialog.now}
+        return _dialog(visit, dialog, status=412, form=form, wrong=wrong)
+    try:
+        if dialog.reason:
+            form.reason()
+        with acting_for(visit.principal.label, visit.request_id):
+            done: ActDone = await act.do(visit, form)
+    except FormProblem as error:
+        return _dialog(visit, dialog, status=422, form=form, field=error)
+    except PageProblem as error:
+        wrong = {"kind": error.kind, "title": error.title, "detail": error.detail}
+        return _dialog(visit, dialog, status=error.status, form=form, wrong=wrong)
+    except FlowFabricError as error:
+        status = status_of(error)
+        wrong = {"kind": error.code, "title": "It was not done", "detail": str(error)}
+        return _dialog(visit, dialog, status=status, form=form, wrong=wrong)
+    to = done.to or visit.url(dialog.back)
+    if done.secret:
+        page = PageAnswer(
+            template="secret.html", title=done.message, values={"done": done, "to": to}
+        )
+        if FRAGMENT in visit.headers:
+            return Raw(data=_rendered(visit, page), media=HTML)
+        return page
+    if FRAGMENT in visit.headers:
+        link = visit.base + done.link if done.link else ""
+        data = msgspec.json.encode({"message": done.message, "to": to, "link": link})
+        return Raw(data=data, media="application/json")
+    return Redirect(to=to, toast=done.message)
+
+
+def _dialog(
+    visit: Visit,
+    dialog: Dialog,
+    *,
+    status: int = 200,
+    form: SentForm | None = None,
+    field: FormProblem | None = None,
+    wrong: dict[str, Any] | None = None,
+) -> Answer:
+    given = {} if form is None else form.given()
+    values = {
+        "dialog": dialog,
+        "given": given,
+        "wrong": wrong,
+        "field_problem": field,
+        "action": visit.again(),
+        "request_id": visit.request_id,
+    }
+    page = PageAnswer(template="act.html", title=dialog.question, values=values, status=status)
+    if FRAGMENT in visit.headers:
+        return Raw(data=_rendered(visit, page), media=HTML, status=status)
+    return page
+
+
+def _rendered(visit: Visit, page: PageAnswer) -> bytes:
+    body = render_block(visit, page, "dialog")
+    assert body is not None
+    return body

@@ -1,0 +1,247 @@
+"""The drawing of a graph: SVG with a link for every node, coloured by classes and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from flowfabric.dashboard.graph.collapse import Collapsed, GraphArrow, GraphNode, join_of
+from flowfabric.dashboard.graph.critical_path import CriticalPath
+from flowfabric.dashboard.graph.layout import HEIGHT, WIDTH, GraphDirection, Layout
+from flowfabric.dashboard.graph.model import Graph, GraphMember, PartialJoin
+from flowfabric.dashboard.graph.words import counted, cut, text
+from flowfabric.dashboard.view.sentences import STATES
+from flowfabric.states import PublicState
+
+TIMES: Final = "\u00d7"
+BAR: Final = WIDTH - 24
+"""The length of the bar of a stack."""
+_ROOM: Final = 20
+"""Letters of a name that a card has room for."""
+BAR_ORDER: Final = (
+    PublicState.COMPLETED,
+    PublicState.ACTIVE,
+    PublicState.SUSPENDED,
+    PublicState.RESUMABLE,
+    PublicState.WAITING_CHILDREN,
+    PublicState.RATE_LIMITED,
+    PublicState.DELAYED,
+    PublicState.WAITING,
+    PublicState.SKIPPED,
+    PublicState.CANCELLED,
+    PublicState.EXPIRED,
+    PublicState.FAILED,
+)
+"""The states in the order in which a bar shows them."""
+_LETTER: Final = {state: chr(ord("a") + number) for number, state in enumerate(PublicState)}
+
+
+class DrawOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a drawing is made."""
+
+    member_href: Callable[[str], str]
+    """The address of a member, by its key."""
+    stack_href: Callable[[str], str]
+    """The address that opens a stack, by its key."""
+    label: str = "Graph"
+    direction: GraphDirection = GraphDirection.LR
+    path: CriticalPath | None = None
+    matching: frozenset[int] | None = None
+    """The members that are not dimmed; None dims none."""
+    chosen: str | None = None
+    """The key of the member that the panel shows."""
+
+
+def draw(graph: Graph, drawn: Collapsed, layout: Layout, look: DrawOptions) -> str:
+    """The SVG element. Every text of a user is escaped, and none becomes a name or an address."""
+    order = sorted(
+        range(len(drawn.nodes)), key=lambda index: (layout.ranks[index], layout.y[index], index)
+    )
+    index = [0] * len(order)
+    for place, node in enumerate(order):
+        index[node] = place
+    on_path = _on_path(drawn, look.path)
+    parts = [
+        f'<svg class="graph {look.direction.value}" width="{layout.width}"'
+        f' height="{layout.height}" viewBox="0 0 {layout.width} {layout.height}" role="group"'
+        f' aria-label="{text(look.label)}" data-graph=""><g class="arrows">'
+    ]
+    for arrow, line, middle in zip(drawn.arrows, layout.lines, layout.middles, strict=True):
+        parts.append(_arrow(arrow, index, line, on_path))
+        if arrow.passes_data:
+            parts.append(f'<circle cx="{middle[0]}" cy="{middle[1]}" r="2.5"/>')
+    parts.append('</g><g class="nodes">')
+    for each in order:
+        node, x, y = drawn.nodes[each], layout.x[each], layout.y[each]
+        classes = ["node"]
+        if look.matching is not None and look.matching.isdisjoint(node.numbers):
+            classes.append("dim")
+        if each in on_path:
+            classes.append("path")
+        where = f'transform="translate({x} {y})"'
+        if node.is_stack:
+            parts.append(_stack(graph, drawn, node, where, classes, look))
+        else:
+            parts.append(_card(graph, node, where, classes, look))
+    parts.append("</g></svg>")
+    return "".join(parts)
+
+
+def _on_path(drawn: Collapsed, path: CriticalPath | None) -> dict[int, int]:
+    """The nodes of the critical path, each with the one that follows it."""
+    if path is None:
+        return {}
+    node_of = {number: index for index, node in enumerate(drawn.nodes) for number in node.numbers}
+    nodes = [node_of.get(number, -1) for number in path.numbers]
+    after = dict(zip(nodes, [*nodes[1:], -1], strict=True))
+    after.pop(-1, None)
+    return after
+
+
+def _arrow(arrow: GraphArrow, index: Sequence[int], line: str, on_path: Mapping[int, int]) -> str:
+    classes = "child" if arrow.is_child else arrow.state.value
+    if on_path.get(arrow.upstream) == arrow.downstream:
+        classes += " path"
+    ends = f"{index[arrow.upstream]} {index[arrow.downstream]}"
+    return f'<path class="{classes}" data-e="{ends}" d="{line}"/>'
+
+
+def _card(graph: Graph, node: GraphNode, where: str, classes: list[str], look: DrawOptions) -> str:
+    """One member: its icon, its name, its state, and what is special about it."""
+    [number] = node.numbers
+    member = graph.members[number]
+    if member.not_needed:
+        classes.append("unneeded")
+    current = ' aria-current="true"' if member.key == look.chosen else ""
+    state = member.state.value
+    parts = [
+        f'<a class="{" ".join(classes)}" data-n="{number}" data-id="{text(member.key)}"'
+        f' data-state="{state}"{current} href="{text(look.member_href(member.key))}" {where}>'
+        f"<title>{text(_spoken(member))}</title>"
+        f'<rect class="box" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<use href="#i-{STATES[member.state].icon}" x="12" y="16" width="16" height="16"/>'
+        f'<text class="title" x="38" y="21">{text(cut(member.title, _ROOM))}</text>'
+        f'<text class="word" x="38" y="37">{_word(member)}</text>'
+    ]
+    if member.attempts > 1:
+        parts.append(
+            f'<text class="tries" x="{WIDTH - 12}" y="37">{counted(member.attempts)} tries</text>'
+        )
+    if member.progress is not None:
+        done = round(max(0.0, min(member.progress, 1.0)) * (WIDTH - 24))
+        parts.append(
+            f'<rect class="done" x="12" y="{HEIGHT - 3}" width="{done}" height="2" rx="1"/>'
+        )
+    if (join := join_of(graph, node)) is not None:
+        parts.append(_badge(join, look.direction))
+    return "".join([*parts, _more(node), "</a>"])
+
+
+def _stack(
+    graph: Graph,
+    drawn: Collapsed,
+    node: GraphNode,
+    where: str,
+    classes: list[str],
+    look: DrawOptions,
+) -> str:
+    """Equal members: their name, how many, and a bar of their states."""
+    states = drawn.states(graph, node)
+    first, count = graph.members[node.numbers[0]], len(node.numbers)
+    times = f" {TIMES} {counted(count)}"
+    spoken = ", ".join(
+        f"{counted(states[each])} {words(each)}" for each in BAR_ORDER if states[each]
+    )
+    bar, at = list[str](), 12.0
+    for state in BAR_ORDER:
+        length = states[state] * BAR / count
+        bar.append(
+            f'<rect data-state="{state.value}" x="{at:.4g}" y="33" width="{length:.4g}"'
+            ' height="5"/>'
+        )
+        at += length
+    return (
+        f'<a class="{" ".join(classes)} pile" data-of="{_ranges(node.numbers)}"'
+        f' data-has="{_runs(graph, node.numbers)}" data-id="{text(node.key)}"'
+        f' href="{text(look.stack_href(node.key))}" {where}>'
+        f"<title>{text(first.kind)}{times}: {spoken}</title>"
+        f'<rect class="under" x="6" y="6" width="{WIDTH - 4}" height="{HEIGHT}" rx="9"/>'
+        f'<rect class="under" x="3" y="3" width="{WIDTH - 2}" height="{HEIGHT}" rx="9"/>'
+        f'<rect class="box" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
+        f'<text class="title" x="12" y="22">{text(cut(first.kind, _ROOM + 3 - len(times)))}'
+        f'<tspan class="times">{times}</tspan></text>'
+        f'<g class="mix">{"".join(bar)}</g>{_more(node)}</a>'
+    )
+
+
+def _badge(join: PartialJoin, direction: GraphDirection) -> str:
+    """`2 of 3` at the input of a card, filled by what has succeeded, struck when impossible."""
+    words_ = f"{counted(join.required)} of {counted(join.total)}"
+    wide = 12 + 6 * len(words_)
+    x, y = (-wide - 6, HEIGHT // 2 - 8) if direction is GraphDirection.LR else (8, -20)
+    filled = round(wide * min(join.succeeded / max(join.required, 1), 1.0))
+    struck = f'<path d="M4 8h{wide - 8}"/>' if join.is_impossible else ""
+    classes = "join no" if join.is_impossible else "join"
+    return (
+        f'<g class="{classes}" transform="translate({x} {y})">'
+        f'<rect class="back" width="{wide}" height="16" rx="8"/>'
+        f'<rect class="fill" width="{filled}" height="16" rx="8"/>'
+        f'<text x="{wide / 2:g}" y="12">{words_}</text>{struck}</g>'
+    )
+
+
+def _more(node: GraphNode) -> str:
+    """How many neighbours of a node are not drawn."""
+    if not node.hidden:
+        return ""
+    return f'<text class="more" x="{WIDTH - 12}" y="21">+{counted(node.hidden)}</text>'
+
+
+def words(state: PublicState) -> str:
+    """The state as words."""
+    return state.value.replace("_", " ")
+
+
+def _word(member: GraphMember) -> str:
+    return "not needed" if member.not_needed else words(member.state)
+
+
+def _spoken(member: GraphMember) -> str:
+    """What a reader of the screen hears of a card."""
+    parts = [member.title, _word(member)]
+    if member.name and member.name != member.kind:
+        parts.append(f"kind {member.kind}")
+    if member.attempts > 1:
+        parts.append(f"{counted(member.attempts)} tries")
+    if member.join is not None:
+        parts.append(
+            f"needs {member.join.required} of {member.join.total}, {member.join.succeeded} done"
+        )
+    return ", ".join(parts)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as `3-7 9`."""
+    parts: list[str] = []
+    first = before = numbers[0]
+    for number in [*numbers[1:], -1]:
+        if number != before + 1:
+            parts.append(str(first) if first == before else f"{first}-{before}")
+            first = number
+        before = number
+    return " ".join(parts)
+
+
+def _runs(graph: Graph, numbers: Sequence[int]) -> str:
+    """The states of the members one after the other: a letter for each state, `400a12e`."""
+    parts: list[str] = []
+    run, before = 0, ""
+    for number in numbers:
+        letter = _LETTER[graph.members[number].state]
+        if letter != before and run:
+            parts.append(f"{run}{before}")
+            run = 0
+        run, before = run + 1, letter
+    return "".join([*parts, f"{run}{before}"])

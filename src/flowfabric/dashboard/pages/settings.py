@@ -1,0 +1,117 @@
+"""Settings: who looks, what runs here, and what the doctor finds."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Any, Final
+
+from flowfabric.config import redact
+from flowfabric.dashboard.answers import PageAnswer
+from flowfabric.dashboard.prefs import CHOICES
+from flowfabric.dashboard.problems import PageProblem
+from flowfabric.dashboard.table import ActDone, Dialog, act, screen
+from flowfabric.dashboard.visit import SentForm, Visit
+from flowfabric.db.doctor import Finding, Verdict, examine
+from flowfabric.db.migrate import needed_version
+from flowfabric.errors import FlowFabricError
+from flowfabric.states import Scope
+from flowfabric.version import __version__
+
+_EVERY: Final = 10.0
+TABS: Final = ("me", "info", "doctor")
+HUES: Final = {Verdict.OK: "green", Verdict.WARN: "amber", Verdict.FAIL: "red"}
+_examined: dict[str, tuple[float, list[Finding]]] = {}
+
+
+async def settings(visit: Visit) -> PageAnswer:
+    """One of three tabs."""
+    tabs = TABS if visit.may(Scope.ADMIN) else TABS[:2]
+    tab = visit.chosen("tab", tabs)
+    values: dict[str, Any] = {"tab": tab, "tabs": tabs, "choices": CHOICES, "HUES": HUES}
+    match tab:
+        case "info":
+            values |= await _info(visit)
+        case "doctor":
+            values["findings"] = await _doctor(visit) if visit.query("run") else None
+        case _:
+            values["sessions"] = await _sessions(visit)
+            values["session"] = visit.visitor.session
+    return PageAnswer(template="settings.html", title="Settings", section="settings", values=values)
+
+
+async def _sessions(visit: Visit) -> list[Any]:
+    session = visit.visitor.session
+    return [] if session is None else await visit.engine.list_sessions(session.token_hash)
+
+
+async def _info(visit: Visit) -> dict[str, Any]:
+    engine, config = visit.engine, visit.engine.pool.config
+    facts = [
+        ("Version", __version__),
+        ("Schema", str(needed_version())),
+        ("Python", platform.python_version()),
+        ("Partitions", str(engine.partitions)),
+        ("Database", redact(config.dsn) if visit.may(Scope.ADMIN) else "not shown"),
+        ("Connections", f"{config.pool_size} at most"),
+        ("Behind a pooler", "yes" if config.pooler else "no"),
+        ("Viewers", str(visit.site.pulse.viewers)),
+        ("Time of the database", visit.now.strftime("%Y-%m-%d %H:%M:%S UTC")),
+    ]
+    gaps = {name: age for name, age in engine.events.gap_ages().items() if age > 0}
+    return {"facts": facts, "gaps": gaps}
+
+
+async def _doctor(visit: Visit) -> list[Finding]:
+    """What the checks find; at most every ten seconds for everybody."""
+    dsn = visit.engine.pool.config.dsn
+    now = time.monotonic()
+    kept = _examined.get(dsn)
+    if kept is None or now - kept[0] > _EVERY:
+        try:
+            kept = _examined[dsn] = now, await examine(dsn)
+        except FlowFabricError as error:
+            raise PageProblem(503, type(error).__name__, kind=error.code) from None
+    return kept[1]
+
+
+async def ask_close(visit: Visit) -> Dialog:
+    return Dialog(
+        question="End this session?",
+        effect="The browser that has it must log in again.",
+        button="End session",
+        back="/settings",
+        reason=False,
+    )
+
+
+async def do_close(visit: Visit, form: SentForm) -> ActDone:
+    own = visit.visitor.session
+    if own is None:
+        raise PageProblem(404, "Nobody is logged in by a token here.", kind="not_found")
+    session_id = visit.uuid("session_id")
+    closed = await visit.engine.close_session(session_id, token_hash=own.token_hash)
+    visit.site.access.forget_kept()
+    return ActDone(message="The session has ended." if closed else "The session had ended before.")
+
+
+async def ask_logout(visit: Visit) -> Dialog:
+    return Dialog(
+        question="Log out?",
+        effect="This session ends.",
+        button="Log out",
+        back="/settings",
+        reason=False,
+    )
+
+
+async def do_logout(visit: Visit, form: SentForm) -> ActDone:
+    await visit.site.access.log_out(visit.visitor)
+    return ActDone(message="You are logged out.", to=f"{visit.base}/login")
+
+
+ROUTES: Final = (
+    screen("/settings", settings),
+    act("/sessions/{session_id}/close", ask_close, do_close, Scope.ANY),
+    act("/logout", ask_logout, do_logout, Scope.ANY),
+)

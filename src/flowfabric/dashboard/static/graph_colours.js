@@ -1,0 +1,102 @@
+// Colours of the graph as the states of the members change; nothing is fetched for them.
+import { onEvent } from "./live.js";
+import { refresh } from "./regions.js";
+
+const ICONS = {
+  waiting: "ring", delayed: "clock", rate_limited: "gate", waiting_children: "fork", active: "play", suspended: "pause",
+  resumable: "resume", completed: "tick", failed: "cross", cancelled: "slash", expired: "glass", skipped: "skip",
+};
+const LETTERS = Object.keys(ICONS);
+const ENDED = ["failed", "cancelled", "expired", "skipped"];
+let members = new Map();
+let again = 0;
+
+// Which element shows which member: a card by its number, a stack by the ranges of its numbers.
+export function readColours(svg) {
+  members = new Map();
+  const cards = [...svg.querySelectorAll(".node")];
+  const below = new Map();
+  for (const path of svg.querySelectorAll(".arrows path:not(.child)")) {
+    const above = Number(path.dataset.e.split(" ")[0]);
+    if (!below.has(above)) below.set(above, []);
+    below.get(above).push(path);
+  }
+  cards.forEach((card, place) => {
+    if (card.dataset.n) {
+      members.set(Number(card.dataset.n), { card, paths: below.get(place) || [] });
+      return;
+    }
+    const numbers = card.dataset.of.split(" ").flatMap((part) => {
+      const [first, last] = part.split("-").map(Number);
+      return Array.from({ length: (last ?? first) - first + 1 }, (_, step) => first + step);
+    });
+    const states = [...card.dataset.has.matchAll(/(\d+)([a-z])/g)].flatMap(([, count, letter]) =>
+      Array(Number(count)).fill(LETTERS[letter.charCodeAt(0) - 97]));
+    const stack = { card, states: new Map(numbers.map((number, place) => [number, states[place]])) };
+    for (const number of numbers) members.set(number, { stack });
+  });
+}
+
+function paint({ card, paths }, state) {
+  if (card.dataset.state === state) return;
+  card.dataset.state = state;
+  card.querySelector("use").setAttribute("href", `#i-${ICONS[state]}`);
+  const word = card.querySelector(".word");
+  const title = card.querySelector("title");
+  title.textContent = title.textContent.replace(`, ${word.textContent}`, `, ${state.replaceAll("_", " ")}`);
+  word.textContent = state.replaceAll("_", " ");
+  const edge = state === "completed" ? "satisfied" : ENDED.includes(state) ? "impossible" : "open";
+  for (const path of paths) {
+    path.classList.remove("open", "satisfied", "impossible");
+    path.classList.add(edge);
+  }
+}
+
+function pile({ card, states }) {
+  const counts = {};
+  for (const state of states.values()) counts[state] = (counts[state] || 0) + 1;
+  let at = 12;
+  const bars = [...card.querySelectorAll(".mix rect")];
+  const whole = Number(card.querySelector(".box").getAttribute("width")) - 24;
+  for (const bar of bars) {
+    const wide = ((counts[bar.dataset.state] || 0) * whole) / states.size;
+    bar.setAttribute("x", at);
+    bar.setAttribute("width", wide);
+    at += wide;
+  }
+  const said = bars.map((bar) => bar.dataset.state).filter((state) => counts[state])
+    .map((state) => `${counts[state].toLocaleString("en")} ${state.replaceAll("_", " ")}`).join(", ");
+  const title = card.querySelector("title");
+  title.textContent = `${title.textContent.split(": ")[0]}: ${said}`;
+}
+
+export function startColours(region, changed) {
+  onEvent("states", ({ rev, s }) => {
+    if (rev !== Number(region.dataset.rev)) {
+      refresh(region, true);
+      return;
+    }
+    const piles = new Set();
+    let touched = false;
+    for (const [number, state] of s) {
+      const found = members.get(number);
+      if (!found) continue;
+      if (found.stack) {
+        if (found.stack.states.get(number) === state) continue;
+        found.stack.states.set(number, state);
+        piles.add(found.stack);
+        touched = true;
+      } else if (found.card.dataset.state !== state) {
+        paint(found, state);
+        touched = true;
+      }
+    }
+    for (const each of piles) pile(each);
+    if (!touched) return;
+    changed();
+    // Joins and races are not told by the states of members: those are fetched, but seldom.
+    if (region.querySelector(".join, .unneeded") && !again) {
+      again = setTimeout(() => { again = 0; refresh(region); }, 3000);
+    }
+  });
+}

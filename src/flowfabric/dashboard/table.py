@@ -1,0 +1,95 @@
+"""The route table of the dashboard: screens that are looked at, and acts that change something."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from flowfabric.states import Scope
+
+if TYPE_CHECKING:
+    from flowfabric.dashboard.answers import Answer
+    from flowfabric.dashboard.visit import SentForm, Visit
+
+Show: TypeAlias = "Callable[[Visit], Awaitable[Answer]]"
+Ask: TypeAlias = "Callable[[Visit], Awaitable[Dialog]]"
+Do: TypeAlias = "Callable[[Visit, SentForm], Awaitable[ActDone]]"
+CONTROL: Final = 64 * 1024
+LARGE: Final = 1024 * 1024
+
+
+class Screen(msgspec.Struct, frozen=True, kw_only=True):
+    """A page: `GET` shows it, and changes nothing."""
+
+    path: str
+    show: Any
+    scope: Scope = Scope.READ
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """A change: `GET` asks for a reason in a dialog, `POST` does it."""
+
+    path: str
+    ask: Any
+    do: Any
+    scope: Scope
+    most: int = CONTROL
+    """Bytes that the form may have."""
+
+
+class DialogField(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a dialog, beside the reason."""
+
+    name: str
+    label: str
+    value: str = ""
+    kind: str = "text"
+    """`text`, `number`, `area`, `select` or `check`."""
+    hint: str = ""
+    choices: Sequence[tuple[str, str]] = ()
+    """Values and their words."""
+    required: bool = False
+
+
+class Dialog(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person is asked before something changes."""
+
+    question: str
+    effect: str
+    """What will be the case afterwards, in a sentence."""
+    button: str
+    back: str
+    """The path of the page to which it goes back."""
+    fields: Sequence[DialogField] = ()
+    reason: bool = True
+    danger: bool = False
+    seen: str = ""
+    """The version that the person has seen; another one is refused."""
+    now: str = ""
+    """What is the case now, for a person who saw another version."""
+    listed: Sequence[str] = ()
+    """Samples of what will change."""
+    warning: str = ""
+
+
+class ActDone(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, in a sentence; the page goes on to `to`."""
+
+    message: str
+    to: str = ""
+    link: str = ""
+    """The path of the record of what was done."""
+    secret: str = ""
+    """What is shown once, and never again."""
+
+
+def screen(path: str, show: Show, scope: Scope = Scope.READ) -> Screen:
+    """A row of the table."""
+    return Screen(path=path, show=show, scope=scope)
+
+
+def act(path: str, ask: Ask, do: Do, scope: Scope = Scope.OPERATE, *, most: int = CONTROL) -> Act:
+    """A row of the table."""
+    return Act(path=path, ask=ask, do=do, scope=scope, most=most)

@@ -1,0 +1,90 @@
+"""Lengths of time, ages, instants and sizes as text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"))
+
+
+def length(seconds: float | timedelta | None) -> str:
+    """A length of time in at most two units: `350 ms`, `4.2 s`, `3 m 20 s`, `2 d 4 h`."""
+    if seconds is None:
+        return "\N{EN DASH}"
+    found = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    if found < 0:
+        return "0 s"
+    if found < 1:
+        return f"{found * 1000:.0f} ms"
+    if found < 10:
+        return f"{found:.1f} s".replace(".0 s", " s")
+    if found < 60:
+        return f"{found:.0f} s"
+    return _two_units(round(found))
+
+
+def _two_units(seconds: int) -> str:
+    units = [*_UNITS, (1, "s")]
+    for place, (size, name) in enumerate(units):
+        if seconds >= size:
+            count, rest = divmod(seconds, size)
+            if place + 1 < len(units):
+                smaller, word = units[place + 1]
+                if rest // smaller and count < 10:
+                    return f"{count} {name} {rest // smaller} {word}"
+            return f"{count} {name}"
+    return "0 s"
+
+
+def relative(at: datetime, now: datetime) -> str:
+    """How far the instant is from now: `3 m ago`, `in 2 h`, `now`."""
+    seconds = (now - at).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    text = _one_unit(abs(seconds))
+    return f"{text} ago" if seconds > 0 else f"in {text}"
+
+
+def _one_unit(seconds: float) -> str:
+    for size, name in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {name}"
+    return f"{int(seconds)} s"
+
+
+def iso(at: datetime) -> str:
+    """The instant for machines, in UTC."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def absolute(at: datetime) -> str:
+    """The instant for people, in UTC, with the zone named."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def between(begin: datetime | None, end: datetime | None) -> float | None:
+    """The seconds between two instants; None if one of them is not known."""
+    return None if begin is None or end is None else (end - begin).total_seconds()
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    if count < 1024:
+        return f"{count} B"
+    if count < 1024 * 1024:
+        return f"{count / 1024:.1f} KiB"
+    return f"{count / 1024 / 1024:.1f} MiB"
+
+
+def number(count: int) -> str:
+    """A whole number with its thousands apart."""
+    return f"{count:,}"
+
+
+def parse_length(text: str) -> timedelta | None:
+    """`15m`, `24h`, `7d` as a length; None if it is none."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    count, unit = text[:-1], text[-1:]
+    if unit not in units or not (count.isascii() and count.isdigit() and len(count) <= 6):
+        return None
+    return timedelta(seconds=int(count) * units[unit])

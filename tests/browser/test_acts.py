@@ -1,0 +1,114 @@
+"""What a person does with mouse and keys: acts, selection, search, preferences."""
+
+from __future__ import annotations
+
+from playwright.async_api import Browser, Page, expect
+
+from flowfabric.states import PublicState, Role
+from tests.browser.conftest import Heard, Served, context_of
+
+
+async def test_an_execution_is_cancelled_in_a_dialog_without_leaving_the_page(
+    page: Page, served: Served, heard: Heard
+) -> None:
+    await page.goto(served.url + served.busy.path("waiting"))
+    await page.get_by_role("link", name="Cancel", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("textbox", name="Reason")).to_be_focused()
+
+    await dialog.get_by_role("textbox", name="Reason").fill("x  ")
+    await dialog.get_by_role("button", name="Cancel execution").click()
+    await expect(dialog).to_be_visible()  # the reason is too short
+    await page.keyboard.press("Escape")
+    await expect(dialog).not_to_be_visible()
+
+    await page.get_by_role("link", name="Cancel", exact=True).click()
+    await dialog.get_by_role("textbox", name="Reason").fill("nobody serves it")
+    await dialog.get_by_role("button", name="Cancel execution").click()
+    await expect(page.get_by_role("status")).to_contain_text("The execution was cancelled")
+    await expect(page.locator("h1 ~ .badge, .top .badge").first).to_have_attribute(
+        "data-state", "cancelled"
+    )
+    await expect(page.locator(".story")).to_contain_text("nobody serves it")
+    state = await served.engine.read_execution_state(served.busy.waiting)
+    assert state is PublicState.CANCELLED
+
+    # Another view of it is too old: the dialog says so and keeps what was typed.
+    await page.goto(served.url + served.busy.path("delayed") + "/cancel")
+    await served.engine.cancel_execution(served.busy.delayed, reason="faster", actor="bob")
+    await page.get_by_role("textbox", name="Reason").fill("too late")
+    await page.get_by_role("button", name="Cancel execution").click()
+    await expect(page.get_by_role("alert")).to_contain_text("It changed while you looked")
+    await expect(page.get_by_role("textbox", name="Reason")).to_have_value("too late")
+    heard.complaints[:] = [
+        each for each in heard.complaints if "412" not in each and "422" not in each
+    ]
+
+
+async def test_rows_are_moved_through_and_selected_by_keys_and_changed_together(
+    page: Page, served: Served
+) -> None:
+    await page.goto(served.url + "/executions?kind=build")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    bar = page.locator("[data-picked]")
+    await expect(bar).to_contain_text("2 selected")
+    await bar.get_by_role("link", name="Tag").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Tag 2 executions?")
+    await dialog.get_by_label("Key").fill("shop.tier")
+    await dialog.get_by_label("Value").fill("gold")
+    await dialog.get_by_role("button", name="Set tags").click()
+    await expect(page.get_by_role("status")).to_contain_text("2 of 2 executions changed")
+    await expect(bar).to_be_hidden()
+    await expect(page.locator("tr .tag", has_text="shop.tier=gold")).to_have_count(2)
+
+    await page.keyboard.press("/")
+    await page.keyboard.type("order-1")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1")).to_have_text("charge_card")
+    await page.keyboard.press("g")
+    await page.keyboard.press("l")
+    await expect(page.locator("h1")).to_have_text("Lanes")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_contain_text("next and previous row")
+
+
+async def test_preferences_hold_from_page_to_page(page: Page, served: Served) -> None:
+    await page.goto(served.url + "/settings")
+    await page.get_by_label("Theme", exact=True).select_option("dark")
+    await page.get_by_label("Times in").select_option("utc")
+    await page.goto(served.url + served.busy.path("completed"))
+    html = page.locator("html")
+    await expect(html).to_have_attribute("data-theme", "dark")
+    await expect(page.locator("dd time[data-form=full]").first).to_contain_text("UTC")
+    background = await page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(15, 17, 21)"
+    await page.get_by_role("button", name="Change the theme").click()
+    await expect(html).to_have_attribute("data-theme", "light")
+
+
+async def test_a_person_logs_in_and_out_and_all_of_it_works_without_script(
+    chromium: Browser, served: Served, heard: Heard
+) -> None:
+    token = (await served.engine.create_token("ann", role=Role.OPERATOR)).token
+    served.application.services.authenticator._open = None  # its ten seconds are over
+    context = await context_of(chromium, heard, java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(served.url + "/lanes/orders")
+    await page.get_by_label("API token").fill(token)
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.locator("h1")).to_have_text("orders")
+    await page.get_by_role("link", name="Pause").click()
+    await page.get_by_role("textbox", name="Reason").fill("stocktaking")
+    await page.get_by_role("button", name="Pause lane").click()
+    await expect(page.get_by_role("status")).to_contain_text("The lane orders is paused")
+    await expect(page.locator("main")).to_contain_text("Set by ann")
+    await page.get_by_role("link", name="Settings of ann").click()
+    await page.get_by_role("link", name="Log out").click()
+    await page.get_by_role("button", name="Log out").click()
+    await expect(page.locator("h1")).to_have_text("Log in")
+    await context.close()
+    assert heard.complaints == []

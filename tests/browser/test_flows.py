@@ -1,0 +1,170 @@
+"""Flows in a real browser: the graph recolours itself, can be moved, walked and searched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from bench.flow_graphs import Hand, busy_flow, random_edges, start_order, submit
+from flowfabric import Engine
+from flowfabric.dashboard import mounting
+from flowfabric.server.serve import address_of, bind, running
+from flowfabric.server.settings import Settings
+from tests.browser.conftest import Heard, context_of
+from tests.browser.pictures import PICTURES
+
+PAINTED = """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
+    () => done(performance.now()))))"""
+MAKE_PICTURES = "FF_PICTURES"
+"""Set, the pictures of the documentation are made anew."""
+VIEW = "() => document.querySelector('svg.graph').getAttribute('viewBox')"
+
+
+@pytest.fixture
+async def address(ff_engine: Engine) -> AsyncGenerator[str]:
+    """A server of this test's database."""
+    settings = Settings(listen="127.0.0.1:0", api_tokens=())
+    with bind(settings) as bound:
+        async with running(ff_engine, settings, bound, mounting=mounting):
+            yield f"{address_of(bound)}/ui"
+
+
+@pytest.fixture
+async def page(chromium: Browser, heard: Heard) -> AsyncGenerator[Page]:
+    """A page of 1440 px; what the browser complains about fails the test."""
+    context = await context_of(chromium, heard, viewport={"width": 1440, "height": 900})
+    yield await context.new_page()
+    await context.close()
+    assert heard.complaints == []
+
+
+async def test_a_running_flow_recolours_without_a_reload(
+    ff_engine: Engine, address: str, page: Page
+) -> None:
+    flow_id, _ = await start_order(ff_engine, images=189)  # 200 members
+    await page.goto(f"{address}/flows/{flow_id}")
+    await page.evaluate("() => { window.same = true; }")
+    charge, stack = page.locator(".node", has_text="charge"), page.locator(".node.pile title")
+    await expect(charge).to_have_attribute("data-state", "waiting_children")
+    await expect(page.locator("header.head")).to_have_attribute("data-live", "on")
+    hand = Hand(ff_engine, "orders")
+
+    await hand.claim()
+    await hand.complete()
+    await hand.claim()
+
+    await expect(charge).to_have_attribute("data-state", "active")
+    await expect(charge.locator(".word")).to_have_text("active")
+    await hand.complete()
+    await expect(charge).to_have_attribute("data-state", "completed")
+    await hand.claim()
+    await expect(stack).to_have_text("resize_image \u00d7 189: 189 active")
+    await hand.complete()
+    await expect(stack).to_have_text("resize_image \u00d7 189: 189 completed")
+    await expect(page.locator(".arrows .open")).to_have_count(1)
+    await expect(page.locator("#head .says")).to_contain_text("1 waits for a worker")
+    assert await page.evaluate("() => window.same")
+
+
+async def test_the_graph_is_walked_searched_moved_and_chosen_from(
+    ff_engine: Engine, address: str, page: Page
+) -> None:
+    flow_id = await busy_flow(ff_engine, images=40)
+    await page.goto(f"{address}/flows/{flow_id}")
+    first = page.locator(".node[tabindex='0']")
+    await expect(first).to_have_count(1)
+    if os.environ.get(MAKE_PICTURES):
+        PICTURES.mkdir(exist_ok=True)
+        await page.screenshot(path=PICTURES / "dashboard-flow.png")
+
+    # Along the edges by arrows; larger and smaller by keys.
+    await first.focus()
+    await page.keyboard.press("ArrowRight")
+    await expect(page.locator(".node:focus title")).not_to_contain_text("checkout")
+    await page.keyboard.press("ArrowLeft")
+    await expect(page.locator(".node:focus title")).to_contain_text("checkout")
+    before = await page.evaluate(VIEW)
+    await page.keyboard.press("+")
+    assert await page.evaluate(VIEW) != before
+    await page.keyboard.press("0")
+
+    # Found by name, dimming the others.
+    await page.get_by_label("Find a member").fill("quote")
+    await expect(page.locator(".seek output")).to_have_text("1 of 3")
+    await expect(page.locator(".node.dim")).not_to_have_count(0)
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".seek output")).to_have_text("2 of 3")
+    await page.keyboard.press("Escape")
+    await expect(page.locator(".node.dim")).to_have_count(0)
+
+    # The first click shows a member beside the graph; the drawing stays where it was.
+    before = await page.evaluate(VIEW)
+    audit = page.locator(".node", has_text="audit")
+    await audit.click()
+    panel = page.locator("#panel")
+    await expect(panel).to_contain_text("the ledger refused row 8812")
+    await expect(panel.get_by_role("link", name="Replay")).to_be_visible()
+    await expect(audit).to_have_attribute("aria-current", "true")
+    await page.get_by_role("button", name="Close").click()
+    await expect(panel).to_be_hidden()
+
+    # Dragging moves, and is no click.
+    box = await page.locator(".viewport").bounding_box()
+    assert box is not None
+    await page.keyboard.press("+")
+    for step in ("down", "move", "up"):
+        if step == "move":
+            await page.mouse.move(box["x"] + 300, box["y"] + 200, steps=4)
+        elif step == "down":
+            await page.mouse.move(box["x"] + 200, box["y"] + 150)
+            await page.mouse.down()
+        else:
+            await page.mouse.up()
+    await expect(panel).to_be_hidden()
+
+    # A stack opens in place, and what was clicked stays where it was.
+    stack = page.locator(".node.pile")
+    at = await stack.bounding_box()
+    key = await stack.get_attribute("data-id")
+    await stack.click()
+    await expect(page.locator(".node", has_text="resize-")).to_have_count(40)
+    opened = await page.locator(f".node[data-id='{key}']").bounding_box()
+    assert at is not None
+    assert opened is not None
+    assert abs(opened["x"] - at["x"]) < 12
+    assert abs(opened["y"] - at["y"]) < 12
+    assert "open=" in page.url
+
+
+async def test_a_flow_is_cancelled_in_a_dialog(ff_engine: Engine, address: str, page: Page) -> None:
+    flow_id, _ = await submit(ff_engine, "short", [("a", "b")], lane="l")
+    await page.goto(f"{address}/flows/{flow_id}")
+    await page.get_by_role("link", name="Cancel flow").click()
+    await page.get_by_label("Reason").fill("not wanted any more")
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel flow").click()
+
+    await expect(page.locator("#toasts")).to_contain_text("The flow is cancelled with 2 members.")
+    await expect(page.locator("#head")).to_contain_text("not wanted any more")
+    await expect(page.locator(".node[data-state='cancelled']")).to_have_count(2)
+
+
+@pytest.mark.timing
+async def test_a_graph_of_1000_members_is_painted_and_recoloured_quickly(
+    ff_engine: Engine, address: str, page: Page
+) -> None:
+    flow_id, _ = await submit(ff_engine, "large", random_edges(1, 1_000, 2_000), lane="l")
+    url = f"{address}/flows/{flow_id}?group=none&all=1"
+
+    await page.goto(url, wait_until="commit")
+    await page.locator(".viewport.moves").wait_for()
+    painted = await page.evaluate(PAINTED)
+
+    assert await page.locator(".node").count() >= 990
+    assert await page.locator(".minimap rect").count() >= 990
+    assert painted < 8_000
+    await expect(page.locator("header.head")).to_have_attribute("data-live", "on")
+    await Hand(ff_engine, "l").claim()
+    await expect(page.locator(".node[data-state='active']")).not_to_have_count(0)
