@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Tests start hundreds of processes: without compiled files each would compile the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check format lint types layers unit timing pooled prove mutants bench clean help
+.PHONY: run test check format lint types layers unit timing pooled remote prove mutants bench clean help
 .DEFAULT_GOAL := help
 
 help: ## show the targets
@@ -61,6 +61,9 @@ timing: $(READY) ## the tests that bound a time, one at a time
 pooled: $(READY) ## the tests once more, every connection through PgBouncer in transaction mode
 	$(BIN)/pytest --through-pgbouncer --ignore tests/proofs -n 2 --dist worksteal -m "not timing"
 	$(BIN)/pytest --through-pgbouncer --ignore tests/proofs -m timing
+
+remote: $(READY) ## the tests of clients and workers once more, each connected to a server
+	$(BIN)/pytest --through-server tests/client tests/worker -n 2 --dist worksteal -m "not timing"
 
 prove: $(READY) ## the proofs in full, under half an hour (SEED=7, ONLY="plans zombie", QUICK=1)
 	$(BIN)/python -m tests.proofs $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)

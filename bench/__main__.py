@@ -18,6 +18,7 @@ from bench.dashboard import main as dashboard
 from bench.environments import InstallationError, prepare
 from bench.postgres import running_cluster
 from bench.report import WIDTH, show, write_json
+from bench.rest import rest
 from bench.runner import Plan, Runner
 from bench.scenarios import GROUPS, SCENARIOS
 from bench.steady import steady
@@ -58,6 +59,12 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m bench",
         description="Measure FlowFabric beside its peers and print figures and ratios.",
         epilog=EPILOG,
+    )
+    parse.add_argument(
+        "what",
+        nargs="?",
+        choices=["rest"],
+        help="rest: what HTTP costs, instead of the scenarios",
     )
     parse.add_argument(
         "--quick", action="store_true", help="one round of smaller sizes, a few minutes"
@@ -114,6 +121,11 @@ def some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 
 async def bench(arguments: argparse.Namespace, console: Console) -> int:
     """Prepare the environments, start Postgres, run the plan and report."""
+    if arguments.what == "rest":
+        async with running_cluster() as cluster:
+            console.print(await cluster.describe(), highlight=False)
+            warn_of_load(console)
+            return await rest(cluster, console, quick=arguments.quick, out=arguments.json)
     try:
         systems = prepared(arguments, console)
     except InstallationError as error:

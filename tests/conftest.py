@@ -16,6 +16,7 @@ from flowfabric.db.pool import connect
 from flowfabric.db.rows import Connection
 from flowfabric.testing import Clock, TestServer
 from tests import pgbouncer
+from tests.remote import DIRECT, THROUGH_SERVER, Servers, through, ways
 from tests.warm_server import WarmServer
 
 THROUGH = "--through-pgbouncer"
@@ -32,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="every connection to a test's database goes through a PgBouncer in transaction mode; "
         "tests marked `session` are deselected",
     )
+    parser.addoption(
+        THROUGH_SERVER,
+        action="store_true",
+        help="clients and workers of their tests are connected to a server over the database; "
+        "tests marked `direct` are deselected",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,11 +54,49 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Behind a pooler no test can run that is about a session."""
-    if config.getoption(THROUGH):
-        sessions = [item for item in items if item.get_closest_marker("session") is not None]
-        config.hook.pytest_deselected(items=sessions)
-        items[:] = [item for item in items if item not in sessions]
+    """Behind a pooler no test can run that is about a session, or through a server about one."""
+    for option, marker in ((THROUGH, "session"), (THROUGH_SERVER, "direct")):
+        if config.getoption(option):
+            left = [item for item in items if item.get_closest_marker(marker) is not None]
+            config.hook.pytest_deselected(items=left)
+            items[:] = [item for item in items if item not in left]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Some tests of clients and workers run in both ways: with the database, and over HTTP."""
+    if "way" in metafunc.fixturenames:
+        module, test = str(metafunc.module and metafunc.module.__name__), metafunc.function.__name__
+        found = ways(metafunc.config, module, test)
+        if found != [DIRECT]:
+            metafunc.parametrize("way", found, indirect=True)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Generator[Servers]:
+    """Servers for tests that run over HTTP."""
+    found = Servers()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest) -> Generator[str]:
+    """How clients and workers of the test reach the database: `direct`, or by a `server`."""
+    wanted: str = getattr(request, "param", DIRECT)
+    if wanted == DIRECT:
+        yield wanted
+        return
+    request.getfixturevalue("ff_dsn")  # taken back after the server has stopped
+    servers: Servers = request.getfixturevalue("servers")
+    with through(servers, request.getfixturevalue("monkeypatch_way")):
+        yield wanted
+
+
+@pytest.fixture
+def monkeypatch_way() -> Generator[pytest.MonkeyPatch]:
+    """Patches of `way`, apart from those of the test."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import pytest
 
 from flowfabric import Client
 from flowfabric.audit import acting_for, audit
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
 from flowfabric.engine import Engine
@@ -32,7 +33,7 @@ async def test_a_control_is_recorded_with_its_actor_and_its_request(
 ) -> None:
     new = given.new()
     async with await Client.connect(ff_dsn) as client:
-        engine: Engine = client.engine
+        engine: Engine = on_database(client.engine)
         await engine.create_execution([new])
         with acting_for("token ci", "req_1"):
             await engine.change_priority(new.execution_id, 5, actor="ann", reason="urgent")
@@ -50,7 +51,7 @@ async def test_rotations_are_recorded_without_their_secrets(
     ff_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with await Client.connect(ff_dsn) as client:
-        await client.engine.seed_waitpoint_hmac_secret("k1", KEY)
+        await on_database(client.engine).seed_waitpoint_hmac_secret("k1", KEY)
         await client.engine.rotate_waitpoint_hmac_secret_all("k2", "cd" * 32, 60)
         with pytest.raises(RotationConflict):
             await client.engine.rotate_waitpoint_hmac_secret_all("k2", KEY, 60)
@@ -72,6 +73,6 @@ async def test_what_is_rolled_back_is_not_recorded(
 
     async with await Client.connect(ff_dsn) as client:
         with pytest.raises(KeyError):
-            await transact(client.engine.pool, "fails", fails)
+            await transact(on_database(client.engine).pool, "fails", fails)
 
     assert told(caplog.records) == []

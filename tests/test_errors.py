@@ -28,6 +28,7 @@ ENDED: dict[str, Any] = {
 # An instance of each, with what executions.md section 12 (and its G-39) says of it.
 RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
     (errors.ConfigError("database", "dsn", "is missing"), "config", "config", 500, False),
+    (errors.ApiError.of({"detail": "no"}), "api", "api", 500, False),
     (errors.TransportError("gone"), "transport", "transport", 500, True),
     (errors.NotFound("execution", ID), "not_found", "execution_not_found", 404, False),
     (errors.NotFound("attempt", 3), "not_found", "attempt_not_found", 404, False),

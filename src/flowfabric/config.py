@@ -16,6 +16,8 @@ from flowfabric.ids import NUM_FLOW_PARTITIONS
 DATABASE_URL: Final = "FF_DATABASE_URL"
 DIRECT_URL: Final = "FF_DIRECT_URL"
 DATABASE_POOLER: Final = "FF_DATABASE_POOLER"
+SERVER_URL: Final = "FF_SERVER_URL"
+TOKEN: Final = "FF_TOKEN"  # noqa: S105  the name of a variable
 CALLBACK_URL: Final = "FF_CALLBACK_URL"
 ACTIVITY: Final = "FF_ACTIVITY"
 MAX_STREAM_OPS: Final = "FF_MAX_CONCURRENT_STREAM_OPS"
@@ -46,6 +48,11 @@ def behind_pooler(given: bool | None = None) -> bool:
     if said in _NO:
         return False
     raise ConfigError("database", DATABASE_POOLER, f"{said!r} is neither 1 nor 0")
+
+
+def is_server_url(text: str) -> bool:
+    """Is this the address of a server, and not of a database?"""
+    return text.startswith(("http://", "https://"))
 
 
 def max_stream_ops() -> int:

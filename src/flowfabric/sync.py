@@ -351,7 +351,7 @@ class Client(_Blocking[AsyncClient]):
         else:
             built = client.flow_of(flow, idempotency_key, on_conflict)
             self._wait(client.limits.store([each.call for each in flow.members.values()]))
-            answer = enqueue_flow_blocking(conn, built, partitions=client.engine.partitions)
+            answer = enqueue_flow_blocking(conn, built, engine=client.engine)
             self._loop.call(client.unserved.note, built.members)
             started = client.flow_handle(flow, answer, idempotency_key, in_transaction=True)
         return FlowHandle(self._loop, started)
@@ -382,7 +382,7 @@ class Client(_Blocking[AsyncClient]):
         else:
             self._wait(client.limits.store(calls))
             executions = client.executions_of(calls, options)
-            answers = enqueue_blocking(conn, executions, partitions=client.engine.partitions)
+            answers = enqueue_blocking(conn, executions, engine=client.engine)
             self._loop.call(client.unserved.note, executions)
             handles = client.handles(calls, executions, answers, committed=False)
         return [Handle(self._loop, handle) for handle in handles]

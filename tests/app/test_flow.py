@@ -27,6 +27,7 @@ from flowfabric import (
     Retry,
     ValidationError,
 )
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.errors import CycleDetected, FlowAlreadyStarted, LaneNotAccepting
 from flowfabric.joins import JoinPolicy
@@ -226,7 +227,7 @@ async def test_a_circle_is_refused_and_nothing_is_stored(client: Client) -> None
     with pytest.raises(CycleDetected):
         await client.start(flow)
 
-    assert (await client.engine.list_flows()).flows == []
+    assert (await on_database(client.engine).list_flows()).flows == []
 
 
 async def test_a_quorum_of_more_than_there_are_is_refused(client: Client) -> None:
@@ -397,7 +398,9 @@ async def test_a_flow_starts_once(client: Client, db: Connection) -> None:
 
 async def test_a_start_without_an_answer_can_be_repeated(client: Client, db: Connection) -> None:
     flow = pair()
-    await client.engine.submit_flow(client.flow_of(flow, None))  # committed; the answer was lost
+    await on_database(client.engine).submit_flow(
+        client.flow_of(flow, None)
+    )  # committed; the answer was lost
 
     again = await client.start(flow)
 

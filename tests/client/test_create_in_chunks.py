@@ -24,6 +24,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Any:
     return double
 
 
+@pytest.mark.direct("a server takes 1,000 calls")
 async def test_all_chunks_are_one_transaction_and_share_a_partition_each(
     client: Client, db: Connection, double: Any
 ) -> None:
@@ -40,6 +41,7 @@ async def test_all_chunks_are_one_transaction_and_share_a_partition_each(
     assert [len(set(homes[n : n + 3])) for n in (0, 3, 6)] == [1, 1, 1]
 
 
+@pytest.mark.direct("a server takes 1,000 calls")
 async def test_a_call_that_is_refused_while_the_chunk_before_is_in_flight_is_named(
     client: Client, db: Connection, double: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +55,7 @@ async def test_a_call_that_is_refused_while_the_chunk_before_is_in_flight_is_nam
     assert len(await client.submit_many(calls)) == 4
 
 
+@pytest.mark.direct("a server takes 1,000 calls")
 async def test_what_is_no_call_is_named_and_nothing_is_submitted(
     client: Client, db: Connection, double: Any
 ) -> None:
@@ -65,6 +68,7 @@ async def test_what_is_no_call_is_named_and_nothing_is_submitted(
     assert len(await client.submit_many(calls)) == 4
 
 
+@pytest.mark.direct("a server takes 1,000 calls")
 async def test_a_conflict_that_is_answered_while_the_next_chunk_is_in_flight_submits_none(
     client: Client, db: Connection, double: Any
 ) -> None:

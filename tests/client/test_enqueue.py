@@ -20,7 +20,7 @@ from flowfabric.states import PublicState
 from tests import given
 from tests.worker.facts import count, eventually, is_idle
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.timeout(30), pytest.mark.direct("conn= needs the database itself")]
 
 app = App()
 

@@ -13,7 +13,7 @@ from flowfabric.errors import CycleDetected
 from tests.client.test_enqueue import Abandoned, Open, every_way
 from tests.worker.facts import count
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.timeout(30), pytest.mark.direct("conn= needs the database itself")]
 
 app = App()
 

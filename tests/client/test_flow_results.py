@@ -20,6 +20,7 @@ from flowfabric import (
     ResultTimeout,
 )
 from flowfabric.app.flow import Flow
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.states import DerivedFlowState
 from tests.client.test_results import is_waited_for
@@ -217,13 +218,14 @@ async def test_a_flow_that_has_ended_is_answered_even_if_there_is_no_time_to_wai
         await handle.result(timeout=0)
 
 
+@pytest.mark.direct("builds a flow by its engine")
 async def test_nobody_waits_for_a_flow_that_does_not_exist_or_that_is_empty_and_cancelled(
     client: Client,
 ) -> None:
     with pytest.raises(NotFound, match="flow"):
         await client.flow(uuid4()).result(timeout=10)
 
-    await client.engine.create_flow(flow_id := uuid4(), flow_kind="empty")
+    await on_database(client.engine).create_flow(flow_id := uuid4(), flow_kind="empty")
     await client.flow(flow_id).cancel("enough")
     with pytest.raises(FlowCancelled, match="enough"):
         await client.flow(flow_id).result(timeout=10)

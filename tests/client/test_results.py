@@ -128,6 +128,7 @@ async def test_what_has_ended_already_is_answered_even_if_there_is_no_time_to_wa
 
 
 @pytest.mark.parametrize("listen", [True, False], ids=["notified", "polling"])
+@pytest.mark.direct("looks for the statements of the client")
 async def test_a_waiter_hears_of_the_end(
     ff_dsn: str, db: Connection, app: App, listen: bool
 ) -> None:
@@ -224,6 +225,7 @@ async def test_two_hundred_waiters_of_one_client_cost_few_statements(
 
 
 @pytest.mark.session("begins when a process is registered for notifications")
+@pytest.mark.direct("looks for the statements of the client")
 async def test_a_client_that_is_gone_is_no_longer_listed_as_waiting(
     ff_dsn: str, db: Connection, app: App
 ) -> None:

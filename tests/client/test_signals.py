@@ -245,6 +245,7 @@ async def test_a_bridge_verifies_a_token_by_itself(db: Connection) -> None:
         verify_token(secret, WaitpointToken("k1:x"), lease.execution_id, point.waitpoint_id)
 
 
+@pytest.mark.direct("the actor is the one of the token")
 async def test_operators_approve_without_a_token_and_count_once(
     client: Client, db: Connection, app: App, ff_dsn: str
 ) -> None:

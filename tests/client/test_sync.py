@@ -143,6 +143,7 @@ def over_sqlalchemy(dsn: str) -> Any:
 @pytest.mark.parametrize(
     "opened", [psycopg.connect, over_sqlalchemy], ids=["psycopg", "sqlalchemy"]
 )
+@pytest.mark.direct("conn= needs the database itself")
 async def test_a_submit_on_the_callers_connection_belongs_to_its_transaction(
     ff_dsn: str, db: Connection, opened: Any
 ) -> None:
@@ -162,6 +163,7 @@ async def test_a_submit_on_the_callers_connection_belongs_to_its_transaction(
     assert await count(db, "waiting") == 3
 
 
+@pytest.mark.direct("conn= needs the database itself")
 async def test_a_connection_that_does_not_block_is_refused(ff_dsn: str, db: Connection) -> None:
     asynchronous = await psycopg.AsyncConnection.connect(ff_dsn)
     foreign = await asyncpg.connect(ff_dsn)
@@ -257,6 +259,7 @@ async def test_every_other_end_of_a_flow_is_raised(ff_dsn: str) -> None:
 @pytest.mark.parametrize(
     "opened", [psycopg.connect, over_sqlalchemy], ids=["psycopg", "sqlalchemy"]
 )
+@pytest.mark.direct("conn= needs the database itself")
 async def test_a_start_on_the_callers_connection_belongs_to_its_transaction(
     ff_dsn: str, db: Connection, opened: Any
 ) -> None:
@@ -274,6 +277,7 @@ async def test_a_start_on_the_callers_connection_belongs_to_its_transaction(
     assert await count(db) == 2
 
 
+@pytest.mark.direct("conn= needs the database itself")
 async def test_a_start_on_a_connection_that_does_not_block_is_refused(ff_dsn: str) -> None:
     conn = await asyncpg.connect(ff_dsn)
 
@@ -285,6 +289,7 @@ async def test_a_start_on_a_connection_that_does_not_block_is_refused(ff_dsn: st
     await conn.close()
 
 
+@pytest.mark.direct("the actor is the one of the token")
 async def test_operators_have_their_controls_too(ff_dsn: str, db: Connection) -> None:
     def script() -> None:
         with Client.connect(ff_dsn) as client:

@@ -206,6 +206,7 @@ async def test_tasks_do_not_share_keys(ff_dsn: str) -> None:
             assert (one.created, two.created) == (True, True)
 
 
+@pytest.mark.direct("conn= needs the database itself")
 async def test_a_unique_call_may_be_part_of_the_callers_transaction(ff_dsn: str) -> None:
     async with await Client.connect(ff_dsn) as client:
         conn = await asyncpg.connect(ff_dsn)

@@ -19,6 +19,7 @@ import sqlalchemy.orm
 
 import flowfabric
 from flowfabric import App, Client, Contention, Ctx, ExecutionFailed, PublicState, StateError
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.engine.lifecycle.claim import Claimant, claim
 from flowfabric.engine.lifecycle.complete import Completion
@@ -156,7 +157,7 @@ async def test_a_retry_without_a_policy_fails(client: Client) -> None:
         raise flowfabric.RetryLater
 
     handle = await client.submit(job.call())
-    await app.worker(dsn=client.engine.pool.config.dsn).run_until_idle()
+    await app.worker(dsn=on_database(client.engine).pool.config.dsn).run_until_idle()
 
     with pytest.raises(ExecutionFailed):
         await handle.result(timeout=5)

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from flowfabric import Client, ExecutionFailed, Handle, NotFound, PublicState
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.engine.executions.reasons import ReasonCode
 from flowfabric.engine.grants.reclaim_execution import GrantNotFound
@@ -209,13 +210,13 @@ async def test_a_lost_execution_is_reclaimed_as_a_new_attempt(
     names = await reader.python("grant-key", client=client, execution_id=order.execution_id)
     anybody = Claimant(worker_id="w", worker_instance_id="w-1", lanes=("payments",))
     await claim(db, anybody, ttl=10)
-    without = await client.engine.reclaim_execution(
+    without = await on_database(client.engine).reclaim_execution(
         order.execution_id, worker_id="edge", worker_instance_id="edge-2", lease_ttl=30
     )
     await clock.advance(11)
 
     names = await reader.python("reclaim", **names)
-    too_soon = await client.engine.issue_reclaim_grant(
+    too_soon = await on_database(client.engine).issue_reclaim_grant(
         order.execution_id,
         lane_id="payments",
         worker_id="edge",

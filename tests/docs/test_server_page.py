@@ -10,11 +10,13 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from flowfabric import Engine
+from flowfabric.engine import Created
 from flowfabric.server.openapi import document_text
 from flowfabric.server.routes import ROUTES
 from flowfabric.server.serve import address_of, bind, running
 from flowfabric.server.settings import Settings
-from flowfabric.states import Role
+from flowfabric.states import PublicState, Role
+from tests import given
 from tests.docs.conftest import Reader
 from tests.docs.pages import ROOT, block, blocks, text_of
 
@@ -63,6 +65,20 @@ async def test_a_waiting_execution_is_signalled_explained_and_cancelled(
     assert sorted(told) == ["completion", "operator"]
 
 
+async def test_a_client_and_a_worker_over_http_work(reader: Reader, address: str) -> None:
+    reader.opens(PAGE)
+    assert (await reader.run("python", "over_http.py", FF_SERVER=address)).strip() == "HELLO"
+
+
+async def test_a_shell_can_be_a_worker(reader: Reader, address: str, ff_engine: Engine) -> None:
+    reader.opens(PAGE)
+    [made] = await ff_engine.create_execution([given.new(execution_kind="ping")])
+    assert isinstance(made, Created)
+    said = json.loads(await reader.shell("server-curl-worker", FF_SERVER=address))
+    assert [each["result"] for each in said["results"]] == ["completed"]
+    assert await ff_engine.read_execution_state(made.execution_id) is PublicState.COMPLETED
+
+
 async def test_tokens_are_made_and_listed(reader: Reader, ff_engine: Engine) -> None:
     reader.opens(PAGE)
     said = await reader.shell("server-tokens")
@@ -72,12 +88,13 @@ async def test_tokens_are_made_and_listed(reader: Reader, ff_engine: Engine) -> 
 
 
 def test_the_start_of_a_server_is_shown_as_it_is() -> None:
+    assert "ff worker shop.tasks:app --server" in block(PAGE, "server-install").text
     assert "ff server --listen 127.0.0.1:9090" in block(PAGE, "server-start").text
 
 
 def test_the_worker_has_less_than_sixty_lines() -> None:
-    [worker] = [each for each in blocks(PAGE) if each.role == "file"]
-    assert len(worker.text.splitlines()) < 60
+    workers = [each for each in blocks(PAGE) if each.role == "file"]
+    assert all(len(each.text.splitlines()) < 60 for each in workers)
 
 
 def test_the_document_that_is_committed_is_that_of_the_table() -> None:

@@ -28,6 +28,7 @@ from tests.proofs.poison import POISON
 from tests.proofs.pooler import POOLER
 from tests.proofs.privileges import PRIVILEGES
 from tests.proofs.proof import Proof
+from tests.proofs.remote_chaos import REMOTE_CHAOS
 from tests.proofs.renewal import RENEWAL
 from tests.proofs.restart import RESTART
 from tests.proofs.retention import RETAINED
@@ -51,6 +52,7 @@ PROOFS: Final[tuple[Proof, ...]] = (
     NOTIFY,
     POOLER,
     CHAOS_CRASH,
+    REMOTE_CHAOS,
     CHAOS_STEPS,
     SUSPEND_WAKE,
     SCHEDULES,

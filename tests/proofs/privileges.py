@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from flowfabric import App, Client, Ctx
+from flowfabric.client.open_engine import on_database
 from flowfabric.config import DatabaseConfig
 from flowfabric.db.migrate import migrate
 from flowfabric.db.pool import connect
@@ -188,7 +189,7 @@ async def _story(dsn: str) -> tuple[int, str]:
         async with await Client.connect(dsn) as client, app.worker(dsn=dsn):
             right = await _served(client)
             for sweep in SWEEPS:
-                await sweep_all(client.engine.pool, sweep)
+                await sweep_all(on_database(client.engine).pool, sweep)
     except FlowFabricError as error:
         return right, f"; {error!r}"[:200]
     return right, ""

@@ -408,7 +408,7 @@ async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -
         "/v1/work/waitpoints", {**lease, "waitpoint_key": "approval", "expires_in": 600}
     )
     ids = {"waitpoint_ids": [waitpoint["waitpoint_id"]]}
-    await story.post("/v1/work/read-waitpoints", {**lease, **ids})
+    await story.post("/v1/work/read-waitpoints", {"execution_id": execution_id, **ids})
     await story.post("/v1/work/signals", lease)
     at = f"{path}/waitpoints/{waitpoint['waitpoint_id']}"
     [listed] = (await story.get(f"{path}/waitpoints"))["items"]
@@ -440,7 +440,7 @@ async def test_a_durable_handler_journals_waits_and_is_signalled(story: Story) -
     assert "go" in [each["signal_name"] for each in sent_to]
     assert (await story.get("/v1/reviews"))["items"] == []
     await story.post("/v1/work/read-wait", waiting)
-    await story.post("/v1/work/close-waitpoints", {**lease, **ids})
+    await story.post("/v1/work/close-waitpoints", {"execution_id": execution_id, **ids})
     suspended = await story.post(
         "/v1/work/suspend",
         {

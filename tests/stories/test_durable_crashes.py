@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from flowfabric import Call, Client, Handle
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.engine.engine import Engine
 from flowfabric.engine.suspensions.send_signal import NewSignal
@@ -134,7 +135,7 @@ class Story:
             return await self._handles[place].state() == "suspended"
 
         await eventually(suspended, within=30)
-        engine = await Engine.connect(self._client.engine.pool.config)
+        engine = await Engine.connect(on_database(self._client.engine).pool.config)
         try:
             await engine.send_signal(
                 NewSignal(

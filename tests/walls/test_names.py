@@ -12,7 +12,7 @@ import pytest
 from flowfabric.engine.engine import Engine
 from flowfabric.reconcile.sweeps import SWEEPS
 
-OF_THE_ENGINE_ITSELF = {"close", "connect", "partitions"}
+OF_THE_ENGINE_ITSELF = {"close", "connect", "is_remote", "partitions"}
 OPERATIONS = sorted(
     name for name in dir(Engine) if not name.startswith("_") and name not in OF_THE_ENGINE_ITSELF
 )

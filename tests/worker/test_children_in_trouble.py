@@ -219,6 +219,7 @@ async def test_a_failed_child_is_mended_by_replaying_it_and_then_its_parent(
 
 
 @pytest.mark.parametrize("how", ["gather", "race", "spawn", "detached"])
+@pytest.mark.direct("a server notifies the worker")
 async def test_a_parent_that_lost_its_lease_gets_no_children(
     client: Client, ff_dsn: str, db: Connection, how: str
 ) -> None:

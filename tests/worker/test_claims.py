@@ -3,7 +3,10 @@
 import asyncio
 import time
 
+import pytest
+
 from flowfabric import Client
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.worker.claims import Claims
 from flowfabric.worker.running_attempt import HeldLeases
@@ -12,6 +15,8 @@ from flowfabric.worker.unanswered_claims import UnansweredClaims
 from tests import given
 from tests.worker.facts import eventually
 from tests.worker.proxy import Proxy
+
+pytestmark = pytest.mark.direct("claims on a pool")
 
 
 def claims_with(unanswered: UnansweredClaims, held: HeldLeases, stopping: asyncio.Event) -> Claims:
@@ -37,7 +42,7 @@ async def test_a_lease_counts_from_the_sending_of_its_claim_not_from_the_wait_fo
     claims = claims_with(unanswered_claims(held), held, asyncio.Event())
 
     async with await Client.connect(ff_dsn, pool_size=1) as client:
-        async with client.engine.pool.connection():
+        async with on_database(client.engine).pool.connection():
             claiming = asyncio.create_task(claims.claim(client.engine, 1))
             await asyncio.sleep(0.05)
             assert not claiming.done()

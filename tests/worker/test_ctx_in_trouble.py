@@ -50,6 +50,7 @@ async def leaf(ctx: Ctx, number: int) -> int:
     return number
 
 
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_every_call_is_repeated_until_the_database_answers_again(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:
@@ -95,6 +96,7 @@ async def limited(ff_dsn: str, db: Connection) -> AsyncGenerator[tuple[str, str]
 
 
 @pytest.mark.session("a pooler shares the connections that the role may have")
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_a_transaction_waits_while_there_are_too_many_connections(
     client: Client, db: Connection, limited: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,6 +192,7 @@ async def test_trouble_that_stops_a_handler_releases_it_and_uses_up_no_retry(
     assert snapshot.lease_reclaim_count == 0
 
 
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_what_the_statements_of_a_handler_do_wrong_is_its_failure(
     client: Client, ff_dsn: str
 ) -> None:

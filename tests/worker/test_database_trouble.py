@@ -23,7 +23,7 @@ from tests.worker.facts import (
 )
 from tests.worker.proxy import Proxy
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.direct("cuts the connections of the worker")]
 
 
 def napping(app: App, seconds: float = 0.02) -> tuple[Task[..., Any], list[int]]:

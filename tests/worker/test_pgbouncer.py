@@ -22,6 +22,7 @@ from tests.pgbouncer import PgBouncer, installed
 from tests.worker.facts import count, lease_expired_events
 
 pytestmark = [
+    pytest.mark.direct("connects to a pooler"),
     pytest.mark.timeout(60),
     pytest.mark.session("starts a PgBouncer of its own"),
     pytest.mark.skipif(installed() is None, reason="no pgbouncer: apt-get install pgbouncer"),

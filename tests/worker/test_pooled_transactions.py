@@ -11,6 +11,7 @@ from tests.pgbouncer import PgBouncer, installed
 from tests.worker.facts import eventually, lease_expired_events, told_twice
 
 pytestmark = [
+    pytest.mark.direct("transactions of handlers need the database itself"),
     pytest.mark.timeout(120),
     pytest.mark.session("starts a PgBouncer of its own"),
     pytest.mark.skipif(

@@ -23,7 +23,10 @@ from tests.worker import locking
 from tests.worker.facts import eventually
 from tests.worker.proxy import Proxy
 
-pytestmark = pytest.mark.timeout(40)
+pytestmark = [
+    pytest.mark.timeout(40),
+    pytest.mark.direct("transactions of handlers need the database itself"),
+]
 
 WRITE = "INSERT INTO public.ledger VALUES ($1)"
 

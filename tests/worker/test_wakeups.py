@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flowfabric import App, Client, Ctx, Flow
+from flowfabric.client.open_engine import on_database
 from flowfabric.db.rows import Connection
 from flowfabric.db.transaction import transact
 from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
@@ -20,7 +21,7 @@ from flowfabric.engine.operators.override_delay import override_delay
 from flowfabric.engine.operators.override_fail import override_fail
 from flowfabric.engine.operators.revoke_lease import revoke_lease
 from flowfabric.ids import ExecutionId
-from flowfabric.worker import renewer
+from flowfabric.worker import renewals
 from tests.worker.facts import (
     count,
     database_time,
@@ -297,6 +298,7 @@ async def test_whatever_another_process_decides_a_handler_learns_long_before_the
 
 
 @pytest.mark.parametrize("decision", ["control", "flow", "sweep", "claimed again"])
+@pytest.mark.direct("sweeps by its pool")
 async def test_without_notifications_a_decision_of_the_same_process_stops_a_handler(
     client: Client, ff_dsn: str, db: Connection, decision: str
 ) -> None:
@@ -318,22 +320,25 @@ async def test_without_notifications_a_decision_of_the_same_process_stops_a_hand
                 await revoke_lease(db, execution_id, reason="no")
         else:
             await make_overdue(db, execution_id, "exec_core", "deadline_at_ms")
-            await transact(client.engine.pool, "sweep", lambda conn: expire_executions(conn, 10))
+            await transact(
+                on_database(client.engine).pool, "sweep", lambda conn: expire_executions(conn, 10)
+            )
         await eventually(lambda: running.stopped)
 
 
 @pytest.mark.session("begins when a worker is registered for notifications")
+@pytest.mark.direct("counts statements")
 async def test_many_cancellations_are_found_by_few_looks(
     client: Client, ff_dsn: str, db: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, looks, number = Running(), list[float](), 200
-    find_lost_leases = renewer.find_lost_leases
+    find_lost_leases = renewals.find_lost_leases
 
     async def noted(*args: Any) -> Any:
         looks.append(time.monotonic())
         return await find_lost_leases(*args)
 
-    monkeypatch.setattr(renewer, "find_lost_leases", noted)
+    monkeypatch.setattr(renewals, "find_lost_leases", noted)
     async with running.app.worker(dsn=ff_dsn, lease_ttl=A_MINUTE, concurrency=number, drain=0):
         executions = await running.submitted(client, db, number)
         began = time.monotonic()

@@ -370,6 +370,7 @@ async def test_a_worker_used_as_a_block_that_cannot_start_says_so_before_the_blo
 
 
 @pytest.mark.session("a pooler shares the connections that the role may have")
+@pytest.mark.direct("needs a connection to renew with")
 async def test_a_worker_without_a_connection_to_renew_with_does_not_start(
     ff_dsn: str, db: Connection
 ) -> None:
@@ -388,6 +389,7 @@ async def test_a_worker_without_a_connection_to_renew_with_does_not_start(
 
 
 @pytest.mark.session("counts connections at the server, which are those of the pooler")
+@pytest.mark.direct("counts connections")
 async def test_a_worker_uses_no_more_connections_than_its_pool_and_two(
     client: Client, ff_dsn: str, db: Connection
 ) -> None:

@@ -8,7 +8,11 @@ from flowfabric import App, Client, Ctx
 from flowfabric.db.rows import Connection
 from tests.worker.facts import eventually, lease_expired_events
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.session("a lock is held by a session")]
+pytestmark = [
+    pytest.mark.direct("only a session can hold the lock"),
+    pytest.mark.timeout(60),
+    pytest.mark.session("a lock is held by a session"),
+]
 
 HOLDERS = """
 SELECT a.pid FROM pg_locks l JOIN pg_stat_activity a USING (pid)

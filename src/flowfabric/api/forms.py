@@ -11,7 +11,7 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, cast
@@ -22,10 +22,10 @@ from msgspec import NODEFAULT, UNSET, UnsetType
 
 from flowfabric.api import payloads
 from flowfabric.api.leaves import LEAVES, Convert, Form
-from flowfabric.api.problems import Problem, problem_of
+from flowfabric.api.problems import Problem, error_of, problem_of
 from flowfabric.conditions.condition import Condition
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.errors import FlowFabricError
+from flowfabric.errors import ApiError, FlowFabricError
 from flowfabric.joins import JoinPolicy
 from flowfabric.policy import ExponentialBackoff, FixedBackoff
 
@@ -41,11 +41,15 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """For which side a form is, and whether for MessagePack."""
+    """For which side a form is, and whether for MessagePack.
+
+    `read` is for a caller that reads an answer: refusals are errors again, with their facts.
+    """
 
     use: Direction
     packed: bool = False
     tagged: bool = False
+    read: bool = False
 
 
 def snake(name: str) -> str:
@@ -63,7 +67,7 @@ def form(kind: Any, wanted: Wanted) -> Form:
         return leaf
     if isinstance(kind, type):
         if issubclass(kind, FlowFabricError):
-            return _REFUSED
+            return _ERROR if wanted.read else _REFUSED
         if issubclass(kind, msgspec.Struct):
             return _struct(kind, wanted)
         if issubclass(kind, Enum):
@@ -83,8 +87,8 @@ def _composed(kind: Any, wanted: Wanted) -> Form:
         return _union(args, inner)
     if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
         return _fixed_tuple(tuple(form(each, inner) for each in args))
-    if origin in (tuple, list, set, frozenset, Sequence):
-        make = list if origin is Sequence else cast("Convert", origin)
+    if origin in (tuple, list, set, frozenset, Sequence, Collection):
+        make = list if origin in (Sequence, Collection) else cast("Convert", origin)
         return _list(form(args[0], inner), make)
     if origin in (dict, Mapping):
         return _dict(form(args[0], inner), form(args[1], inner))
@@ -129,6 +133,8 @@ def _union(args: tuple[Any, ...], wanted: Wanted) -> Form:
         found = LEAVES[timedelta]
         found = Form(found.wire, found.dump)
     elif kinds and all(_is_refusal(each) for each in kinds):
+        if wanted.read:
+            return Form(dict[str, Any], load=_error)
         return Form(_REFUSED.wire | CallDone, lambda it: _DONE if it is None else _refused(it))
     elif set(kinds) >= _CONDITION_MEMBERS:
         found = LEAVES[Condition]
@@ -173,6 +179,8 @@ def _tagged(kinds: list[Any], wanted: Wanted) -> Form:
     members = {each: form(each, tagged) for each in kinds if _is_struct(each)}
     wires = [each.wire for each in members.values()]
     if any(_is_refusal(each) for each in kinds):
+        if wanted.read:
+            return _answer_or_error(members)
         wires.append(_REFUSED.wire)
     loads = {each.wire: each.loaded for each in members.values()}
 
@@ -181,6 +189,27 @@ def _tagged(kinds: list[Any], wanted: Wanted) -> Form:
         return _refused(value) if found is None else found.dumped(value)
 
     return Form(_either(wires), dump, lambda value: loads[type(value)](value))
+
+
+def _answer_or_error(members: Mapping[Any, Form]) -> Form:
+    """Reads one of these answers, or the error of a refusal, whose facts no struct has."""
+    by_tag = {snake(each.__name__): found for each, found in members.items()}
+
+    def load(value: dict[str, Any]) -> Any:
+        error = _error(value)
+        if error is not None:
+            return error
+        found = by_tag[value["result"]]
+        return found.loaded(msgspec.convert(value, found.wire))
+
+    return Form(dict[str, Any], load=load)
+
+
+def _error(members: Mapping[str, Any]) -> FlowFabricError | None:
+    """The error of a refusal; None for another answer."""
+    if members["result"] != "refused":
+        return None
+    return error_of(members) or ApiError.of(members)
 
 
 def _is_struct(kind: Any) -> bool:
@@ -207,6 +236,7 @@ def _refused(error: FlowFabricError) -> dict[str, Any]:
 
 
 _REFUSED: Final = Form(Refused, _refused)
+_ERROR: Final = Form(dict[str, Any], load=_error)
 
 
 # Structs.
@@ -270,7 +300,8 @@ def _mirror(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
     for each in fields:
         if each.encoding is not None:
             raw: Any = msgspec.Raw | UnsetType if given else msgspec.Raw
-            members.append((each.member, raw, UNSET if given else NODEFAULT))
+            if not (wanted.read and wanted.packed):  # then every payload is bytes
+                members.append((each.member, raw, UNSET if given else NODEFAULT))
             members.append((f"{each.member}_base64", bytes | None, None if given else NODEFAULT))
             if each.encoding:
                 name = _encoding_member(each, fields)
@@ -349,7 +380,7 @@ def _loader(kind: type[msgspec.Struct], fields: list[_Field], wanted: Wanted) ->
                 name = _encoding_member(field, fields)
                 data, encoding = payloads.join(
                     field.member,
-                    getattr(given, field.member),
+                    getattr(given, field.member, None),
                     getattr(given, f"{field.member}_base64"),
                     getattr(given, name) if field.encoding else None,
                     packed=packed,

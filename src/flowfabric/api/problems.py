@@ -126,7 +126,8 @@ def error_of(members: Mapping[str, Any]) -> FlowFabricError | None:
     known = _classes().get(kind)
     if known is None and kind in ValidationError.CODES:
         known = ValidationError
-    if known is None and kind.endswith("_not_found"):
+    missing = members.get("category") == NotFound.kind or known is None
+    if kind.endswith("_not_found") and missing:  # another error may have the same code
         known = NotFound
     if known is None:
         return None

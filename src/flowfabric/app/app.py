@@ -24,14 +24,9 @@ from flowfabric.app.registrar import Registrar
 from flowfabric.app.schedule import AppSchedule, F, ScheduleOptions
 from flowfabric.app.task import Environment, Middleware, Task
 from flowfabric.app.task_policy import task_policy
+from flowfabric.app.worker_target import worker_target
 from flowfabric.budgets import GivenBudgets
-from flowfabric.config import (
-    DatabaseConfig,
-    behind_pooler,
-    callback_url,
-    direct_database_url,
-    require_database_url,
-)
+from flowfabric.config import callback_url
 from flowfabric.engine.journal.entry import check_entry_name
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 from flowfabric.errors import ConfigError, ValidationError, invalid_input
@@ -54,7 +49,7 @@ from flowfabric.worker.settings import WorkerSettings, listed
 from flowfabric.worker.threads import HandlerThreads
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.loop import Worker
 
 R = TypeVar("R")
@@ -297,6 +292,9 @@ class App:
         self,
         *,
         dsn: str | None = None,
+        url: str | None = None,
+        token: str | None = None,
+        ca: str | None = None,
         direct_dsn: str | None = None,
         lanes: Iterable[str] | None = None,
         capabilities: Iterable[str] = (),
@@ -316,9 +314,11 @@ class App:
     ) -> Worker:
         """A worker for this app's tasks, on the lanes they name unless `lanes` says otherwise.
 
-        The database is `dsn`, else `FF_DATABASE_URL`. `pooler`, else `FF_DATABASE_POOLER`, says
-        whether it is behind a pooler in transaction mode; then `direct_dsn`, else `FF_DIRECT_URL`,
-        leads past the pooler. Raises `ConfigError` for a setting that is not valid.
+        The database is `dsn`, else `FF_DATABASE_URL`. With `url`, else `FF_SERVER_URL`, the worker
+        lives on HTTP alone: it calls that server with `token`, else `FF_TOKEN`. `pooler`, else
+        `FF_DATABASE_POOLER`, says whether the database is behind a pooler in transaction mode; then
+        `direct_dsn`, else `FF_DIRECT_URL`, leads past it. Raises `ConfigError` for a setting that
+        is not valid.
         """
         settings = WorkerSettings(
             lanes=self.lanes if lanes is None else listed("lanes", lanes),
@@ -344,12 +344,8 @@ class App:
         handlers = {kind: task.handler(environment) for kind, task in self.tasks.items()}
         return Worker(
             handlers,
-            database=DatabaseConfig(
-                dsn=require_database_url(dsn),
-                direct_dsn=direct_database_url(direct_dsn),
-                pool_size=6,
-                pooler=behind_pooler(pooler),
-                listen=listen,
+            database=worker_target(
+                dsn, url, direct_dsn=direct_dsn, pooler=pooler, listen=listen, token=token, ca=ca
             ),
             settings=settings,
             state=self.state,
@@ -359,7 +355,7 @@ class App:
             built_in=[compensator()],
         )
 
-    async def _store_definitions(self, engine: Engine, instance: str) -> None:
+    async def _store_definitions(self, engine: EngineLike, instance: str) -> None:
         await store_limits(engine, self.limits.values())
         definitions, actor = self.schedule_definitions(), f"worker {instance}"
         await create_schedules(engine, definitions, namespace=self.namespace, actor=actor)

@@ -22,7 +22,7 @@ from flowfabric.limits import (
 )
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 
 class AppLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ def define_limit(
     return AppLimit(name=name, namespace=namespace, limits=limits)
 
 
-async def store_limits(engine: Engine, limits: Iterable[AppLimit]) -> None:
+async def store_limits(engine: EngineLike, limits: Iterable[AppLimit]) -> None:
     """These limits exist; those that existed keep their numbers."""
     for limit in limits:
         await engine.create_quota_policy(limit.name, limit.limits, namespace=limit.namespace)

@@ -37,6 +37,7 @@ from flowfabric.cli.server import check_installed
 from flowfabric.cli.suggested_call import suggested_call
 from flowfabric.client.client import Client
 from flowfabric.client.handle import Handle
+from flowfabric.client.open_engine import on_database
 from flowfabric.config import DATABASE_URL, redact
 from flowfabric.config import database_url as configured
 from flowfabric.db.embedded import EmbeddedPostgres
@@ -229,7 +230,7 @@ async def _serving(client: Client, *, quiet: bool) -> AsyncGenerator[None]:
             if is_wanted():
                 console.print(f"Dashboard: [b]{address}/ui/[/b]", soft_wrap=True)
             console.print(f"Server: [b]{address}[/b]  (REST API: {address}/docs)", soft_wrap=True)
-        async with running(client.engine, settings, bound, mounting=mounting):
+        async with running(on_database(client.engine), settings, bound, mounting=mounting):
             yield
 
 

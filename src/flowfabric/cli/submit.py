@@ -16,6 +16,7 @@ from flowfabric.cli.options import parse_duration, parse_tags
 from flowfabric.cli.output import AsJson, DatabaseUrl, complain, console, print_json
 from flowfabric.cli.progress import with_progress
 from flowfabric.client.client import Client
+from flowfabric.client.open_engine import on_database
 from flowfabric.engine.executions.explanation import ReasonCode
 from flowfabric.engine.lifecycle.create_execution import Created, NewExecution, OnConflict
 from flowfabric.errors import IdempotencyConflict, NotFound, invalid_input
@@ -130,7 +131,9 @@ async def _submit(
         output: dict[str, object] = {"execution_id": answer.execution_id, "created": created}
         if wait:
             waiting = client.handle(answer.execution_id).result(timeout)
-            output["result"] = await with_progress(client.engine, answer.execution_id, waiting)
+            output["result"] = await with_progress(
+                on_database(client.engine), answer.execution_id, waiting
+            )
         if as_json:
             print_json(output)
             return

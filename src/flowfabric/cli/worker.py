@@ -24,7 +24,7 @@ from flowfabric.cli.metrics import (
 )
 from flowfabric.cli.output import DatabaseUrl, complain, counted
 from flowfabric.cli.supervisor import supervise
-from flowfabric.config import DatabaseConfig, behind_pooler
+from flowfabric.config import DATABASE_URL, SERVER_URL, DatabaseConfig, behind_pooler
 from flowfabric.worker.threads import STUCK
 
 
@@ -33,6 +33,18 @@ def worker(
         str, typer.Argument(metavar="MODULE:APP", help="The app to run, e.g. shop.tasks:app.")
     ],
     database_url: DatabaseUrl = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            envvar=SERVER_URL,
+            show_envvar=True,
+            help="URL of an `ff server`: the worker lives on HTTP alone. FF_TOKEN has its token.",
+            metavar="URL",
+        ),
+    ] = None,
+    ca: Annotated[
+        str | None, typer.Option(help="File of certificates that sign that of --server.")
+    ] = None,
     lane: Annotated[
         list[str] | None,
         typer.Option(help="A lane to serve; repeat for more. Default: the lanes of the tasks."),
@@ -79,19 +91,31 @@ def worker(
     After SIGTERM or Ctrl-C the worker drains: it claims nothing more, running handlers finish, and
     unfinished executions go back to the queue. A second signal ends the process at once.
     """
-    dsn = resolve(database_url)
+    if server is not None and database_url is None:
+        dsn = None
+    elif server is not None and os.environ.get(SERVER_URL) != server:
+        raise typer.BadParameter("and --database-url cannot both be given", param_hint="--server")
+    else:
+        dsn, server = resolve(database_url), None
     app = load_app(application)
     if processes < 1:
         raise typer.BadParameter(f"{processes} must be at least 1", param_hint="--processes")
     log_to_terminal(log_level, with_date=True)
     if metrics_database and metrics_port is None:
         raise typer.BadParameter("needs --metrics-port", param_hint="--metrics-database")
-    gauges = DatabaseConfig(dsn=dsn, pool_size=1, pooler=behind_pooler(pooler))
-    metrics = MetricsSettings(metrics_port, metrics_host, gauges if metrics_database else None)
+    if metrics_database and dsn is None:
+        raise typer.BadParameter("cannot be with --server", param_hint="--metrics-database")
+    gauges = None
+    if metrics_database and dsn is not None:
+        gauges = DatabaseConfig(dsn=dsn, pool_size=1, pooler=behind_pooler(pooler))
+    metrics = MetricsSettings(metrics_port, metrics_host, gauges)
     if processes > 1:
-        sys.exit(_supervised(processes, dsn, metrics))
+        environment = {DATABASE_URL: dsn} if dsn is not None else {SERVER_URL: server or ""}
+        sys.exit(_supervised(processes, environment, metrics))
     built = app.worker(
         dsn=dsn,
+        url=server,
+        ca=ca,
         lanes=lane or None,
         capabilities=capability or (),
         concurrency=concurrency,
@@ -107,12 +131,11 @@ def worker(
     _exit_despite_running_threads()
 
 
-def _supervised(processes: int, dsn: str, metrics: MetricsSettings) -> int:
+def _supervised(processes: int, environment: dict[str, str], metrics: MetricsSettings) -> int:
     """Run so many processes until they are stopped; the exit code."""
-    environment = {"FF_DATABASE_URL": dsn}
     with metrics_of_supervisor(metrics) as shared:
         if shared is not None:
-            environment |= shared.environment
+            environment = environment | shared.environment
         return supervise(
             one_process(sys.argv[1:]),
             processes,

@@ -22,7 +22,7 @@ from flowfabric.client.handle import Handle, new_handles
 from flowfabric.client.identity import user_at_host
 from flowfabric.client.limits import Limits, Quotas
 from flowfabric.client.new_executions import new_executions
-from flowfabric.client.open_engine import open_engine
+from flowfabric.client.open_engine import Connecting, open_engine
 from flowfabric.client.options import Options, each_option, of_call, options_of
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.client.schedules import Schedules
@@ -46,7 +46,7 @@ from flowfabric.tokens import WaitpointToken
 from flowfabric.wire import read_untyped
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 R = TypeVar("R")
 
@@ -58,7 +58,7 @@ _MIN_FLOW_WEIGHT: Final = 20  # so that one statement starts a hundred small flo
 class Client(Searches):
     """Connected to one database, for one namespace. Coroutines may share a client."""
 
-    def __init__(self, engine: Engine, *, namespace: str = "default") -> None:
+    def __init__(self, engine: EngineLike, *, namespace: str = "default") -> None:
         self.engine = engine
         self.namespace = check_name(namespace, field="namespace")
         self.identity = user_at_host()
@@ -91,15 +91,19 @@ class Client(Searches):
         pool_size: int = 4,
         pooler: bool | None = None,
         listen: bool = True,
+        token: str | None = None,
+        ca: str | None = None,
     ) -> Self:
-        """Connect to `dsn`, else to `FF_DATABASE_URL`.
+        """Connect to `dsn`, else to `FF_DATABASE_URL`, else to the server at `FF_SERVER_URL`.
 
-        `pooler=True` is for a pooler in transaction mode; None: as `FF_DATABASE_POOLER`. Raises
-        `ConfigError`, `TransportError`, and `Unavailable` if the schema is of another version.
+        A `dsn` that begins with `http` is a server, called with `token`, else `FF_TOKEN`; `ca` is a
+        file of certificates. `pooler=True` is for a pooler in transaction mode; None: as
+        `FF_DATABASE_POOLER`. Raises `ConfigError`, `TransportError`, `ApiError` for a token that is
+        not known, and `Unavailable` if the schema is of another version.
         """
         check_name(namespace, field="namespace")
-        engine = await open_engine(dsn, pool_size=pool_size, pooler=pooler, listen=listen)
-        return cls(engine, namespace=namespace)
+        options = Connecting(pool_size=pool_size, pooler=pooler, listen=listen)
+        return cls(await open_engine(dsn, options, token=token, ca=ca), namespace=namespace)
 
     async def close(self) -> None:
         await self.unserved.close()
@@ -167,7 +171,7 @@ class Client(Searches):
         elif conn is None:
             answer = await self._submits.request(new)
         else:
-            [answer] = await enqueue(conn, [new], partitions=self.engine.partitions)
+            [answer] = await enqueue(conn, [new], engine=self.engine)
         self.unserved.note([new])
         [handle] = self.handles([call], [new], [answer], committed=conn is None)
         return handle
@@ -213,7 +217,7 @@ class Client(Searches):
 
         if conn is not None:
             executions += self.executions_of(calls, options)
-            answers = await enqueue(conn, executions, partitions=self.engine.partitions)
+            answers = await enqueue(conn, executions, engine=self.engine)
         else:
             small = len(calls) <= CHUNK and not any(each.has_key for each in options)
             answers = await create_in_chunks(self.engine, chunks, in_one_statement=small)
@@ -240,7 +244,7 @@ class Client(Searches):
         built = self.flow_of(flow, idempotency_key, on_conflict)
         await self.limits.store([member.call for member in flow.members.values()])
         if conn is not None:
-            answer = await enqueue_flow(conn, built, partitions=self.engine.partitions)
+            answer = await enqueue_flow(conn, built, engine=self.engine)
         elif idempotency_key is not None:
             answer = await self._starts.request(built)
         else:

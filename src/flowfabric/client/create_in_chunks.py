@@ -18,10 +18,11 @@ from flowfabric.engine.lifecycle.create_execution import (
     send_columns,
 )
 from flowfabric.engine.lifecycle.creation_columns import creation_columns
-from flowfabric.errors import IdempotencyConflict
+from flowfabric.errors import IdempotencyConflict, invalid_input
 
 if TYPE_CHECKING:
     from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 CHUNK: Final = 1000
 """How many executions one statement creates."""
@@ -30,7 +31,7 @@ _TURNS_TO_SEND: Final = 4
 
 
 async def create_in_chunks(
-    engine: Engine,
+    engine: EngineLike,
     chunks: Callable[[], Iterator[Sequence[NewExecution]]],
     *,
     in_one_statement: bool = False,
@@ -52,6 +53,8 @@ async def create_in_chunks(
         if in_one_statement:
             [chunk] = chunks()
             return await engine.create_execution(chunk, fresh=fresh)
+        if engine.is_remote is True:
+            return await engine.create_all_or_none(_only(chunks()), fresh=fresh)
 
         async def create(conn: Connection) -> list[Creation]:
             return await _create(conn, chunks(), partitions=engine.partitions, fresh=fresh)
@@ -59,6 +62,24 @@ async def create_in_chunks(
         return await transact(engine.pool, "create_execution", create)
 
     return await repeated(attempt)
+
+
+def _only(chunks: Iterator[Sequence[NewExecution]]) -> Sequence[NewExecution]:
+    """The single chunk: a server takes no more in one transaction."""
+    first = next(chunks)
+    if next(chunks, None) is not None:
+        why = f"over HTTP has {CHUNK} calls at most, because all are submitted or none"
+        raise invalid_input("submit_many", None, why)
+    return first
+
+
+async def create_all_or_none(engine: Engine, executions: Sequence[NewExecution]) -> list[Creation]:
+    """Create every execution, or none if one has an `IdempotencyConflict`, which is raised."""
+
+    async def create(conn: Connection) -> list[Creation]:
+        return await _create(conn, iter([executions]), partitions=engine.partitions, fresh=False)
+
+    return await transact(engine.pool, "create_execution", create)
 
 
 async def _create(

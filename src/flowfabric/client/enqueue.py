@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, LiteralString, cast
+from typing import TYPE_CHECKING, Any, LiteralString, cast
 
 from flowfabric.db.faults import LANE_CLOSED, lane_not_accepting
 from flowfabric.db.foreign import fetch_blocking, fetch_on
@@ -24,37 +24,50 @@ from flowfabric.engine.lifecycle.create_execution import (
     distinct,
 )
 from flowfabric.engine.lifecycle.creation_columns import creation_columns
-from flowfabric.errors import EngineError
+from flowfabric.errors import EngineError, Unavailable
+
+if TYPE_CHECKING:
+    from flowfabric.remote.engine_like import EngineLike
 
 
 async def enqueue(
-    conn: Any, executions: Sequence[NewExecution], *, partitions: int
+    conn: Any, executions: Sequence[NewExecution], *, engine: EngineLike
 ) -> list[Creation]:
     """Create the executions on `conn`; the caller has just made their ids, and commits."""
-    parameters = _parameters(distinct(executions), partitions)
+    parameters = _parameters(distinct(executions), _partitions(engine))
     return _answers(executions, await _fetch(conn, CREATE_EXECUTION, parameters))
 
 
 def enqueue_blocking(
-    conn: Any, executions: Sequence[NewExecution], *, partitions: int
+    conn: Any, executions: Sequence[NewExecution], *, engine: EngineLike
 ) -> list[Creation]:
     """The same on a blocking connection, without an event loop."""
-    parameters = _parameters(distinct(executions), partitions)
+    parameters = _parameters(distinct(executions), _partitions(engine))
     return _answers(executions, _fetch_blocking(conn, CREATE_EXECUTION, parameters))
 
 
-async def enqueue_flow(conn: Any, flow: NewFlow, *, partitions: int) -> FlowSubmitted:
+async def enqueue_flow(conn: Any, flow: NewFlow, *, engine: EngineLike) -> FlowSubmitted:
     """Submit a flow on `conn`; the caller commits or rolls back."""
+    partitions = _partitions(engine)
     flow.check(partitions=partitions)
     submission = Submission([flow], partitions=partitions)
     return _submitted(submission, await _fetch(conn, SUBMIT_FLOWS, submission.columns()))
 
 
-def enqueue_flow_blocking(conn: Any, flow: NewFlow, *, partitions: int) -> FlowSubmitted:
+def enqueue_flow_blocking(conn: Any, flow: NewFlow, *, engine: EngineLike) -> FlowSubmitted:
     """The same on a blocking connection, without an event loop."""
+    partitions = _partitions(engine)
     flow.check(partitions=partitions)
     submission = Submission([flow], partitions=partitions)
     return _submitted(submission, _fetch_blocking(conn, SUBMIT_FLOWS, submission.columns()))
+
+
+def _partitions(engine: EngineLike) -> int:
+    """How many partitions the database has; raises `Unavailable` for one behind a server."""
+    if engine.is_remote is True:
+        why = "conn= needs a client that is connected to the database itself, not to a server"
+        raise Unavailable("submit", why)
+    return engine.partitions
 
 
 async def _fetch(conn: Any, sql: LiteralString, parameters: Mapping[str, Any]) -> Sequence[Any]:

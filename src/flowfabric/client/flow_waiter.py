@@ -10,7 +10,7 @@ from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.states import DerivedFlowState
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 FlowWaiter: TypeAlias = OutcomeWaiter[UUID, DerivedFlowState | None]
 """Answers the outcome of a flow; None for a flow that does not exist."""
@@ -20,7 +20,7 @@ _REST: Final = 4.0
 so the pauses grow with the flow: reading takes at most a fifth of the time."""
 
 
-def flow_waiter(engine: Engine) -> FlowWaiter:
+def flow_waiter(engine: EngineLike) -> FlowWaiter:
     """Waits until nothing that flows need is left to run, or until they are deleted."""
 
     async def read(flow_ids: Sequence[UUID]) -> dict[UUID, DerivedFlowState | None]:

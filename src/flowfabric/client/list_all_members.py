@@ -10,10 +10,10 @@ from flowfabric.engine.flows.list_flow_members import FlowMember
 from flowfabric.ids import ExecutionId
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 
-async def list_all_members(engine: Engine, flow_id: UUID) -> list[FlowMember]:
+async def list_all_members(engine: EngineLike, flow_id: UUID) -> list[FlowMember]:
     """Every member of the flow; empty if the flow does not exist.
 
     The members of a drawn flow come first, in the order in which they were added; children of

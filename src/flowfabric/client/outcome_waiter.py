@@ -13,7 +13,8 @@ from flowfabric.db.waiter import Waiter
 from flowfabric.errors import FlowFabricError, Unavailable
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
+    from flowfabric.remote.long_poll import LongPoll
 
 log: Final = logging.getLogger("flowfabric.client")
 TOPIC: Final = "completion"
@@ -33,21 +34,14 @@ class OutcomeWaiter(Generic[K, V]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineLike,
         read: Callable[[Sequence[K]], Awaitable[Mapping[K, V]]],
         *,
         rest: float = 0.0,
     ) -> None:
         """After a query that found nothing, the next one waits `rest` times its duration."""
         self._read, self._rest = read, rest
-        self._waiter = Waiter(
-            engine.pool,
-            engine.listener,
-            [TOPIC],
-            name="client",
-            poll=_POLL_LISTENING,
-            gather=_GATHER,
-        )
+        self._waiter = _waiter(engine, lambda: list(self._futures))
         self._futures: defaultdict[K, set[asyncio.Future[V]]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -109,6 +103,20 @@ class OutcomeWaiter(Generic[K, V]):
                     future.set_result(outcome)
             self._futures.pop(key, None)
         return bool(outcomes)
+
+
+def _waiter(engine: EngineLike, pending: Callable[[], Sequence[Hashable]]) -> Waiter | LongPoll:
+    """Tells when executions have ended; a server is asked about those that are pending."""
+    if engine.is_remote is True:
+        return engine.outcome_waiter(pending)
+    return Waiter(
+        engine.pool,
+        engine.listener,
+        [TOPIC],
+        name="client",
+        poll=_POLL_LISTENING,
+        gather=_GATHER,
+    )
 
 
 def _closed() -> Unavailable:

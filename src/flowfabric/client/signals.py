@@ -16,7 +16,7 @@ from flowfabric.states import SignalEffect
 from flowfabric.tokens import WaitpointToken
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 _SIGNALS_PER_STATEMENT: Final = 500
 
@@ -24,7 +24,7 @@ _SIGNALS_PER_STATEMENT: Final = 500
 class SignalSender:
     """Sends the signals of one client; those that are sent at once share a transaction."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineLike) -> None:
         self._engine = engine
         self._signals = Batcher(engine.send_signals, max_weight=_SIGNALS_PER_STATEMENT)
 

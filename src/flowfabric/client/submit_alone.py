@@ -11,11 +11,11 @@ from flowfabric.errors import invalid_input
 from flowfabric.limits import merge_name
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 
 async def submit_alone(
-    engine: Engine, executions: Sequence[NewExecution], options: Sequence[Options], conn: Any
+    engine: EngineLike, executions: Sequence[NewExecution], options: Sequence[Options], conn: Any
 ) -> list[Creation]:
     """Create the executions, all or none: a single debounced one, or some that supersede others.
 

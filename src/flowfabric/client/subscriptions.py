@@ -13,13 +13,13 @@ from flowfabric.engine.events.signal_events import SignalEvent
 from flowfabric.engine.events.subscribe import Subscription
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 
 class Subscriptions:
     """The part of a client that follows events."""
 
-    engine: Engine
+    engine: EngineLike
     namespace: str
 
     async def subscribe_completions(

@@ -11,7 +11,7 @@ from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.errors import FlowFabricError
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.client")
 
@@ -27,7 +27,7 @@ class UnservedWarning:
     One statement checks all pairs that came while another check ran. A submit never waits for it.
     """
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
+    def __init__(self, engine: EngineLike, namespace: str) -> None:
         self._engine, self._namespace = engine, namespace
         self._seen: set[tuple[str, str]] = set()
         self._unchecked: list[tuple[str, str]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.db import boot
@@ -14,6 +14,9 @@ from flowfabric.engine.streams.reader import StreamReader
 
 class ConnectedEngine:
     """What the methods of `Engine` run on."""
+
+    is_remote: Literal[False] = False
+    """Is the database behind a server?"""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

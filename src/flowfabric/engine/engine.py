@@ -88,6 +88,7 @@ from flowfabric.engine.lifecycle import (
     create_execution,
     delay,
     fail,
+    find_lost_leases,
     mark_lease_expired_if_due,
     progress,
     read_claimed,
@@ -186,6 +187,7 @@ class Engine(
     claim = statement(claim.claim)
     read_claimed = statement(read_claimed.read_claimed)
     renew = statement(renew.renew)
+    find_lost_leases = statement(find_lost_leases.find_lost_leases)
     progress = statement(progress.progress)
     complete = statement(complete.complete)
     fail = statement(fail.fail)

@@ -12,6 +12,7 @@ budgets   budgets refuse the call
 """
 
 from flowfabric.errors.base import (
+    ApiError,
     ConfigError,
     EngineError,
     FlowFabricError,
@@ -135,6 +136,7 @@ __all__ = [
     "ActiveAttemptExists",
     "AlreadySatisfied",
     "AlreadySuspended",
+    "ApiError",
     "BudgetExceeded",
     "ChildFailed",
     "ClaimGrantExpired",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class RetryClass(StrEnum):
@@ -61,6 +62,40 @@ class TransportError(FlowFabricError):
     kind = "transport"
     code = "transport"
     retry_class = RetryClass.RETRYABLE
+
+
+class ApiError(FlowFabricError):
+    """The server refused the request: the token, a limit, or a problem that this client lacks.
+
+    `status` is the HTTP status, `code` the kind of the problem, `body` its members.
+    """
+
+    kind = "api"
+    code = "api"
+    _retryable: bool = False
+
+    def __init__(
+        self, message: str, *, status: int, code: str, body: Mapping[str, object], retryable: bool
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.body, self._retryable = status, code, body, retryable
+
+    @property
+    def retryable(self) -> bool:
+        """Can the same call succeed later?"""
+        return self._retryable
+
+    @classmethod
+    def of(cls, members: Mapping[str, object]) -> Self:
+        """The error of a problem document."""
+        status, code = members.get("status"), str(members.get("kind", "api"))
+        return cls(
+            f"{code}: {members.get('detail', '')}",
+            status=status if isinstance(status, int) else 500,
+            code=code,
+            body=members,
+            retryable=members.get("retryable") is True,
+        )
 
 
 class EngineError(FlowFabricError):

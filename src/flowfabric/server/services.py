@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from typing import Final, TypeVar
+from uuid import UUID
 
+from flowfabric.client.flow_waiter import FlowWaiter, flow_waiter
 from flowfabric.client.outcome_waiter import OutcomeWaiter
 from flowfabric.db import boot
 from flowfabric.db.batcher import Batcher
@@ -21,10 +23,13 @@ from flowfabric.server.access.authenticate import Authenticator
 from flowfabric.server.asgi import cancel_all
 from flowfabric.server.limits import CallbackMeter, Meter, configured_limits
 from flowfabric.server.settings import Settings
+from flowfabric.states import DerivedFlowState
 
-T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 _PER_STATEMENT: Final = 500
 _POLL: Final = 2.0
+_IDLE_WAITERS: Final = 256
 
 
 class Services:
@@ -48,12 +53,17 @@ class Services:
             engine.create_execution, max_weight=_PER_STATEMENT
         )
         self._outcomes: OutcomeWaiter[ExecutionId, ExecutionOutcome] | None = None
+        self._flows: FlowWaiter | None = None
+        self._idle: list[tuple[tuple[str, ...], Waiter]] = []
+        """Waiters that no request uses, with their topics; the one unused the longest is first."""
 
     async def close(self) -> None:
         """Nothing waits any more; the engine stays open."""
         self.draining.set()
-        if self._outcomes is not None:
-            await self._outcomes.close()
+        idle, self._idle = [waiter for _, waiter in self._idle], []
+        for waiter in (self._outcomes, self._flows, *idle):
+            if waiter is not None:
+                await waiter.close()
 
     async def failing(self) -> list[str]:
         """What keeps this process from serving; empty if nothing does."""
@@ -87,30 +97,70 @@ class Services:
             return list(found.values())
         if self._outcomes is None:
             self._outcomes = OutcomeWaiter(self.engine, self.engine.read_outcomes)
-        waits = [asyncio.create_task(self._outcomes.wait(each)) for each in executions]
+        return list((await self._first(self._outcomes, executions, seconds)).values())
+
+    async def first_flow_outcomes(
+        self, flows: Sequence[UUID], seconds: float
+    ) -> dict[UUID, DerivedFlowState | None]:
+        """The outcomes of those that exist: as soon as one has ended or is gone."""
+        found = await self.engine.read_flow_outcomes(flows)
+        settled = any(each not in found or found[each] is not None for each in flows)
+        if settled or seconds <= 0 or self.draining.is_set():
+            return found
+        if self._flows is None:
+            self._flows = flow_waiter(self.engine)
+        await self._first(self._flows, flows, seconds)
+        return await self.engine.read_flow_outcomes(flows)
+
+    async def _first(
+        self, waiter: OutcomeWaiter[K, V], wanted: Sequence[K], seconds: float
+    ) -> dict[K, V]:
+        waits = {each: asyncio.create_task(waiter.wait(each)) for each in wanted}
         draining = asyncio.create_task(self.draining.wait())
         try:
             await asyncio.wait(
-                (*waits, draining), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                (*waits.values(), draining), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
-            return [each.result() for each in waits if each.done() and not each.exception()]
+            done = {key: each for key, each in waits.items() if each.done()}
+            return {key: each.result() for key, each in done.items() if not each.exception()}
         finally:
-            await cancel_all([*waits, draining])
+            await cancel_all([*waits.values(), draining])
 
     @contextlib.asynccontextmanager
     async def waiter(self, topics: Sequence[str]) -> AsyncGenerator[Waiter]:
-        """Tells when one of the topics may have changed."""
-        engine = self.engine
-        async with Waiter(engine.pool, engine.listener, topics, name="server", poll=_POLL) as found:
-            yield found
+        """Tells when one of the topics may have changed.
 
-    async def pause(self, waiter: Waiter, seconds: float) -> None:
-        """Return when the waiter says so, after `seconds`, or when the server stops."""
+        A waiter stays registered for a while after its request: what changes between two requests
+        of one worker is then notified, and the next request finds the signal.
+        """
+        wanted = tuple(topics)
+        found = self._idle_waiter(wanted)
+        try:
+            yield found
+        finally:
+            self._idle.append((wanted, found))
+            if self.draining.is_set() or len(self._idle) > _IDLE_WAITERS:
+                await self._idle.pop(0)[1].close()
+
+    def _idle_waiter(self, wanted: tuple[str, ...]) -> Waiter:
+        for number, (topics, waiter) in enumerate(self._idle):
+            if topics == wanted:
+                del self._idle[number]
+                return waiter
+        engine = self.engine
+        return Waiter(engine.pool, engine.listener, wanted, name="server", poll=_POLL)
+
+    async def pause(self, waiter: Waiter, seconds: float) -> bool:
+        """Return when the waiter says so, after `seconds`, or when the server stops.
+
+        True if the waiter was notified.
+        """
         waiting = asyncio.create_task(waiter.wait())
         draining = asyncio.create_task(self.draining.wait())
         try:
             await asyncio.wait(
                 (waiting, draining), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
+            return waiting.done() and waiting.result()
         finally:
             await cancel_all([waiting, draining])

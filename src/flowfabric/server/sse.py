@@ -1,4 +1,7 @@
-"""Server-sent events: each with its cursor as `id`, a comment while nothing happens, `bye` last."""
+"""Server-sent events: each with its cursor as `id`, and a comment while nothing happens.
+
+The last event is `end` if nothing can follow, and `bye` if the server stops.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ class ServerEvent(msgspec.Struct, frozen=True, kw_only=True):
     data: Any
 
     def encode(self) -> bytes:
-        """The event as it is sent."""
+        """The event as it is sent; without a name only its id, which says where the stream is."""
+        if not self.event:
+            return b"id: %s\n\n" % self.id.encode()
         data = msgspec.json.encode(self.data)
         return b"id: %s\nevent: %s\ndata: %s\n\n" % (self.id.encode(), self.event.encode(), data)
 
@@ -77,7 +82,7 @@ def _text(done: asyncio.Task[ServerEvent]) -> bytes:
     if error is None:
         return done.result().encode()
     if isinstance(error, StopAsyncIteration):
-        return b"event: bye\ndata: {}\n\n"
+        return b"event: end\ndata: {}\n\n"
     if isinstance(error, FlowFabricError):
         return b"event: problem\ndata: %s\n\n" % msgspec.json.encode(problem_of(error))
     raise error

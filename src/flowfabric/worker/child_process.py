@@ -42,9 +42,9 @@ from flowfabric.worker.upstreams import ResultReader
 
 if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
-    from flowfabric.engine.engine import Engine
     from flowfabric.engine.joins.read_upstream_results import UpstreamResult
     from flowfabric.engine.streams.frame import NewFrame
+    from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.durable.durable import LazyDurable
     from flowfabric.worker.frame_writer import FrameWriter
     from flowfabric.worker.transaction import HandlerTransaction
@@ -86,7 +86,7 @@ class _ChildCtx(Ctx):
         pipe: _Pipe,
         readers: Mapping[str, ResultReader],
     ) -> None:
-        no_engine, no_transaction = cast("Engine", None), cast("HandlerTransaction", None)
+        no_engine, no_transaction = cast("EngineLike", None), cast("HandlerTransaction", None)
         no_durable = cast("LazyDurable", None)
         no_frames = cast("FrameWriter", None)
         super().__init__(attempt, no_engine, state, no_transaction, readers, no_durable, no_frames)

@@ -24,7 +24,7 @@ from flowfabric.worker.repeat_while_leased import repeat_while_leased
 from flowfabric.worker.running_attempt import RunningAttempt
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.worker")
 
@@ -35,7 +35,7 @@ class ClaimedTask:
     def __init__(
         self,
         attempt: RunningAttempt,
-        engine: Engine,
+        engine: EngineLike,
         recorder: OutcomeRecorder,
         *,
         on_end: Callable[[], None],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,8 @@ from flowfabric.worker.threads import HandlerThreads
 from flowfabric.worker.unanswered_claims import UnansweredClaims
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine import RemoteEngine
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.worker")
 
@@ -55,8 +57,13 @@ class Claims:
         kinds = tuple(kind for kind in claimant.kinds if kind not in exhausted)
         return msgspec.structs.replace(claimant, kinds=kinds)
 
-    async def claim(self, engine: Engine, limit: int) -> list[RunningAttempt]:
-        """Claim up to `limit` executions; while the database is in trouble, log and try again."""
+    async def claim(
+        self, engine: EngineLike, limit: int, *, wait: float = 0.0
+    ) -> list[RunningAttempt]:
+        """Claim up to `limit` executions; while the database is in trouble, log and try again.
+
+        A server is asked to wait for so many seconds until there is something.
+        """
         pause = 0.1
         while not self._stopping.is_set():
             claimant = self.claimant()
@@ -64,9 +71,12 @@ class Claims:
                 return []
             call = _Call(claimant, self._lease_ttl, limit)
             try:
-                claimed = await run(engine.pool, "claim", call.send)
+                if engine.is_remote is True:
+                    claimed = await call.ask(engine, wait)
+                else:
+                    claimed = await run(engine.pool, "claim", call.send)
             except asyncio.CancelledError:
-                self._note_unanswered(call)
+                self._note_unanswered(call, given_up=engine.is_remote)
                 raise
             except FlowFabricError as error:
                 if isinstance(error, TransportError | OperationTimeout):
@@ -84,16 +94,20 @@ class Claims:
                 continue
             answered_at = time.monotonic()
             CLAIM_BATCH_SIZE.observe(len(claimed))
-            self.seconds += 0.2 * (answered_at - call.sent_at - self.seconds)
-            attempts = [RunningAttempt(each, call.sent_at, answered_at) for each in claimed]
+            self.seconds += 0.2 * (answered_at - call.begun_at - self.seconds)
+            attempts = [RunningAttempt(each, call.begun_at, answered_at) for each in claimed]
             for attempt in attempts:
                 self._held_leases.add(attempt)
             return attempts
         return []
 
-    def _note_unanswered(self, call: _Call) -> None:
+    def _note_unanswered(self, call: _Call, *, given_up: bool = False) -> None:
+        """Ask later what the claim got. A server hands back what a claim got that was given up.
+
+        Then to ask once is enough: for an answer that was on its way.
+        """
         if call.is_sent:
-            self._unanswered.add(call.lease_id, call.sent_at)
+            self._unanswered.add(call.lease_id, -math.inf if given_up else call.sent_at)
 
 
 class _Call:
@@ -107,13 +121,24 @@ class _Call:
         self._claimant, self._ttl, self._limit = claimant, ttl, limit
         self.lease_id = uuid4()
         self.sent_at = 0.0
+        self.begun_at = 0.0
+        """Leases of this claim did not begin before."""
 
     @property
     def is_sent(self) -> bool:
         return self.sent_at > 0.0
 
     async def send(self, conn: Connection) -> list[Claimed]:
-        self.sent_at = time.monotonic()
+        self.sent_at = self.begun_at = time.monotonic()
         return await claim(
             conn, self._claimant, ttl=self._ttl, limit=self._limit, lease_id=self.lease_id
         )
+
+    async def ask(self, engine: RemoteEngine, wait: float) -> list[Claimed]:
+        """Claim at a server, which waits for something to claim."""
+        self.sent_at = time.monotonic()
+        answer = await engine.claim_within(
+            self._claimant, ttl=self._ttl, limit=self._limit, lease_id=self.lease_id, wait=wait
+        )
+        self.begun_at = self.sent_at + answer.waited
+        return answer.claimed

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from flowfabric.db.rows import Connection
     from flowfabric.engine.budgets.release_budget import BudgetReleased
     from flowfabric.engine.budgets.usage import UsageOutcome
-    from flowfabric.engine.engine import Engine
     from flowfabric.engine.joins.read_upstream_results import UpstreamResult
     from flowfabric.engine.lifecycle.sql.lease import Claimed
     from flowfabric.engine.streams.frame import NewFrame
+    from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.durable.durable import Durable, LazyDurable
     from flowfabric.worker.frame_writer import FrameWriter
     from flowfabric.worker.running_attempt import RunningAttempt
@@ -99,7 +99,7 @@ class Ctx(DurableCalls, StreamCalls, BudgetCalls):
     def __init__(
         self,
         attempt: RunningAttempt,
-        engine: Engine,
+        engine: EngineLike,
         state: SimpleNamespace,
         transaction: HandlerTransaction,
         readers: Mapping[str, ResultReader],

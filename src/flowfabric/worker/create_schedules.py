@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from flowfabric.engine.schedules.definition import ScheduleDefinition
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.schedules")
 
 
 async def create_schedules(
-    engine: Engine, definitions: Sequence[ScheduleDefinition], *, namespace: str, actor: str
+    engine: EngineLike, definitions: Sequence[ScheduleDefinition], *, namespace: str, actor: str
 ) -> None:
     """Schedules that are missing exist; of others it is logged how they differ.
 

@@ -25,8 +25,8 @@ from flowfabric.errors import (
 from flowfabric.worker.durable.parking import lease_lost
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
     from flowfabric.engine.streams.frame import NewFrame
+    from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.running_attempt import RunningAttempt
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -67,7 +67,7 @@ class AttemptFrames:
 class FrameWriter:
     """Appends frames for one worker; an attempt that emits nothing has no part in it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineLike) -> None:
         self._engine = engine
         self._waiting: dict[AttemptFrames, None] = {}
         self._count = 0

@@ -8,35 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.faults import is_trouble
-from flowfabric.db.transaction import run
-from flowfabric.engine.journal.start_compensations import compensations_due, start_compensations
 from flowfabric.engine.lifecycle.claim import Claimant
-from flowfabric.engine.lifecycle.promote_due import delays_due, promote_due
-from flowfabric.engine.quotas.unblock_due_keys import keys_due, unblock_due_keys
-from flowfabric.engine.schedules.fire_schedules import fire_schedules, schedules_due
-from flowfabric.engine.schedules.release_queued import release_queued, turns_due
-from flowfabric.engine.suspensions.expire_suspensions import expire_suspensions, suspensions_due
 from flowfabric.errors import FlowFabricError
-from flowfabric.reconcile.loop import sweep_all
-from flowfabric.reconcile.sweeps import SWEEPS
+from flowfabric.worker.maintenance import make_due_claimable
 from flowfabric.worker.passed_over import PassedOver
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 SWEPT_WITHIN: Final = 5.0
 """Seconds after the expiry of a lease within which a sweep makes the execution claimable."""
-_MAKES_CLAIMABLE: Final = {
-    promote_due,
-    expire_suspensions,
-    start_compensations,
-    fire_schedules,
-    release_queued,
-    unblock_due_keys,
-}
-_WAKING: Final = tuple(sweep for sweep in SWEEPS if sweep.step in _MAKES_CLAIMABLE)
-"""The sweeps that make executions claimable whose time has come."""
-_DUE: Final = (delays_due, suspensions_due, compensations_due, schedules_due, turns_due, keys_due)
 _MOMENT: Final = 0.02
 
 
@@ -61,24 +42,22 @@ class Idleness:
         self._until = self._at_the_latest = None
         self._swept = False
 
-    async def wakes(self, engine: Engine) -> bool:
+    async def wakes(self, engine: EngineLike) -> bool:
         """Make claimable what is due; True if the worker has to claim once more after that."""
         if self._swept or not self._sweeps:
             return False
         try:
-            for sweep in _WAKING:
-                await sweep_all(engine.pool, sweep)
-            due = [await run(engine.pool, "is_due", check) for check in _DUE]
+            more = await make_due_claimable(engine)
         except FlowFabricError as error:
             if not is_trouble(error):
                 raise
             return False
-        if any(due):  # another process sweeps just now
+        if more:  # another process sweeps just now
             await asyncio.sleep(_MOMENT)
-        self._swept = not any(due)
+        self._swept = not more
         return True
 
-    async def reached(self, engine: Engine, claimant: Claimant) -> bool:
+    async def reached(self, engine: EngineLike, claimant: Claimant) -> bool:
         """The worker has nothing to do; may it stop? False while the database does not answer."""
         if self._at_the_latest is None:
             self._at_the_latest = time.monotonic() + self._lease_ttl + SWEPT_WITHIN

@@ -10,15 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
-import msgspec
-
 from flowfabric.config import DatabaseConfig
 from flowfabric.counters import SHUTDOWN_TIMEOUTS, WORKER_AT_CAPACITY
-from flowfabric.db.listen import Listener
-from flowfabric.db.waiter import Waiter
 from flowfabric.engine.lifecycle.claim import MAX_BATCH
 from flowfabric.errors import FlowFabricError
-from flowfabric.reconcile.loop import reconcile
 from flowfabric.tracing import tracer
 from flowfabric.worker.background import STOP_WITHIN, start
 from flowfabric.worker.claimed_task import ClaimedTask
@@ -28,10 +23,11 @@ from flowfabric.worker.durable.services import DurableServices
 from flowfabric.worker.frozen_heap import frozen_heap
 from flowfabric.worker.handler import Handler
 from flowfabric.worker.idleness import Idleness
+from flowfabric.worker.link import link_to
 from flowfabric.worker.log_outcomes import log_lease_lost
-from flowfabric.worker.next_work import NextWork
+from flowfabric.worker.next_work import NextRemoteWork, NextWork
 from flowfabric.worker.outcome_recorder import OutcomeRecorder
-from flowfabric.worker.renewer import Renewer, register
+from flowfabric.worker.renewer import Renewer
 from flowfabric.worker.run_attempt import HandlerOutcome, run_attempt
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt, was_cancelled
 from flowfabric.worker.settings import WorkerSettings
@@ -39,16 +35,13 @@ from flowfabric.worker.signals import stop_on_signals
 from flowfabric.worker.slots import Slots, stop_handler
 from flowfabric.worker.threads import HandlerThreads
 from flowfabric.worker.trace_attempt import trace_attempt
-from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.unanswered_claims import UnansweredClaims
-from flowfabric.worker.watch_leases import watch_leases
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.address import ServerAddress
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.worker")
-_POLL_LISTENING: Final = 3.0
-_FIRST_PAUSE: Final = 0.05
 _LOOK_EVERY: Final = 0.2
 
 T = TypeVar("T")
@@ -57,10 +50,10 @@ T = TypeVar("T")
 class _Parts(NamedTuple):
     """What a running worker consists of, beside the tasks in the background."""
 
-    engine: Engine
+    engine: EngineLike
     recorder: OutcomeRecorder
     slots: Slots
-    next_work: NextWork
+    next_work: NextWork | NextRemoteWork
 
 
 class Worker:
@@ -70,12 +63,12 @@ class Worker:
         self,
         handlers: Mapping[str, Handler],
         *,
-        database: DatabaseConfig,
+        database: DatabaseConfig | ServerAddress,
         settings: WorkerSettings,
         state: SimpleNamespace | None = None,
         threads: HandlerThreads | None = None,
         on_close: Callable[[], Awaitable[None]] | None = None,
-        on_start: Callable[[Engine, str], Awaitable[None]] | None = None,
+        on_start: Callable[[EngineLike, str], Awaitable[None]] | None = None,
         built_in: Iterable[Handler] = (),
     ) -> None:
         """Kinds that are `built_in` are served beside others, but not by `tasks()`."""
@@ -85,21 +78,17 @@ class Worker:
         self.handlers = dict(handlers)
         own = {each.kind: each for each in built_in} if handlers else {}
         self._served = {**self.handlers, **own}
-        # A worker that freezes inside a transaction must not lock an execution beyond its lease.
-        idle_timeout = min(database.idle_transaction_timeout, settings.lease_ttl)
-        self._database = msgspec.structs.replace(database, idle_transaction_timeout=idle_timeout)
         self._on_close, self._on_start = on_close, on_start
         self._threads = threads or HandlerThreads(settings.sync_workers)
         self._held_leases = HeldLeases()
-        self._transactions = TransactionPool(
-            self._database, settings, self._held_leases, role=f"handlers of {self.instance}"[:60]
-        )
+        self._link = link_to(database, settings, self.instance)
+        self._transactions = self._link.transactions(self._held_leases)
         self._stopping = asyncio.Event()
         self._unanswered = UnansweredClaims(
             self.instance,
             self._held_leases,
             lease_ttl=settings.lease_ttl,
-            running_for=database.statement_timeout + STOP_WITHIN,
+            running_for=self._link.calls_run_for + STOP_WITHIN,
         )
         self._claims = self._claims_of(tuple(self._served))
         self._started = asyncio.Event()
@@ -179,7 +168,7 @@ class Worker:
                     await self._wait_for_capacity()
                     continue
                 else:
-                    claimed = await claims.claim(parts.engine, 1)
+                    claimed = await parts.next_work.claim(claims, parts.engine, 1)
                 if not claimed:
                     if not found:
                         await parts.next_work.wait(claims.claimant())
@@ -199,10 +188,8 @@ class Worker:
 
         Executions that the worker finds it has claimed are run, or added to `by_hand` if given.
         """
-        settings = self.settings
-        from flowfabric.engine.engine import Engine  # every operation: not before it is needed
-
-        engine = await Engine.connect(self._database, role=f"worker {self.instance}"[:60])
+        settings, link = self.settings, self._link
+        engine = await link.connect()
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(engine.close)
             stack.push_async_callback(self._transactions.close)
@@ -210,30 +197,12 @@ class Worker:
                 stack.push_async_callback(self._on_close)
             kinds = tuple(self._served if by_hand is None else self.handlers)
             renewer = await self._start_renewer(engine, stack, kinds)
-            listener = Listener(self._database)
-            listener.start()
-            stack.push_async_callback(listener.close)
             self._held_leases.on_superseded = renewer.look_for_lost_leases
-            watching = watch_leases(
-                engine.pool, listener, self.instance, renewer.look_for_lost_leases
-            )
-            start(stack, watching, "flowfabric leases")
-            if settings.reconcile:
-                sweeping = reconcile(engine.pool, self.instance, listener)
-                start(stack, sweeping, "flowfabric reconcile")
+            link.start(stack, renewer.look_for_lost_leases)
             recorder = OutcomeRecorder(engine, self._held_leases)
             start(stack, recorder.run(), "flowfabric recorder")
             start(stack, recorder.dispatch(), "flowfabric dispatch")
-            waiter = Waiter(
-                engine.pool,
-                listener,
-                [f"lane:{lane}" for lane in settings.lanes],
-                name=self.instance,
-                poll=_POLL_LISTENING,
-                first_pause=_FIRST_PAUSE,
-            )
-            stack.push_async_callback(waiter.close)
-            next_work = NextWork(engine, waiter, self._stopping)
+            next_work = link.next_work(stack, self._stopping)
             services = DurableServices(engine, self._threads)
             stack.push_async_callback(services.close)
             slots = self._slots(engine, recorder, services)
@@ -267,17 +236,16 @@ class Worker:
         log.info("worker %s stopped", self.instance, extra=facts)
 
     async def _start_renewer(
-        self, engine: Engine, stack: contextlib.AsyncExitStack, kinds: tuple[str, ...]
+        self, engine: EngineLike, stack: contextlib.AsyncExitStack, kinds: tuple[str, ...]
     ) -> Renewer:
         """Register the lanes and the worker, and renew leases and registration until the end."""
         settings = self.settings
         await engine.register_lanes(settings.lanes, registered_by=f"worker {settings.worker_id}")
         if self._on_start is not None:
             await self._on_start(engine, self.instance)
-        async with engine.pool.connection() as conn:
-            await register(conn, settings, self.instance, kinds)
+        await engine.register_worker(**settings.registration(self.instance, kinds))
         renewer = Renewer(
-            self._database,
+            self._link.target,
             settings,
             self.instance,
             kinds,
@@ -295,7 +263,9 @@ class Worker:
             raise
         return renewer
 
-    def _slots(self, engine: Engine, recorder: OutcomeRecorder, services: DurableServices) -> Slots:
+    def _slots(
+        self, engine: EngineLike, recorder: OutcomeRecorder, services: DurableServices
+    ) -> Slots:
         readers = {kind: handler.read_result for kind, handler in self.handlers.items()}
 
         def run(attempt: RunningAttempt) -> Coroutine[Any, Any, HandlerOutcome]:
@@ -364,7 +334,8 @@ class Worker:
                 await self._wait_for_capacity()
                 continue
             at_capacity = False
-            claimed = await self._unless_stopped(self._claims.claim(engine, limit)) or []
+            claiming = next_work.claim(self._claims, engine, limit, wait=not self._until_idle)
+            claimed = await self._unless_stopped(claiming) or []
             slots.add(claimed)
             if claimed:
                 self._idleness.busy()

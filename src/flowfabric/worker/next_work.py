@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.lifecycle.claim import Claimant
@@ -11,7 +14,15 @@ from flowfabric.worker.background import cancel
 from flowfabric.worker.passed_over import PassedOver
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
+    from flowfabric.worker.claims import Claims
+    from flowfabric.worker.running_attempt import RunningAttempt
+
+
+_WAIT: Final = 20.0
+"""Seconds that a server waits for something to claim."""
+_SOON: Final = 0.5
+"""A server that answers an empty claim sooner is stopping."""
 
 
 class NextWork:
@@ -21,10 +32,16 @@ class NextWork:
     locked for a moment; then the worker claims again soon. A worker that only polls asks nothing.
     """
 
-    def __init__(self, engine: Engine, waiter: Waiter, stopping: asyncio.Event) -> None:
+    def __init__(self, engine: EngineLike, waiter: Waiter, stopping: asyncio.Event) -> None:
         self._engine, self._waiter, self._stopping = engine, waiter, stopping
         self._passed_over = PassedOver()
         self._notified = True
+
+    async def claim(
+        self, claims: Claims, engine: EngineLike, limit: int, *, wait: bool = True
+    ) -> list[RunningAttempt]:
+        """What is claimable now."""
+        return await claims.claim(engine, limit)
 
     async def found(self) -> None:
         """The last claim found something."""
@@ -52,3 +69,46 @@ class NextWork:
         if self._notified and await self._passed_over.look(self._engine, claimant):
             return True
         return await self._waiter.wait()
+
+
+class NextRemoteWork:
+    """Claims at a server, which answers when there is something to claim."""
+
+    def __init__(self, stopping: asyncio.Event) -> None:
+        self._stopping, self._woken = stopping, asyncio.Event()
+        self._soon = False
+
+    async def claim(
+        self, claims: Claims, engine: EngineLike, limit: int, *, wait: bool = True
+    ) -> list[RunningAttempt]:
+        """What is claimable, within some seconds; nothing if the worker is woken or stopped."""
+        self._woken.clear()
+        began = time.monotonic()
+        claiming = asyncio.create_task(claims.claim(engine, limit, wait=_WAIT if wait else 0.0))
+        others = [asyncio.create_task(each.wait()) for each in (self._woken, self._stopping)]
+        try:
+            await asyncio.wait((claiming, *others), return_when=asyncio.FIRST_COMPLETED)
+            if not claiming.done():
+                return []
+            found = claiming.result()
+            self._soon = not found and time.monotonic() - began < _SOON
+            return found
+        finally:
+            for task in others:
+                task.cancel()
+            if not claiming.done():
+                await cancel(claiming)
+
+    async def found(self) -> None:
+        """The last claim found something."""
+
+    def wake(self) -> None:
+        """End the running claim: another one is wanted."""
+        self._woken.set()
+
+    async def wait(self, claimant: Claimant) -> None:
+        """The next claim waits; only a server that does not, is given some time."""
+        if self._soon or claimant.kinds == ():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(random.uniform(_SOON / 2, _SOON)):
+                    await self._stopping.wait()

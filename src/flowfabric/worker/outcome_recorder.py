@@ -8,7 +8,6 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flowfabric.engine.journal.start_compensations import start_compensations
 from flowfabric.engine.lifecycle.cancel import Cancellation
 from flowfabric.engine.lifecycle.complete import Completion
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
@@ -17,18 +16,16 @@ from flowfabric.engine.lifecycle.lease import Lease
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import ExecutionNotActive, FlowFabricError, OperationTimeout
-from flowfabric.reconcile.loop import sweep_all
-from flowfabric.reconcile.sweeps import SWEEPS
 from flowfabric.worker.count_outcomes import count_outcome, count_outcomes
 from flowfabric.worker.log_outcomes import log_not_recorded, log_outcome
+from flowfabric.worker.maintenance import compensate
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.worker")
 BATCH: Final = 500
-_COMPENSATIONS: Final = next(each for each in SWEEPS if each.step is start_compensations)
 
 Outcome: TypeAlias = Completion | Failure | Trouble | DelayRequest | Cancellation | Lease
 """How an attempt ends; a bare lease is released."""
@@ -40,7 +37,7 @@ _Entry: TypeAlias = tuple[RunningAttempt, Outcome, "asyncio.Future[Any] | None"]
 class OutcomeRecorder:
     """Records outcomes soon after they are put; until then their leases are held and renewed."""
 
-    def __init__(self, engine: Engine, held_leases: HeldLeases) -> None:
+    def __init__(self, engine: EngineLike, held_leases: HeldLeases) -> None:
         self._engine, self._held_leases = engine, held_leases
         self._operations: dict[type, _Operation] = {
             Completion: engine.complete,
@@ -140,7 +137,7 @@ class OutcomeRecorder:
                     await self._engine.dispatch()
                 if self._compensates:
                     self._compensates = False
-                    await sweep_all(self._engine.pool, _COMPENSATIONS)
+                    await compensate(self._engine)
             except FlowFabricError as error:
                 log.warning("completions could not be dispatched, left to the sweeps: %s", error)
             if not self._dispatch_due.is_set():

@@ -10,7 +10,7 @@ from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import FlowFabricError
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 _FIRST_PAUSE: Final = 0.01
 _LAST_PAUSE: Final = 0.5
@@ -27,7 +27,7 @@ class PassedOver:
     def __init__(self) -> None:
         self._pause = _FIRST_PAUSE
 
-    async def look(self, engine: Engine, claimant: Claimant) -> bool:
+    async def look(self, engine: EngineLike, claimant: Claimant) -> bool:
         """True, after a pause, if the worker has to claim again."""
         try:
             passed_over = claimant.kinds != () and bool(

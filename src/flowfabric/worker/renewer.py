@@ -13,29 +13,23 @@ import asyncio
 import contextlib
 import logging
 import math
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.config import DatabaseConfig
 from flowfabric.counters import LEASE_RENEWALS
-from flowfabric.db.pool import connect
-from flowfabric.db.rows import Connection
-from flowfabric.engine.lifecycle.find_lost_leases import find_lost_leases
-from flowfabric.engine.lifecycle.renew import renew
-from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, heartbeat_worker
-from flowfabric.engine.workers.hold_worker_lock import hold_worker_lock
-from flowfabric.engine.workers.mark_worker_dead import STOPPED, mark_worker_dead
-from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.errors import FlowFabricError, LeaseLost
-from flowfabric.version import __version__
-from flowfabric.worker.renewal_schedule import HEARTBEAT, RenewalSchedule
+from flowfabric.worker.renewal_schedule import RenewalSchedule
+from flowfabric.worker.renewals import RenewalConnection, open_renewals
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 from flowfabric.worker.settings import WorkerSettings
 from flowfabric.worker.threads import HandlerThreads
+
+if TYPE_CHECKING:
+    from flowfabric.remote.address import ServerAddress
 
 log: Final = logging.getLogger("flowfabric.worker")
 _LOST_AFTER: Final = 0.8
@@ -48,7 +42,7 @@ class Renewer:
 
     def __init__(
         self,
-        database: DatabaseConfig,
+        target: DatabaseConfig | ServerAddress,
         settings: WorkerSettings,
         instance: str,
         kinds: tuple[str, ...],
@@ -56,7 +50,7 @@ class Renewer:
         threads: HandlerThreads,
         on_lost: Callable[[RunningAttempt, Exception], None],
     ) -> None:
-        self._database, self._settings = database, settings
+        self._target, self._settings = target, settings
         self._instance, self._kinds = instance, kinds
         self._held_leases, self._threads, self._on_lost = held_leases, threads, on_lost
         self._schedule = RenewalSchedule(settings.lease_ttl, time.monotonic())
@@ -66,9 +60,9 @@ class Renewer:
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
-        self._conn: Connection | None = None
+        self._conn: RenewalConnection | None = None
         self._heartbeat_now = False
-        self._holds_lock = not database.direct().pooler
+        self._holds_lock = isinstance(target, DatabaseConfig) and not target.direct().pooler
 
     async def start(self) -> None:
         """Renew from now on; raises the error that keeps the renewer from connecting.
@@ -156,7 +150,7 @@ class Renewer:
                 return
 
     def _lock_is_lost(self) -> bool:
-        return self._holds_lock and (self._conn is None or self._conn.is_closed())
+        return self._holds_lock and (self._conn is None or self._conn.is_closed)
 
     async def _reconnected(self, oldest: float | None, now: float) -> bool:
         """Is there a connection again, with the lock? False too if a try is not due yet."""
@@ -173,7 +167,7 @@ class Renewer:
 
     async def _done(
         self,
-        work: Callable[[Connection], Awaitable[None]],
+        work: Callable[[RenewalConnection], Awaitable[None]],
         purpose: str,
         within: float,
         *,
@@ -183,7 +177,7 @@ class Renewer:
         began = time.monotonic()
         try:
             async with asyncio.timeout(within):
-                if self._conn is None or self._conn.is_closed():
+                if self._conn is None or self._conn.is_closed:
                     self._conn = await self._connect()
                 await work(self._conn)
         except (FlowFabricError, TimeoutError) as error:
@@ -200,20 +194,21 @@ class Renewer:
         self._schedule.succeeded()
         return True
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> RenewalConnection:
         """A connection that holds the lock before it is used for anything else."""
-        conn = await connect(self._database, role="renewer", limited=False, notice_lost_peer=True)
+        conn = await open_renewals(self._target)
         if self._holds_lock:
             try:
                 await self._hold_lock(conn)
             except BaseException:
                 conn.terminate()
                 raise
-            conn.add_termination_listener(lambda _: self._wake_up())
         return conn
 
-    async def _hold_lock(self, conn: Connection) -> None:
-        lock = await hold_worker_lock(conn, self._instance, namespace=self._settings.namespace)
+    async def _hold_lock(self, conn: RenewalConnection) -> None:
+        lock = await conn.hold_lock(
+            self._instance, namespace=self._settings.namespace, on_end=self._wake_up
+        )
         if not lock.held:
             self._holds_lock = False
             log.warning(
@@ -230,15 +225,14 @@ class Renewer:
         if not lock.registered:
             self._schedule.heartbeat_soon(time.monotonic())  # it registers again
 
-    async def _renew(self, conn: Connection) -> None:
+    async def _renew(self, conn: RenewalConnection) -> None:
         sent_at = time.monotonic()
         due = self._held_leases.due(self._schedule.every / 2)
         if not due:
             self._schedule.renewed(sent_at)
             return
         settings = self._settings
-        answers = await renew(
-            conn,
+        answers = await conn.renew(
             [attempt.lease for attempt in due],
             ttl=settings.lease_ttl,
             record=settings.lease_history == "full",
@@ -250,14 +244,14 @@ class Renewer:
                 self._mark_lost(attempt, refusal)
         self._schedule.renewed(sent_at)
 
-    async def _look(self, conn: Connection) -> None:
+    async def _look(self, conn: RenewalConnection) -> None:
         """Find the leases that were ended by a decision elsewhere; the others are not extended."""
         began = time.monotonic()
         self._schedule.look_begins()
         try:
             held = [each for each in self._held_leases if not each.lost and not each.finished]
             if held:
-                refusals = await find_lost_leases(conn, [attempt.lease for attempt in held])
+                refusals = await conn.find_lost_leases([attempt.lease for attempt in held])
                 for attempt, refusal in zip(held, refusals, strict=True):
                     if refusal is not None:
                         self._mark_lost(attempt, refusal)
@@ -299,19 +293,18 @@ class Renewer:
             attempt.lost = True
             self._owner_loop.call_soon_threadsafe(self._on_lost, attempt, reason)
 
-    async def _heartbeat(self, conn: Connection) -> None:
+    async def _heartbeat(self, conn: RenewalConnection) -> None:
         settings, began = self._settings, time.monotonic()
         for _ in range(2):
-            answer = await heartbeat_worker(
-                conn,
+            registered = await conn.heartbeat(
                 self._instance,
                 namespace=settings.namespace,
-                stuck_threads=self._threads.stuck,
-                unclaimed_kinds=sorted(self._threads.exhausted),
+                stuck=dict(self._threads.stuck),
+                unclaimed=sorted(self._threads.exhausted),
             )
-            if not isinstance(answer, WorkerNotRegistered):
+            if registered:
                 break
-            await register(conn, settings, self._instance, self._kinds)
+            await conn.register(settings, self._instance, self._kinds)
             if self._holds_lock:
                 await self._hold_lock(conn)
         self._schedule.heartbeat_sent(began)
@@ -320,11 +313,9 @@ class Renewer:
         try:
             async with asyncio.timeout(_MARK_STOPPED_WITHIN):
                 conn = self._conn
-                if conn is None or conn.is_closed():
+                if conn is None or conn.is_closed:
                     conn = await self._connect()
-                await mark_worker_dead(
-                    conn, self._instance, reason=STOPPED, namespace=self._settings.namespace
-                )
+                await conn.mark_stopped(self._instance, namespace=self._settings.namespace)
                 await conn.close()
         except (FlowFabricError, TimeoutError, OSError) as error:
             log.warning(
@@ -334,7 +325,7 @@ class Renewer:
             )
 
 
-async def _nothing(_conn: Connection) -> None:
+async def _nothing(_conn: RenewalConnection) -> None:
     """A connection is all that is needed."""
 
 
@@ -343,22 +334,3 @@ def _reason(error: Exception, within: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {within:.3g} s"
     return f"{type(error).__name__}: {error}"
-
-
-async def register(
-    conn: Connection, settings: WorkerSettings, instance: str, kinds: tuple[str, ...]
-) -> None:
-    """List this worker process in the registry; its heartbeats keep it listed."""
-    await register_worker(
-        conn,
-        worker_id=settings.worker_id,
-        worker_instance_id=instance,
-        lanes=settings.lanes,
-        capabilities=settings.capabilities,
-        kinds=kinds,
-        concurrency=settings.concurrency,
-        liveness_ttl=3 * HEARTBEAT,
-        namespace=settings.namespace,
-        version=__version__,
-        host=socket.gethostname()[:256],
-    )

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from flowfabric.db.transaction import run
 from flowfabric.engine.lifecycle.complete import Completion
-from flowfabric.engine.lifecycle.expire_attempts import expire_attempts
 from flowfabric.engine.lifecycle.fail import Failure
 from flowfabric.engine.lifecycle.release_after_trouble import Trouble
 from flowfabric.errors import FlowFabricError, LeaseLost
@@ -23,14 +21,15 @@ from flowfabric.worker.durable.durable import LazyDurable
 from flowfabric.worker.durable.services import DurableServices
 from flowfabric.worker.handler import Handler, Reported, failure_of, outcome_of
 from flowfabric.worker.log_context import set_log_context
+from flowfabric.worker.maintenance import expire_attempts
 from flowfabric.worker.running_attempt import RunningAttempt
 from flowfabric.worker.transaction import CommitUncertain, HandlerTransaction
 from flowfabric.worker.transaction_pool import TransactionPool
 from flowfabric.worker.upstreams import ResultReader
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
     from flowfabric.engine.journal.read_journal import Journal
+    from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.durable.durable import Durable
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -53,7 +52,7 @@ HandlerOutcome: TypeAlias = Completion | Failure | Trouble | Recorded | None
 async def run_attempt(
     attempt: RunningAttempt,
     handler: Handler,
-    engine: Engine,
+    engine: EngineLike,
     state: SimpleNamespace,
     transactions: TransactionPool,
     readers: Mapping[str, ResultReader],
@@ -91,7 +90,7 @@ async def _outcome(
     handler: Handler,
     ctx: Ctx,
     transaction: HandlerTransaction,
-    engine: Engine,
+    engine: EngineLike,
     durable: LazyDurable,
     services: DurableServices,
 ) -> HandlerOutcome | _Diverged:
@@ -177,11 +176,11 @@ def _raised(
     return outcome
 
 
-async def _expire(attempt: RunningAttempt, engine: Engine) -> None:
+async def _expire(attempt: RunningAttempt, engine: EngineLike) -> None:
     """The attempt exceeded its timeout: the engine decides now whether to retry or to end it."""
     attempt.finished = True
     try:
-        await run(engine.pool, "expire_attempts", lambda conn: expire_attempts(conn, 100))
+        await expire_attempts(engine)
     except FlowFabricError as error:
         log.warning("%s timed out and is left to the sweep: %s", attempt, error)
 

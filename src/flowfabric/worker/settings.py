@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from typing import Literal
+from typing import Literal, TypedDict
 
 import msgspec
 
@@ -13,6 +13,23 @@ from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.errors import ConfigError, ValidationError
 from flowfabric.ids import check_list, check_name
 from flowfabric.policy import capabilities_of, check_capabilities, milliseconds
+from flowfabric.version import __version__
+from flowfabric.worker.renewal_schedule import HEARTBEAT
+
+
+class Registration(TypedDict):
+    """The arguments of `register_worker`."""
+
+    worker_id: str
+    worker_instance_id: str
+    lanes: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    kinds: tuple[str, ...]
+    concurrency: int
+    liveness_ttl: float
+    namespace: str
+    version: str
+    host: str
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +90,21 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             namespace=self.namespace,
             kinds=kinds,
             capabilities=tuple(check_capabilities(self.capabilities, side="worker")),
+        )
+
+    def registration(self, instance: str, kinds: tuple[str, ...]) -> Registration:
+        """This worker process as the registry lists it; its heartbeats keep it listed."""
+        return Registration(
+            worker_id=self.worker_id,
+            worker_instance_id=instance,
+            lanes=self.lanes,
+            capabilities=self.capabilities,
+            kinds=kinds,
+            concurrency=self.concurrency,
+            liveness_ttl=3 * HEARTBEAT,
+            namespace=self.namespace,
+            version=__version__,
+            host=socket.gethostname()[:256],
         )
 
     def instance_id(self) -> str:

@@ -14,7 +14,7 @@ from flowfabric.config import DatabaseConfig
 from flowfabric.db.faults import DRIVER_ERRORS, translated
 from flowfabric.db.pool import Pool
 from flowfabric.db.rows import Connection, execute
-from flowfabric.errors import ResourceExhausted, TransportError
+from flowfabric.errors import ResourceExhausted, TransportError, Unavailable
 from flowfabric.worker.running_attempt import HeldLeases
 from flowfabric.worker.settings import WorkerSettings
 
@@ -145,6 +145,25 @@ class TransactionPool:
                 "transaction of a handler; raise default_pool_size of the pooler, or lower "
                 "transactions of the workers",
             ) from error
+
+
+class NoTransactions(TransactionPool):
+    """A worker over HTTP has no connection to the database for its handlers."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.size = settings.transactions
+        self.keep_alive_every = settings.lease_ttl / 3
+        self.engine_idle_timeout_ms = 0
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    async def begin(
+        self, stack: contextlib.AsyncExitStack, isolation: Isolation | None = None
+    ) -> tuple[Connection, Transaction]:
+        """Raises `Unavailable`."""
+        why = "needs a worker that is connected to the database itself, not to a server"
+        raise Unavailable("transaction", why)
 
 
 async def _begun(conn: Connection, isolation: Isolation | None) -> Transaction:

@@ -19,7 +19,7 @@ from flowfabric.errors import FlowFabricError
 from flowfabric.worker.running_attempt import HeldLeases, RunningAttempt
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
+    from flowfabric.remote.engine_like import EngineLike
 
 log: Final = logging.getLogger("flowfabric.worker")
 _FIRST_PAUSE: Final = 0.05
@@ -47,7 +47,7 @@ class UnansweredClaims:
         self._sent_at[lease_id] = sent_at
         self._some.set()
 
-    async def run(self, engine: Engine, found: Found) -> None:
+    async def run(self, engine: EngineLike, found: Found) -> None:
         """Ask until each claim is found, or cannot be committed any more; runs until cancelled."""
         while True:
             await self._some.wait()
@@ -61,7 +61,7 @@ class UnansweredClaims:
                 pause = min(pause * 2, _LAST_PAUSE)
             self._some.clear()
 
-    async def stop(self, engine: Engine, found: Found) -> None:
+    async def stop(self, engine: EngineLike, found: Found) -> None:
         """Ask for the last time, within two seconds; what is not found expires with its lease."""
         try:
             async with asyncio.timeout(_STOP_WITHIN):
@@ -74,7 +74,7 @@ class UnansweredClaims:
             reason = str(error) or f"no answer within {_STOP_WITHIN:g} s"
             log.warning("what a claim without an answer got stays leased: %s", reason)
 
-    async def _ask(self, engine: Engine, found: Found) -> None:
+    async def _ask(self, engine: EngineLike, found: Found) -> None:
         """Look once for what the claims got, and pass it to `found`."""
         asked_at = time.monotonic()
         asked = dict(self._sent_at)

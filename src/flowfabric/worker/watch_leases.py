@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flowfabric.db.listen import Listener
 from flowfabric.db.pool import Pool
 from flowfabric.db.signals import subscribed
 from flowfabric.db.waiter import Waiter
 from flowfabric.engine.lifecycle.signal_holders import holder_topic
+from flowfabric.errors import FlowFabricError
 
+if TYPE_CHECKING:
+    from flowfabric.remote.engine import RemoteEngine
+
+log: Final = logging.getLogger("flowfabric.worker")
 _LOOK_AT_REGISTRATION: Final = 3.0
+_WAIT: Final = 20.0
+"""Seconds that a server waits before it answers that nothing happened."""
 
 
 async def watch_leases(
@@ -32,3 +41,15 @@ async def watch_leases(
         while True:
             if await waiter.wait():
                 on_lost()
+
+
+async def watch_leases_at(engine: RemoteEngine, instance: str, on_lost: Callable[[], None]) -> None:
+    """The same at a server, which answers when it was notified."""
+    with subscribed(holder_topic(instance), on_lost):
+        while True:
+            try:
+                if await engine.watch_leases(instance, _WAIT):
+                    on_lost()
+            except FlowFabricError as error:
+                log.debug("leases of %s are not watched: %s", instance, error)
+                await asyncio.sleep(random.uniform(0.5, 1.0))

@@ -26,7 +26,7 @@ OF_WORKERS: Final = (
         (
             Edit(
                 Place(folder="worker"),
-                find="RunningAttempt($each, $call.sent_at, $answered_at)",
+                find="RunningAttempt($each, $call.begun_at, $answered_at)",
                 put="RunningAttempt($each, time.monotonic(), $answered_at)",
             ),
         ),
@@ -68,7 +68,7 @@ OF_WORKERS: Final = (
                 put="raise",
             ),
         ),
-        proofs=("chaos_crash", "restart"),
+        proofs=("chaos_crash", "restart", "remote_chaos"),
     ),
     Mutant(
         "trouble with the database fails a handler",

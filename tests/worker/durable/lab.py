@@ -12,6 +12,7 @@ import pytest
 from flowfabric import App, Client, Handle
 from flowfabric.db.faults import statement_name
 from flowfabric.db.rows import Connection
+from flowfabric.engine.keys.seed_waitpoint_hmac_secret import seed_waitpoint_hmac_secret
 from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.ids import ExecutionId
 from tests import given
@@ -81,7 +82,8 @@ class Lab:
 
     async def seed_key(self) -> None:
         """Waitpoints can have tokens."""
-        await self.engine.seed_waitpoint_hmac_secret("k1", KEY)
+        async with self.db.transaction():
+            await seed_waitpoint_hmac_secret(self.db, "k1", KEY)
 
 
 class Statements:

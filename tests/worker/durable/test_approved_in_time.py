@@ -5,11 +5,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from flowfabric import App, Client, Ctx, PublicState
+from flowfabric.client.open_engine import on_database
 from flowfabric.errors import SignalTimeout
 from flowfabric.testing import Clock
 
 
 @pytest.mark.parametrize("timeout", [60, None])
+@pytest.mark.direct("seeds a key by its engine")
 async def test_an_approval_that_came_in_time_is_found_after_its_waitpoint_expired(
     ff_dsn: str,
     client: Client,
@@ -17,7 +19,7 @@ async def test_an_approval_that_came_in_time_is_found_after_its_waitpoint_expire
     ff_sweep: Callable[[], Awaitable[int]],
     timeout: float | None,
 ) -> None:
-    await client.engine.seed_waitpoint_hmac_secret("k", "ab" * 32)
+    await on_database(client.engine).seed_waitpoint_hmac_secret("k", "ab" * 32)
     app = App()
 
     @app.task("deploy")

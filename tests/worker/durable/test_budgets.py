@@ -8,6 +8,7 @@ import pytest
 
 from flowfabric import App, BudgetExceeded, Ctx, ExecutionFailed, Retry, ValidationError
 from flowfabric.db.rows import Connection
+from flowfabric.engine.budgets.read_budget_usage_and_limits import read_budget_usage_and_limits
 from flowfabric.engine.budgets.release_lost_races import release_lost_races
 from flowfabric.engine.budgets.usage import HardBreach, UsageAlreadyApplied, UsageCounted
 from flowfabric.testing import Clock
@@ -25,7 +26,7 @@ async def budget(lab: Lab) -> None:
 
 
 async def used(lab: Lab, name: str = "b") -> int:
-    return (await lab.engine.read_budget_usage_and_limits(name)).usage.get("tokens", 0)
+    return (await read_budget_usage_and_limits(lab.db, name)).usage.get("tokens", 0)
 
 
 async def test_a_durable_handler_counts_each_call_once(lab: Lab, clock: Clock) -> None:

@@ -137,6 +137,7 @@ async def test_children_of_another_generation_are_others(lab: Lab) -> None:
     assert len(set(await handle.result(5))) == 4
 
 
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_a_restart_inside_a_step_or_a_transaction_is_refused(lab: Lab) -> None:
     @lab.app.task("job")
     async def job(ctx: Ctx) -> str:

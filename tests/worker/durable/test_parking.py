@@ -119,6 +119,7 @@ async def _woken(lab: Lab, handle: Any, epoch: int) -> bool:
     return (await lab.row(handle))["lease_epoch"] >= epoch
 
 
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_a_wait_that_has_to_park_while_a_transaction_is_open_is_refused(lab: Lab) -> None:
     @lab.app.task("job")
     async def job(ctx: Ctx) -> str:
@@ -329,6 +330,7 @@ async def test_a_journal_that_could_not_be_read_ahead_is_read_again(
     assert lab.did == ["worked"]
 
 
+@pytest.mark.direct("counts statements")
 async def test_the_waits_of_all_running_handlers_are_looked_at_with_one_statement_a_second(
     lab: Lab, statements: Statements
 ) -> None:

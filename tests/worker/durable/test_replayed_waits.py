@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from flowfabric import Ctx, Handle
+from flowfabric.engine.suspensions.expire_suspension import expire_suspension
+from flowfabric.engine.suspensions.list_pending_waitpoints import list_pending_waitpoints
 from flowfabric.testing import Clock
 from tests.worker.durable.lab import Lab
 from tests.worker.durable.test_waitpoints import deliver
@@ -34,7 +36,8 @@ async def ended(lab: Lab, clock: Clock, how: str) -> Handle[Any]:
         await handle.cancel("a mistake")
     else:
         await clock.advance(61)
-        await lab.engine.expire_suspension(handle.execution_id)
+        async with lab.db.transaction():
+            await expire_suspension(lab.db, handle.execution_id)
         await lab.run()
     return handle
 
@@ -68,7 +71,7 @@ async def test_a_replay_from_before_a_waitpoint_makes_it_anew(lab: Lab, clock: C
     await lab.run()
 
     assert await lab.state(handle) == "suspended"
-    [waitpoint] = (await lab.engine.list_pending_waitpoints(handle.execution_id)).waitpoints
+    [waitpoint] = (await list_pending_waitpoints(lab.db, handle.execution_id)).waitpoints
     assert waitpoint.created_at > await clock.now() - timedelta(minutes=1)
     await deliver(lab, handle, lab.did[-1], "yes")
     await lab.run()

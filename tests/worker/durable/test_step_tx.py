@@ -15,7 +15,10 @@ from flowfabric.worker.durable import step_tx
 from tests.worker.durable.lab import Lab
 from tests.worker.proxy import Proxy
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.direct("transactions of handlers need the database itself"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from flowfabric import Client, Ctx, Fail, LeaseLost, Retry, ValidationError
+from flowfabric.client.open_engine import on_database
 from flowfabric.engine.streams.frame import Frame
 from flowfabric.states import FrameMode, FrameVisibility
 from flowfabric.sync import Client as BlockingClient
@@ -100,6 +101,7 @@ async def test_a_reader_gets_each_frame_while_the_handler_runs(lab: Lab, ff_dsn:
             assert await anext(frames, None) is None
 
 
+@pytest.mark.direct("reads a stream by its engine")
 async def test_a_new_attempt_has_its_own_stream_and_readers_follow_into_it(
     lab: Lab, clock: Clock
 ) -> None:
@@ -123,7 +125,7 @@ async def test_a_new_attempt_has_its_own_stream_and_readers_follow_into_it(
     assert texts(await read(handle.stream(attempt=0))) == ["0", "0"]
     assert await read(handle.stream(after=frames[1].cursor)) == frames[2:]
     assert await read(handle.stream(after=frames[3].cursor)) == []
-    page = await lab.engine.read_stream(handle.execution_id, 0)
+    page = await on_database(lab.engine).read_stream(handle.execution_id, 0)
     assert page.closed_reason == "attempt_failure"
 
 
@@ -154,6 +156,7 @@ async def test_what_was_said_before_a_recorded_entry_is_not_said_again(
 
 
 @pytest.mark.parametrize("ending", ["step", "failure", "timeout", "transaction", "children"])
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_frames_are_committed_before_an_entry_or_an_ending(ending: str, lab: Lab) -> None:
     seen: list[int] = []
 

@@ -15,6 +15,7 @@ from tests.worker.durable.lab import Lab
 pytestmark = pytest.mark.timeout(60)
 
 
+@pytest.mark.direct("transactions of handlers need the database itself")
 async def test_every_call_has_a_blocking_twin(lab: Lab, clock: Clock) -> None:
     await lab.seed_key()
     await lab.db.execute("CREATE TABLE public.orders (id int)")

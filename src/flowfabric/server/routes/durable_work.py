@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -97,7 +98,7 @@ class WaitpointRequest(msgspec.Struct, frozen=True, kw_only=True):
 class WaitpointsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Waitpoints of one execution that the worker holds."""
 
-    lease: Lease
+    execution_id: ExecutionId
     waitpoint_ids: list[UUID]
 
 
@@ -110,9 +111,10 @@ class Waitpoints(msgspec.Struct, frozen=True, kw_only=True):
 class CloseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Waitpoints that are no longer needed."""
 
-    lease: Lease
+    execution_id: ExecutionId
     waitpoint_ids: list[UUID]
     reason: str = "proactive_close"
+    by_handler: bool = False
 
 
 class ClosedWaitpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +218,7 @@ class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     at_most: int = 10_000
     within: float | None = None
+    until: datetime | None = None
 
 
 class Claimable(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,19 +311,21 @@ async def create_waitpoint(call: ApiCall, body: WaitpointRequest) -> Waitpoint:
 
 async def read_waitpoints(call: ApiCall, body: WaitpointsRequest) -> Waitpoints:
     """Waitpoints of an execution that the worker holds, with their tokens and signals."""
-    execution_id = body.lease.execution_id
-    await call.check_executions([execution_id])
-    found = await call.engine.read_waitpoints(execution_id, body.waitpoint_ids)
+    await call.check_executions([body.execution_id])
+    found = await call.engine.read_waitpoints(body.execution_id, body.waitpoint_ids)
     return Waitpoints(waitpoints=list(found.values()))
 
 
 async def close_waitpoints(call: ApiCall, body: CloseRequest) -> ClosedWaitpoints:
     """Close waitpoints that are no longer needed."""
     many("waitpoint_ids", body.waitpoint_ids)
-    execution_id = body.lease.execution_id
-    await call.check_executions([execution_id])
+    await call.check_executions([body.execution_id])
     found = await call.engine.close_waitpoints(
-        execution_id, body.waitpoint_ids, reason=body.reason, actor=call.actor
+        body.execution_id,
+        body.waitpoint_ids,
+        reason=body.reason,
+        actor=call.actor,
+        by_handler=body.by_handler,
     )
     return ClosedWaitpoints(results=found)
 
@@ -362,7 +367,9 @@ async def count_claimable(call: ApiCall, body: CountRequest) -> Claimable:
     )
     expiring = None
     if body.within is not None:
-        expiring = await call.engine.count_expiring_leases(claimant, within=body.within)
+        expiring = await call.engine.count_expiring_leases(
+            claimant, within=body.within, until=body.until
+        )
     claimable = await call.engine.count_claimable(claimant, at_most=body.at_most)
     return Claimable(claimable=claimable, expiring=expiring)
 

@@ -155,6 +155,7 @@ async def _merged(
     """The events of all subscriptions, each with the places after it as its id."""
     # What a subscription has read is not its place: an event may be waiting to be sent.
     places = {family: decode_cursor(each.cursor) for family, each in subscriptions.items()}
+    yield ServerEvent(id=_cursor(places), event="", data=None)
     coming = {family: asyncio.ensure_future(anext(each)) for family, each in subscriptions.items()}
     try:
         while True:

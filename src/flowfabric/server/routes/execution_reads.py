@@ -23,7 +23,7 @@ from flowfabric.server.problems import RequestProblem, invalid
 from flowfabric.server.table import NOTHING, Kind, Route, route
 from flowfabric.states import Scope
 
-Included = Literal["attempts", "explanation", "outcome", "history"]
+Included = Literal["attempts", "explanation", "outcome", "history", "body"]
 X: Final = "/v1/executions/{execution_id}"
 
 
@@ -81,16 +81,22 @@ class Eligibility(msgspec.Struct, frozen=True, kw_only=True):
     eligibility: FlowEligibility
 
 
+class Compensation(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution that undoes what another one did."""
+
+    compensation: ExecutionId | None
+
+
 def etag(found: ExecutionSnapshot) -> str:
     """Changes whenever the execution does."""
     epoch = 0 if found.current_lease is None else found.current_lease.lease_epoch
     return f'"{round(found.last_mutation_at.timestamp() * 1000):x}.{epoch:x}"'
 
 
-async def describe(call: ApiCall) -> ExecutionSnapshot:
+async def describe(call: ApiCall, *, with_body: bool = False) -> ExecutionSnapshot:
     """The execution of the path, if the caller may see it; else raises `NotFound`."""
     execution_id = await call.execution_id()
-    found = await call.engine.describe_execution(execution_id)
+    found = await call.engine.describe_execution(execution_id, with_body=with_body)
     if found is None:
         raise NotFound("execution", execution_id)
     return found
@@ -98,8 +104,11 @@ async def describe(call: ApiCall) -> ExecutionSnapshot:
 
 async def describe_execution(call: ApiCall, query: IncludeQuery) -> Reply:
     """What the execution is and where it stands; `include` adds attempts, explanation and more."""
-    found = await describe(call)
-    asked, engine, execution_id = set(query.include), call.engine, found.execution_id
+    asked, engine = set(query.include), call.engine
+    if "body" in asked:
+        check_payloads(call)
+    found = await describe(call, with_body="body" in asked)
+    execution_id = found.execution_id
     more: dict[str, Any] = {}
     if "attempts" in asked:
         more["attempts"] = await engine.list_attempts(execution_id)
@@ -219,6 +228,12 @@ async def list_steps(call: ApiCall, query: JournalQuery) -> Reply:
     return page(call, RecordedStep, found.steps, found.next_after_seq, query)
 
 
+async def read_compensation(call: ApiCall) -> Compensation:
+    """The execution that undoes what this one did, if there is one."""
+    found = await call.engine.read_compensation((await describe(call)).execution_id)
+    return Compensation(compensation=found)
+
+
 def _read(path: str, handler: Any, answers: Any, **more: Any) -> Route:
     return route("GET", X + path, handler, scope=Scope.READ, answers={200: answers}, **more)
 
@@ -240,6 +255,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         answers={200: ExecutionOutcome, 202: NOTHING},
         waits=True,
     ),
+    _read("/compensation", read_compensation, Compensation),
     _read("/upstream-results", read_upstream_results, UpstreamResults),
     _read("/eligibility", evaluate_flow_eligibility, Eligibility),
     _read("/journal", list_steps, page_of(RecordedStep), query=JournalQuery),

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import msgspec
 
-from flowfabric.client.create_in_chunks import without_conflict
+from flowfabric.client.create_in_chunks import create_all_or_none
 from flowfabric.engine.executions.read_outcomes import ExecutionOutcome
 from flowfabric.engine.lifecycle.create_execution import Created, Duplicate, NewExecution
-from flowfabric.errors import NotFound
+from flowfabric.errors import IdempotencyConflict, NotFound
 from flowfabric.ids import ExecutionId
 from flowfabric.policy import ExecutionPolicy
 from flowfabric.server.call import ApiCall, Reply
@@ -65,18 +65,56 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: UUID | None = None
     hold: bool | None = None
     member_name: str | None = None
+    quota_policy_id: UUID | None = None
+    unique_until: Literal["started", "ended"] | None = None
+    limit_key: str | None = None
 
 
 class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Up to 1,000 executions; all are created, or none."""
+    """Up to 1,000 executions; all are created, or none, unless `apart`.
+
+    With `apart` an execution whose key belongs to another one is refused in its place. `fresh`
+    says that the ids were made for this request, and that it was not sent before.
+    """
 
     executions: list[SubmitRequest]
+    apart: bool = False
+    fresh: bool = False
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answers in the order of the request."""
 
-    results: list[Created | Duplicate]
+    results: list[Created | Duplicate | IdempotencyConflict]
+
+
+class UniqueRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Executions of which one exists at a time for each key; `cancel_old` supersede theirs."""
+
+    executions: list[SubmitRequest]
+    cancel_old: list[ExecutionId] = []
+
+
+class DebounceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that begins `wait` seconds after the last request with its key."""
+
+    execution: SubmitRequest
+    wait: float
+    max_wait: float | None = None
+    payload: Literal["first", "last"] = "last"
+
+
+class KeyQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The idempotency key that an execution was submitted with."""
+
+    idempotency_key: str
+    namespace: str | None = None
+
+
+class Located(msgspec.Struct, frozen=True, kw_only=True):
+    """The execution of a key."""
+
+    execution_id: ExecutionId
 
 
 class OutcomesRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +196,41 @@ async def create_executions(call: ApiCall, body: BatchRequest) -> BatchAnswer:
     new = [new_execution(call, each) for each in body.executions]
     for flow_id in {each.flow_id for each in new if each.flow_id is not None}:
         await check_flow(call, flow_id)
-    answers = without_conflict(list(await call.engine.create_execution(new)))
-    return BatchAnswer(results=[each for each in answers if isinstance(each, Created | Duplicate)])
+    if body.apart:
+        return BatchAnswer(results=await call.engine.create_execution(new, fresh=body.fresh))
+    if body.fresh and not any(each.idempotency_key for each in new):
+        return BatchAnswer(results=await call.engine.create_execution(new, fresh=True))
+    return BatchAnswer(results=await create_all_or_none(call.engine, new))
+
+
+async def create_unique_executions(call: ApiCall, body: UniqueRequest) -> BatchAnswer:
+    """Submit executions of which one exists at a time for each key: all are created, or none."""
+    if not 1 <= len(body.executions) <= MAX_BATCH:
+        raise invalid("executions", f"must be 1 to {MAX_BATCH}")
+    new = [new_execution(call, each) for each in body.executions]
+    found = await call.engine.create_unique_executions(new, cancel_old=body.cancel_old)
+    return BatchAnswer(results=found)
+
+
+async def debounce_execution(
+    call: ApiCall, body: DebounceRequest
+) -> Created | Duplicate | IdempotencyConflict:
+    """Submit an execution that requests which follow soon with its key put off."""
+    return await call.engine.debounce_execution(
+        new_execution(call, body.execution),
+        wait=body.wait,
+        max_wait=body.max_wait,
+        payload=body.payload,
+    )
+
+
+async def locate_execution_by_key(call: ApiCall, query: KeyQuery) -> Located:
+    """The execution that was submitted with a key."""
+    namespace = call.namespace(query.namespace)
+    found = await call.engine.locate_execution_by_key(namespace, query.idempotency_key)
+    if found is None:
+        raise NotFound("execution", f"with key {query.idempotency_key!r}")
+    return Located(execution_id=found)
 
 
 async def read_outcomes(call: ApiCall, body: OutcomesRequest) -> OutcomesAnswer:
@@ -190,6 +261,32 @@ ROUTES: Final[tuple[Route, ...]] = (
         limit=BATCH,
         body=BatchRequest,
         answers={200: BatchAnswer},
+    ),
+    route(
+        "POST",
+        "/v1/executions/unique",
+        create_unique_executions,
+        scope=Scope.WRITE,
+        limit=BATCH,
+        body=UniqueRequest,
+        answers={200: BatchAnswer},
+    ),
+    route(
+        "POST",
+        "/v1/executions/debounced",
+        debounce_execution,
+        scope=Scope.WRITE,
+        limit=LARGE,
+        body=DebounceRequest,
+        answers={200: Created | Duplicate | IdempotencyConflict},
+    ),
+    route(
+        "GET",
+        "/v1/executions/by-key",
+        locate_execution_by_key,
+        scope=Scope.READ,
+        query=KeyQuery,
+        answers={200: Located},
     ),
     route(
         "POST",

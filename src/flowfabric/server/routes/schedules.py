@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -10,6 +11,7 @@ import msgspec
 
 from flowfabric.engine.schedules.backfill_schedule import Backfilled
 from flowfabric.engine.schedules.definition import ScheduleDefinition
+from flowfabric.engine.schedules.diff_schedules import ScheduleDiff
 from flowfabric.engine.schedules.explain_schedule import ScheduleExplanation
 from flowfabric.engine.schedules.list_schedule_fires import ScheduleFire
 from flowfabric.engine.schedules.schedule import Schedule
@@ -24,7 +26,7 @@ from flowfabric.server.pages import (
     page,
     page_of,
 )
-from flowfabric.server.problems import RequestProblem
+from flowfabric.server.problems import RequestProblem, invalid
 from flowfabric.server.table import CONTROL, LARGE, NOTHING, Route, route
 from flowfabric.states import ScheduleOverlap, ScheduleSource, ScheduleState, Scope
 
@@ -72,6 +74,35 @@ class ScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
     starts: datetime | None = None
     until: datetime | None = None
     runs: int | None = None
+
+
+class ScheduleUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole definition; with `revision` only if the schedule still has that one."""
+
+    definition: ScheduleDefinition
+    revision: int | None = None
+
+
+class DefinitionsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedules that an application defines."""
+
+    definitions: list[ScheduleDefinition]
+    namespace: str | None = None
+
+
+class SyncRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedules that an application defines, and what becomes of those that differ."""
+
+    definitions: list[ScheduleDefinition]
+    namespace: str | None = None
+    missing_only: bool = False
+    prune: bool = False
+
+
+class DeleteQuery(NamespaceQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why."""
+
+    reason: str | None = None
 
 
 class ReasonRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,10 +191,51 @@ async def update_schedule(call: ApiCall, query: NamespaceQuery, body: ScheduleCh
     return Reply(value=made, etag=_etag(made))
 
 
-async def delete_schedule(call: ApiCall, query: NamespaceQuery) -> None:
+async def replace_schedule(call: ApiCall, body: ScheduleUpdate) -> Reply:
+    """Change a schedule to this definition."""
+    call.namespace(body.definition.namespace)
+    if body.definition.name != call.text("name"):
+        raise invalid("definition.name", "must be the name of the path")
+    made = await call.engine.update_schedule(
+        body.definition, revision=body.revision, actor=call.actor
+    )
+    return Reply(value=made, etag=_etag(made))
+
+
+async def diff_schedules(call: ApiCall, body: DefinitionsRequest) -> ScheduleDiff:
+    """How the schedules that an application defines differ from what is stored."""
+    namespace = _namespace_of(call, body.namespace, body.definitions)
+    return await call.engine.diff_schedules(body.definitions, namespace=namespace)
+
+
+async def sync_schedules(call: ApiCall, body: SyncRequest) -> ScheduleDiff:
+    """Store the schedules that an application defines; with `missing_only` none is changed."""
+    if not body.missing_only:
+        call.principal.require(Scope.OPERATE)
+    return await call.engine.sync_schedules(
+        body.definitions,
+        namespace=_namespace_of(call, body.namespace, body.definitions),
+        missing_only=body.missing_only,
+        prune=body.prune,
+        actor=call.actor,
+    )
+
+
+def _namespace_of(
+    call: ApiCall, given: str | None, definitions: Sequence[ScheduleDefinition]
+) -> str:
+    for each in definitions:
+        call.namespace(each.namespace)
+    return call.namespace(given)
+
+
+async def delete_schedule(call: ApiCall, query: DeleteQuery) -> None:
     """Delete a schedule; its executions stay."""
     await call.engine.delete_schedule(
-        call.text("name"), namespace=call.namespace(query.namespace), actor=call.actor
+        call.text("name"),
+        namespace=call.namespace(query.namespace),
+        reason=query.reason,
+        actor=call.actor,
     )
 
 
@@ -269,8 +341,29 @@ ROUTES: Final[tuple[Route, ...]] = (
         S,
         delete_schedule,
         scope=Scope.OPERATE,
-        query=NamespaceQuery,
+        query=DeleteQuery,
         answers={204: NOTHING},
+    ),
+    _operate(
+        "PUT", S, replace_schedule, {200: Schedule}, body=ScheduleUpdate, limit=LARGE, query=None
+    ),
+    route(
+        "POST",
+        "/v1/schedules/diff",
+        diff_schedules,
+        scope=Scope.READ,
+        limit=LARGE,
+        body=DefinitionsRequest,
+        answers={200: ScheduleDiff},
+    ),
+    route(
+        "POST",
+        "/v1/schedules/sync",
+        sync_schedules,
+        scope=Scope.WRITE,
+        limit=LARGE,
+        body=SyncRequest,
+        answers={200: ScheduleDiff},
     ),
     _operate("POST", S + "/pause", pause_schedule, {200: Schedule}, body=ReasonRequest),
     _operate("POST", S + "/resume", resume_schedule, {200: Schedule}, body=ResumeScheduleRequest),

@@ -42,6 +42,13 @@ class LiveFramesQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     visibility: FrameVisibility = FrameVisibility.ALL
 
 
+class AllFramesQuery(LiveFramesQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Only one attempt, or all; without `follow` the frames that are there."""
+
+    attempt: int | None = None
+    follow: bool = True
+
+
 class Frames(msgspec.Struct, frozen=True, kw_only=True):
     """Frames in their order; `closed_at` if there will be no more."""
 
@@ -103,6 +110,27 @@ async def follow_stream(call: ApiCall, query: LiveFramesQuery) -> AsyncGenerator
     return events()
 
 
+async def follow_frames(call: ApiCall, query: AllFramesQuery) -> AsyncGenerator[ServerEvent]:
+    """Frames of every attempt, as server-sent events `frame`; `id` resumes the stream."""
+    check_payloads(call)
+    frames = await call.engine.follow_stream(
+        (await describe(call)).execution_id,
+        attempt=query.attempt,
+        after=call.header("last-event-id") or query.cursor,
+        visibility=query.visibility,
+        follow=query.follow,
+    )
+
+    async def events() -> AsyncGenerator[ServerEvent]:
+        try:
+            async for frame in frames:
+                yield ServerEvent(id=frame.cursor, event="frame", data=_FRAME.dumped(frame))
+        finally:
+            await frames.aclose()
+
+    return events()
+
+
 async def read_summary(call: ApiCall) -> StreamSummary:
     """The document that the frames of one attempt have built."""
     check_payloads(call)
@@ -130,6 +158,7 @@ def _read(path: str, handler: Any, answer: Any, **more: Any) -> Route:
 ROUTES: Final[tuple[Route, ...]] = (
     _read(A + "/frames", read_stream, Frames, query=FramesQuery, waits=True),
     _read(A + "/frames/live", follow_stream, Frame, query=LiveFramesQuery, kind=Kind.STREAM),
+    _read(X + "/frames/live", follow_frames, Frame, query=AllFramesQuery, kind=Kind.STREAM),
     _read(A + "/summary", read_summary, StreamSummary),
     _read(X + "/summary", read_state, StreamSummary),
 )

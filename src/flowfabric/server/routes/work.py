@@ -2,71 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
 from flowfabric.engine.joins.read_join import Join
 from flowfabric.engine.joins.read_window import ChildWindow
 from flowfabric.engine.journal.entry import EntryWrite
-from flowfabric.engine.lifecycle.claim import Claimant
 from flowfabric.engine.lifecycle.complete import Completed, Completion
 from flowfabric.engine.lifecycle.create_execution import NewExecution
 from flowfabric.engine.lifecycle.delay import Delayed, DelayRequest
 from flowfabric.engine.lifecycle.fail import Failure, RetryScheduled, TerminalFailed
 from flowfabric.engine.lifecycle.lease import Lease
-from flowfabric.engine.lifecycle.read_claimed import StillClaimed
 from flowfabric.engine.lifecycle.release import Released
 from flowfabric.engine.lifecycle.release_after_trouble import ReleasedAfterTrouble, Trouble
-from flowfabric.engine.lifecycle.sql.lease import Claimed
 from flowfabric.engine.lifecycle.wait_children import ChildWait, NothingToWaitFor, WaitingChildren
 from flowfabric.errors import EngineError, Refusal
 from flowfabric.ids import ExecutionId, GroupId
 from flowfabric.joins import JoinPolicy
-from flowfabric.server.call import ApiCall, Reply
+from flowfabric.reconcile.make_due_claimable import compensate
+from flowfabric.server.call import ApiCall
 from flowfabric.server.problems import invalid
 from flowfabric.server.table import BATCH, CONTROL, NOTHING, Route, route
 from flowfabric.states import Scope
 
 MAX_BATCH: Final = 1000
-
-
-class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker can run, how much of it, and for how many seconds it may wait for it."""
-
-    worker_id: str
-    worker_instance_id: str
-    lanes: tuple[str, ...] = ("default",)
-    kinds: tuple[str, ...] | None = None
-    capabilities: tuple[str, ...] = ()
-    namespace: str | None = None
-    limit: int = 1
-    ttl: float = 30.0
-    wait: float = 0.0
-    lease_id: UUID | None = None
-
-
-class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was leased to the worker; `lease` goes into every call about an execution."""
-
-    executions: list[Claimed]
-
-
-class StillClaimedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The leases of claims whose answer was lost."""
-
-    lease_ids: list[UUID]
-    worker_instance_id: str
-
-
-class StillClaimedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What those claims had leased."""
-
-    executions: list[StillClaimed]
 
 
 class RenewRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,61 +167,6 @@ def many(field: str, given: Sequence[Any]) -> None:
         raise invalid(field, f"must be 1 to {MAX_BATCH}")
 
 
-async def claim(call: ApiCall, body: ClaimRequest) -> Reply:
-    """Lease executions to the worker; 204 if there are none within `wait` seconds.
-
-    A claim whose client has left hands back what it got.
-    """
-    claimant = Claimant(
-        worker_id=body.worker_id,
-        worker_instance_id=body.worker_instance_id,
-        lanes=body.lanes,
-        kinds=body.kinds,
-        capabilities=body.capabilities,
-        namespace=call.namespace(body.namespace),
-    )
-    until = time.monotonic() + call.seconds(body.wait)
-    found = await _claim_once(call, claimant, body)
-    if found or body.wait <= 0:
-        return _claimed(found)
-    draining = call.services.draining
-    async with call.services.waiter([f"lane:{lane}" for lane in claimant.lanes]) as waiter:
-        while not found and not draining.is_set():
-            left = until - time.monotonic()
-            if left <= 0:
-                break
-            await call.services.pause(waiter, left)
-            if not draining.is_set():
-                found = await _claim_once(call, claimant, body)
-    return _claimed(found)
-
-
-def _claimed(found: list[Claimed]) -> Reply:
-    return Reply(value=ClaimAnswer(executions=found)) if found else Reply(status=204)
-
-
-async def _claim_once(call: ApiCall, claimant: Claimant, body: ClaimRequest) -> list[Claimed]:
-    claiming = asyncio.ensure_future(
-        call.engine.claim(claimant, ttl=body.ttl, limit=body.limit, lease_id=body.lease_id)
-    )
-    try:
-        return await asyncio.shield(claiming)
-    except asyncio.CancelledError:
-        found = await claiming
-        if found:
-            await call.engine.release([each.lease for each in found])
-        raise
-
-
-async def read_claimed(call: ApiCall, body: StillClaimedRequest) -> StillClaimedAnswer:
-    """What claims had leased whose answers were lost."""
-    many("lease_ids", body.lease_ids)
-    found = await call.engine.read_claimed(
-        body.lease_ids, worker_instance_id=body.worker_instance_id
-    )
-    return StillClaimedAnswer(executions=found)
-
-
 async def renew(call: ApiCall, body: RenewRequest) -> Renewals:
     """Keep leases."""
     many("leases", body.leases)
@@ -287,6 +193,7 @@ async def fail(call: ApiCall, body: FailuresRequest) -> Failures:
     results = await call.engine.fail(body.failures)
     if any(isinstance(each, TerminalFailed) for each in results):
         await call.engine.dispatch()
+        await compensate(call.engine.pool)
     await _let_next_go(call, [each.lease for each in body.failures])
     return Failures(results=results)
 
@@ -370,16 +277,6 @@ def _work(path: str, handler: Any, body: Any, answer: Any, **more: Any) -> Route
 
 
 ROUTES: Final[tuple[Route, ...]] = (
-    _work(
-        "claim",
-        claim,
-        ClaimRequest,
-        ClaimAnswer,
-        limit=CONTROL,
-        answers={200: ClaimAnswer, 204: NOTHING},
-        waits=True,
-    ),
-    _work("claimed", read_claimed, StillClaimedRequest, StillClaimedAnswer, limit=CONTROL),
     _work("renew", renew, RenewRequest, Renewals),
     _work("complete", complete, CompletionsRequest, Completions),
     _work("fail", fail, FailuresRequest, Failures),

@@ -12,7 +12,7 @@ from flowfabric.engine.workers.heartbeat_worker import WorkerNotRegistered, Work
 from flowfabric.engine.workers.list_unserved_routes import UnservedRoute
 from flowfabric.engine.workers.list_worker_events import WorkerEvent
 from flowfabric.engine.workers.list_workers import WorkerEntry
-from flowfabric.engine.workers.mark_worker_dead import WorkerMarkedDead
+from flowfabric.engine.workers.mark_worker_dead import STOPPED, WorkerMarkedDead
 from flowfabric.engine.workers.register_worker import WorkerRegistered
 from flowfabric.server.call import ApiCall, Reply
 from flowfabric.server.pages import NamespacePageQuery, check_limit, page, page_of
@@ -50,6 +50,12 @@ class DeadRequest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
+class StoppedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker has stopped, and holds no lease."""
+
+    namespace: str | None = None
+
+
 class WorkerEventsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happened to workers of a namespace."""
 
@@ -68,6 +74,13 @@ class UnservedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Pairs of a kind and a lane, each as `kind@lane`."""
 
     kind: list[str]
+    namespace: str | None = None
+
+
+class UnservedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Pairs of a kind and a lane."""
+
+    kinds: list[tuple[str, str]]
     namespace: str | None = None
 
 
@@ -123,6 +136,15 @@ async def mark_worker_dead(
     )
 
 
+async def mark_worker_stopped(
+    call: ApiCall, body: StoppedRequest
+) -> WorkerMarkedDead | WorkerNotRegistered:
+    """Say, as the worker itself, that it has stopped."""
+    return await call.engine.mark_worker_dead(
+        call.text("worker_instance_id"), reason=STOPPED, namespace=call.namespace(body.namespace)
+    )
+
+
 async def list_workers(call: ApiCall, query: NamespacePageQuery) -> Reply:
     """The workers of a namespace."""
     found = await call.engine.list_workers(
@@ -147,6 +169,12 @@ async def find_unserved(call: ApiCall, query: UnservedQuery) -> UnservedKinds:
     return UnservedKinds(
         items=await call.engine.find_unserved(call.namespace(query.namespace), pairs)
     )
+
+
+async def find_unserved_pairs(call: ApiCall, body: UnservedRequest) -> UnservedKinds:
+    """Which of some kinds on their lanes no live worker serves."""
+    namespace = call.namespace(body.namespace)
+    return UnservedKinds(items=await call.engine.find_unserved(namespace, body.kinds))
 
 
 async def list_unserved_routes(call: ApiCall, query: UnservedRoutesQuery) -> UnservedRoutes:
@@ -180,6 +208,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         Scope.WORK,
     ),
     _post(
+        W + "/stopped",
+        mark_worker_stopped,
+        StoppedRequest,
+        WorkerMarkedDead | WorkerNotRegistered,
+        Scope.WORK,
+    ),
+    _post(
         W + "/dead",
         mark_worker_dead,
         DeadRequest,
@@ -210,6 +245,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         query=UnservedQuery,
         answers={200: UnservedKinds},
     ),
+    _post("/v1/unserved", find_unserved_pairs, UnservedRequest, UnservedKinds, Scope.READ),
     route(
         "GET",
         "/v1/unserved/routes",

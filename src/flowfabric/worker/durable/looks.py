@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from flowfabric.errors import FlowFabricError
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
     from flowfabric.engine.executions.look_at_waits import WaitsSeen
+    from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.running_attempt import RunningAttempt
 
 log: Final = logging.getLogger("flowfabric.worker")
@@ -21,7 +21,7 @@ EVERY: Final = 1.0
 class Looks:
     """The attempts that have an open wait while one of their steps runs."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineLike) -> None:
         self._engine = engine
         self._told: dict[RunningAttempt, Callable[[], None]] = {}
         self._seen: dict[RunningAttempt, WaitsSeen | None] = {}

@@ -20,10 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from flowfabric.counters import JOURNAL_ENTRIES, JOURNAL_FLUSH_SECONDS, JOURNAL_FLUSH_SIZE
 from flowfabric.db.batcher import Batcher
 from flowfabric.db.faults import is_trouble
-from flowfabric.db.transaction import run
 from flowfabric.engine.journal.entry import EntryWrite
 from flowfabric.engine.lifecycle.delay import DelayRequest
-from flowfabric.engine.lifecycle.promote_due import promote_due
 from flowfabric.engine.lifecycle.wait_children import ChildWait
 from flowfabric.engine.suspensions.send_signal import NewSignal
 from flowfabric.engine.suspensions.suspension import SuspendRequest
@@ -32,13 +30,14 @@ from flowfabric.ids import ExecutionId
 from flowfabric.worker.durable.looks import Looks
 from flowfabric.worker.durable.parking import REFUSED, lease_lost
 from flowfabric.worker.frame_writer import FrameWriter
+from flowfabric.worker.maintenance import promote
 from flowfabric.worker.repeat_while_leased import repeat_while_leased
 from flowfabric.worker.threads import HandlerThreads
 
 if TYPE_CHECKING:
-    from flowfabric.engine.engine import Engine
     from flowfabric.engine.journal.read_journal import Journal
     from flowfabric.engine.suspensions.read_inbox import Inbox
+    from flowfabric.remote.engine_like import EngineLike
     from flowfabric.worker.handler import Handler
     from flowfabric.worker.running_attempt import RunningAttempt
 
@@ -50,7 +49,6 @@ _MOST_JOURNALS: Final = 100
 _PROMOTE_WITHIN: Final = 60.0
 _PROMOTE_EVERY: Final = 0.02
 """Sleepers that are due within so many seconds of one another are woken together."""
-_PROMOTED_AT_ONCE: Final = 500
 
 T = TypeVar("T")
 
@@ -58,7 +56,7 @@ T = TypeVar("T")
 class DurableServices:
     """Writes and reads journals, and parks attempts, for one worker."""
 
-    def __init__(self, engine: Engine, threads: HandlerThreads) -> None:
+    def __init__(self, engine: EngineLike, threads: HandlerThreads) -> None:
         self.engine, self.threads = engine, threads
         self.frames = FrameWriter(engine)
         self._entries: Batcher[Sequence[EntryWrite], None] = Batcher(
@@ -253,8 +251,7 @@ class DurableServices:
                 until = heapq.heappop(self._due)
             await asyncio.sleep(until - loop.time())
             try:
-                while await run(self.engine.pool, "promote_due", _promote) == _PROMOTED_AT_ONCE:
-                    pass
+                await promote(self.engine)
             except FlowFabricError as error:
                 log.debug("sleepers could not be woken, left to the sweep: %s", error)
 
@@ -274,10 +271,6 @@ def count_entries(writes: Iterable[EntryWrite]) -> None:
     """Count entries that are committed."""
     for (kind, state), count in Counter(map(_KIND_AND_STATE, writes)).items():
         JOURNAL_ENTRIES.add(kind.value, state.value, count=count)
-
-
-async def _promote(conn: Any) -> int:
-    return await promote_due(conn, _PROMOTED_AT_ONCE)
 
 
 async def _answer(batcher: Batcher[T, Any], request: T) -> Any:
