@@ -49,8 +49,9 @@ types: $(READY) ## pyright: strict on src, basic on tests and bench
 layers: $(READY) ## imports go only inwards
 	$(BIN)/lint-imports
 
+# One process more than cores: tests wait for processes and for Postgres half of their time.
 unit: $(READY) ## the tests, in parallel, but for those that bound a time
-	$(BIN)/pytest -n 2 --dist worksteal -m "not timing"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not timing"
 
 # One after the other: a test beside another one shares its cores, and its bound would measure both.
 # Only the files that have such tests: to collect them all takes many seconds.

@@ -59,8 +59,8 @@ NOT_HOT: Final = frozenset(
 )
 """Tables with one row, or a row per lane, per kind, per process, per session or per minute."""
 BY_PAGE: Final = frozenset({("expire_leases", "lease"), ("expire_attempts", "lease")})
-"""There is no index on the instants of leases, which every renewal would have to change. Without one
-every held lease is looked at; page by page takes a fiftieth of the buffers of its primary key."""
+"""There is no index on the instants of leases, which every renewal would have to change. So every
+held lease is looked at; page by page takes a fiftieth of the buffers of its primary key."""
 
 
 class Size(msgspec.Struct, frozen=True):
