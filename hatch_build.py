@@ -8,12 +8,16 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+_PICTURE = re.compile(r"^!\[[^\]]*\]\((?!https?://)[^)\s]+\)\n", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)\s]+)\)")
 
 
 def without_relative_links(text: str) -> str:
-    """The text with each link to a file of the repository as words and path: docs (`docs/a.md`)."""
-    return _LINK.sub(r"\1 (`\2`)", text)
+    """The text with each link to a file of the repository as words and path: docs (`docs/a.md`).
+
+    Pictures that are files of the repository are left out.
+    """
+    return _LINK.sub(r"\1 (`\2`)", _PICTURE.sub("", text))
 
 
 class ReadmeHook(MetadataHookInterface):
