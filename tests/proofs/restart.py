@@ -24,11 +24,12 @@ from tests.worker.facts import eventually
 T = TypeVar("T")
 
 ONCE: Final = Retry(max_retries=0)
-KINDS: Final = ("progress", "sync progress", "upstreams", "spawn", "transaction")
+KINDS: Final = ("progress", "sync progress", "upstreams", "spawn", "step", "transaction")
 WORKERS: Final = 2
 LASTING: Final = 12.0
 """The TTL of leases in the short outage."""
 SPAWNED: Final = 12
+STEPS: Final = 40
 BRIEFLY: Final = 0.2
 """With the shutdown and the start of the server, about a second."""
 
@@ -128,6 +129,15 @@ def application(calls: Calls, seconds: float) -> App:
             await asyncio.sleep(seconds / SPAWNED)
         return sum(await ctx.gather(leaf.many(range(4))))
 
+    @app.task("steps", retry=ONCE)
+    async def steps(ctx: Ctx) -> int:
+        done = 0
+        for number in range(STEPS):  # the same calls every time that it starts
+            await ctx.emit("step", b"%d" % number)
+            done += await calls.made_as("step", ctx.step(f"step {number}", _one))
+            await asyncio.sleep(seconds / STEPS)
+        return done
+
     @app.task("gathers", retry=ONCE)
     async def gathers(ctx: Ctx, depth: int) -> int:
         if depth == 0:
@@ -136,6 +146,10 @@ def application(calls: Calls, seconds: float) -> App:
         return sum(nested) + await ctx.race(leaf.call(1), leaf.call(1))
 
     return app
+
+
+async def _one() -> int:
+    return 1
 
 
 async def _in_thread(ctx: Ctx) -> None:
@@ -147,7 +161,7 @@ async def submit(client: Client, app: App, pieces: int) -> int:
     tasks = app.tasks
     for _ in range(pieces):
         await client.submit_many(
-            [tasks[kind].call() for kind in ("reports", "blocks", "writes", "spawns")]
+            [tasks[kind].call() for kind in ("reports", "blocks", "writes", "spawns", "steps")]
         )
         await client.submit(tasks["gathers"].call(2))
         flow = app.flow("sum")
