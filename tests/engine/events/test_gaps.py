@@ -35,6 +35,7 @@ async def test_a_gap_that_was_rolled_back_is_passed(
     await true(lambda: hub.leases.gap_age == 0.0)
 
 
+@pytest.mark.session("begins when a reader is notified")
 async def test_a_writer_that_stays_open_delays_what_comes_behind_it_and_loses_nothing(
     hub: Hub, db: Connection, another: Another
 ) -> None:
