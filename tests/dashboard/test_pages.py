@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+
 import html5lib
 
 from flowfabric import Engine
@@ -10,6 +13,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.server.app import Application
 from flowfabric.states import LaneState, PublicState, Role
+from flowfabric.testing import Clock
 from tests.dashboard.busy import HOSTILE, Busy
 from tests.dashboard.conftest import Person, browser, form_token
 from tests.dashboard.test_access import paths_of
@@ -200,9 +204,7 @@ async def test_a_refused_act_says_why_and_changes_nothing(
     async with browser(served) as person:
         cancel, signal = f"{busy.path('waiting')}/cancel", f"{busy.path('suspended')}/signal"
         assert "must have 3 to 1,000" in await _send(person, cancel, {"reason": "x"}, 422)
-        stale = await _send(person, cancel, {"reason": "because", "seen": "active.1.1"}, 412)
-        assert "changed while you looked" in stale
-        assert "waiting now" in stale
+        await _send(person, cancel, {"reason": "because", "seen": "no version"}, 422)
         wrong = {"name": "approved", "payload": "{not json", "reason": "because"}
         assert "is not JSON" in await _send(person, signal, wrong, 422)
         assert "{not json" in await _send(person, signal, wrong, 422), "what was typed stays"
@@ -217,6 +219,31 @@ async def test_a_refused_act_says_why_and_changes_nothing(
         made = await _send(person, "/executions/new", {**new, "input": '"abc"', "tags": "a.b=c"})
         assert made == ""
     assert await ff_engine.read_execution_state(busy.waiting) is PublicState.WAITING
+
+
+async def test_an_act_is_refused_if_the_execution_changed_since_its_page_was_shown(
+    served: Application, busy: Busy, ff_engine: Engine, clock: Clock
+) -> None:
+    async with browser(served) as person:
+        page = (await person.get(busy.path("waiting"))).text
+        for word, more in (("cancel", {}), ("block", {}), ("priority", {"priority": "3"})):
+            [link] = re.findall(rf'href="/ui(/executions/[^"]+/{word}\?seen=\d+)"', page)
+            await clock.advance(timedelta(seconds=5))
+            await ff_engine.change_priority(busy.waiting, 5, reason="in a hurry", actor="bob")
+            dialog = (await person.get(link)).text
+            [seen] = re.findall(r'name="seen" value="(\d+)"', dialog)
+            assert link.endswith(seen), "the version of the page, not of the dialog"
+
+            stale = await _send(person, link, {"reason": "my <reason>", "seen": seen, **more}, 412)
+
+            assert "It changed while you looked" in stale
+            assert "It is waiting now, after 0 attempts" in stale
+            assert "priority changed by bob (in a hurry)" in stale
+            assert "my &lt;reason&gt;" in stale, "what was typed stays"
+            [newer] = re.findall(r'name="seen" value="(\d+)"', stale)
+            assert int(newer) > int(seen)
+        assert await ff_engine.read_execution_state(busy.waiting) is PublicState.WAITING
+        await _send(person, link, {"reason": "all the same", "seen": newer, **more})
 
 
 async def test_a_script_gets_the_dialog_alone_and_the_answer_as_json(
