@@ -227,11 +227,11 @@ async def test_an_act_is_refused_if_the_execution_changed_since_its_page_was_sho
     async with browser(served) as person:
         page = (await person.get(busy.path("waiting"))).text
         for word, more in (("cancel", {}), ("block", {}), ("priority", {"priority": "3"})):
-            [link] = re.findall(rf'href="/ui(/executions/[^"]+/{word}\?seen=\d+)"', page)
+            [link] = re.findall(rf'href="/ui(/executions/[^"]+/{word}\?seen=[\w.]+)"', page)
             await clock.advance(timedelta(seconds=5))
             await ff_engine.change_priority(busy.waiting, 5, reason="in a hurry", actor="bob")
             dialog = (await person.get(link)).text
-            [seen] = re.findall(r'name="seen" value="(\d+)"', dialog)
+            [seen] = re.findall(r'name="seen" value="([\w.]+)"', dialog)
             assert link.endswith(seen), "the version of the page, not of the dialog"
 
             stale = await _send(person, link, {"reason": "my <reason>", "seen": seen, **more}, 412)
@@ -240,10 +240,16 @@ async def test_an_act_is_refused_if_the_execution_changed_since_its_page_was_sho
             assert "It is waiting now, after 0 attempts" in stale
             assert "priority changed by bob (in a hurry)" in stale
             assert "my &lt;reason&gt;" in stale, "what was typed stays"
-            [newer] = re.findall(r'name="seen" value="(\d+)"', stale)
-            assert int(newer) > int(seen)
+            [newer] = re.findall(r'name="seen" value="([\w.]+)"', stale)
+            assert newer > seen
         assert await ff_engine.read_execution_state(busy.waiting) is PublicState.WAITING
         await _send(person, link, {"reason": "all the same", "seen": newer, **more})
+
+        path = f"{busy.path('active')}/cancel"
+        [seen] = re.findall(r'name="seen" value="([\w.]+)"', (await person.get(path)).text)
+        moment, _, rest = seen.partition(".")
+        before_a_progress_report = f"{int(moment) - 1}.{rest}"
+        await _send(person, path, {"reason": "enough", "seen": before_a_progress_report})
 
 
 async def test_a_script_gets_the_dialog_alone_and_the_answer_as_json(

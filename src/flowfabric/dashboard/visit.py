@@ -68,12 +68,16 @@ class SentForm:
 
     def seen_at(self) -> datetime | None:
         """When the version was current that the person saw; None if the form does not say."""
-        given = self.text(SEEN)
+        given = self.text(SEEN).partition(".")[0]
         if not given:
             return None
         if not (given.isascii() and given.isdigit() and len(given) <= 15):
             raise PageProblem(422, f"{given!r} is no version.", kind="invalid_input")
         return instant(int(given))
+
+    def see(self, version: str) -> None:
+        """The person is taken to have seen this version."""
+        self._fields[SEEN] = [version]
 
     def given(self) -> dict[str, str]:
         """The first value of every field."""

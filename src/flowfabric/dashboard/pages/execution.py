@@ -8,7 +8,8 @@ import msgspec
 
 from flowfabric.audit import audit_now
 from flowfabric.dashboard.answers import Answer, PageAnswer, download
-from flowfabric.dashboard.pages.execution_acts import offered, seen
+from flowfabric.dashboard.pages.execution_acts import offered
+from flowfabric.dashboard.pages.versions import seen
 from flowfabric.dashboard.problems import not_found
 from flowfabric.dashboard.pulse import execution_topic
 from flowfabric.dashboard.table import screen

@@ -6,16 +6,14 @@ from typing import Final
 
 import msgspec
 
-from flowfabric.dashboard.problems import STALE, FormProblem, PageProblem
-from flowfabric.dashboard.table import ActDone, Dialog, DialogField, Do, act
-from flowfabric.dashboard.view.sentences import story_line
+from flowfabric.dashboard.pages.versions import now, seen, versioned
+from flowfabric.dashboard.problems import FormProblem
+from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act
 from flowfabric.dashboard.visit import SentForm, Visit
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.engine.operators.revoke_lease import LeaseNotRevoked
 from flowfabric.engine.suspensions.send_signal import NewSignal
-from flowfabric.errors import StaleView
 from flowfabric.ids import ExecutionId
-from flowfabric.instants import epoch_ms
 from flowfabric.states import BlockingReason, PublicState, Scope
 
 HELD: Final = (
@@ -26,7 +24,6 @@ HELD: Final = (
     BlockingReason.WAITING_FOR_CAPABLE_WORKER,
 )
 _MOST_PRIORITY: Final = 9000
-_NEWEST: Final = 3
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,20 +79,9 @@ def offered(visit: Visit, found: ExecutionSnapshot) -> list[Offer]:
     ]
 
 
-def seen(found: ExecutionSnapshot) -> str:
-    """The version of the execution: when it changed last."""
-    return str(epoch_ms(found.last_mutation_at))
-
-
 def back(execution_id: ExecutionId) -> str:
     """The path of the page of the execution."""
     return f"/executions/{execution_id.partition_key}.{execution_id.uuid}"
-
-
-def now(found: ExecutionSnapshot) -> str:
-    """What the execution is now, in a sentence."""
-    count = found.total_attempt_count
-    return f"It is {found.public_state} now, after {count} attempt{'' if count == 1 else 's'}."
 
 
 def _dialog(
@@ -344,36 +330,6 @@ def json_field(form: SentForm, name: str) -> bytes | None:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise FormProblem(name, f"is not JSON: {error}") from None
     return text.encode()
-
-
-def versioned(do: Do) -> Do:
-    """The same act; of an execution that has changed since it says what has changed."""
-
-    async def do_unless_changed(visit: Visit, form: SentForm) -> ActDone:
-        try:
-            return await do(visit, form)
-        except StaleView as error:
-            raise PageProblem(412, await what_changed(visit, error), kind=STALE) from None
-
-    return do_unless_changed
-
-
-async def what_changed(visit: Visit, error: StaleView) -> str:
-    """What the execution is now, and the newest events since the version that was seen."""
-    found = await visit.execution()
-    page = await visit.engine.read_history(
-        error.execution_id, limit=_NEWEST, newest_first=True, families=("operator", "completion")
-    )
-    lines = [
-        story_line(each, hidden=visit.principal.hide_payloads)
-        for each in page.entries
-        if each.at > error.seen_at
-    ]
-    texts = [
-        each.what + (f" by {each.by}" if each.by else "") + (f" ({each.why})" if each.why else "")
-        for each in lines
-    ]
-    return now(found) + (f" Newest first: {'; '.join(texts)}." if texts else "")
 
 
 _X: Final = "/executions/{execution_id}"
