@@ -32,6 +32,7 @@ def paths_of(busy: Busy, execution: str = "waiting") -> dict[str, str]:
         "{token_id}": str(found.uuid),
         "{budget_id}": str(busy.budget),
         "{name}": "nightly",
+        "{bulk_id}": str(busy.bulk),
     }
     paths: dict[str, str] = {}
     for row in ROUTES:

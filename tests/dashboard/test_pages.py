@@ -52,9 +52,10 @@ async def test_every_page_answers_and_no_text_becomes_markup(
         extra = [
             busy.path(name)
             for name in busy.__struct_fields__
-            if name not in ("worker", "flow", "budget")
+            if name not in ("worker", "flow", "budget", "bulk")
         ]
         extra += ["/lanes/idle lane", "/settings?tab=info", "/settings?tab=doctor&run=1"]
+        extra += [f"/executions/bulk?do=replay&matching=1&reason={HOSTILE}"]
         extra += [f"/search?q={HOSTILE}", f"/executions?kind={HOSTILE}", "/search?q=order-1"]
         extra += [f"/executions?reason={HOSTILE}&tag=a.b={HOSTILE}", f"/workers?lane={HOSTILE}"]
         for path in [*paths_of(busy).values(), *paths_of(busy, "active").values(), *extra]:
@@ -90,6 +91,8 @@ async def test_every_region_of_a_page_is_answered_alone_and_once(
             ("/workers", "workers"),
             (f"/workers/{busy.worker}", "worker"),
             ("/flows", "flows"),
+            ("/bulk", "bulk_list"),
+            (f"/bulk/{busy.bulk}", "bulk"),
             (f"/flows/{busy.flow}", "head"),
             (f"/flows/{busy.flow}", "graph"),
         ):

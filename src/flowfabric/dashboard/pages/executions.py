@@ -88,6 +88,7 @@ async def executions(visit: Visit) -> Answer:
         "limits": LIMITS,
         "shows_namespace": visit.namespace is None and len(await visit.namespaces()) > 1,
         "many": wanted.parameters(),
+        "matching": await _count(visit, wanted) if page.next_cursor or cursor else "",
     }
     return PageAnswer(
         template="executions.html", title="Executions", section="executions", values=values
