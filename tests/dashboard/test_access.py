@@ -41,6 +41,8 @@ def paths_of(busy: Busy, execution: str = "waiting") -> dict[str, str]:
             path = path.replace(name, value)
         if row.path == "/executions/bulk":
             path += f"?do=cancel&id={ids['{execution_id}']}"
+        if row.path == "/queries/save":
+            path += "?state=failed"
         if "{" not in path:
             paths[row.path] = path
     return paths

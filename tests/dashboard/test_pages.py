@@ -295,3 +295,36 @@ async def test_an_approval_is_answered_and_a_token_is_shown_once(
         [token] = await ff_engine.list_tokens()
         assert f"{token.label}" in shown
         assert "ff_" in shown
+
+
+async def test_a_filter_is_saved_for_oneself_or_for_everybody_and_forgotten(
+    ff_engine: Engine, person: Person
+) -> None:
+    ann = await person(Role.OPERATOR, label="ann", namespaces=["default"])
+    bob = await person(Role.CLIENT, label="bob", namespaces=["default"])
+    save = "/queries/save?state=failed&state=expired&kind=a%26b&tag=shop.tenant=acme"
+    await _send(ann, save, {"name": HOSTILE})
+    await _send(ann, save, {"name": "shared one", "shared": "yes"})
+    assert "nothing to save" in (await ann.get("/queries/save")).text
+    assert (await ann.get("/queries/save?state=odd")).status_code == 422
+    await _send(ann, save, {"name": ""}, 422)
+    await ff_engine.save_query("from elsewhere", "javascript:alert(1)&x=1&lane=pay", owner="ann")
+
+    page = (await ann.get("/executions")).text
+    assert markup_of(page) == []
+    link = "/ui/executions?state=failed&amp;state=expired&amp;kind=a%26b&amp;tag=shop.tenant%3Dacme"
+    assert page.count(f'href="{link}"') == 2
+    assert 'href="/ui/executions?lane=pay"' in page
+    forgets = re.findall(r'href="/ui(/queries/[^"]+/forget)"', page)
+    assert len(forgets) == 3
+    seen = (await bob.get("/executions")).text
+    assert ("shared one" in seen, "from elsewhere" in seen, "/forget" in seen) == (
+        True,
+        False,
+        False,
+    )
+    assert {(await bob.get(each)).status_code for each in forgets} == {404}
+
+    for each in forgets:
+        await _send(ann, each, {})
+    assert "saved by" not in (await ann.get("/executions")).text

@@ -62,7 +62,8 @@ async def do(act: Act, visit: Visit, form: SentForm) -> Answer:
         return page
     if FRAGMENT in visit.headers:
         link = visit.base + done.link if done.link else ""
-        data = msgspec.json.encode({"message": done.message, "to": to, "link": link})
+        answer = {"message": done.message, "to": to, "link": link, "reload": done.reload}
+        data = msgspec.json.encode(answer)
         return Raw(data=data, media="application/json")
     return Redirect(to=to, toast=done.message)
 

@@ -81,6 +81,8 @@ class ActDone(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str
     to: str = ""
+    reload: bool = False
+    """Must the page be loaded anew because more than its regions has changed?"""
     link: str = ""
     """The path of the record of what was done."""
     secret: str = ""

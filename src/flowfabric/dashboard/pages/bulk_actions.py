@@ -103,7 +103,8 @@ async def bulk_action(visit: Visit) -> PageAnswer:
         "next": None if after is None else visit.again(cursor=f"{after[0]}.{after[1]}"),
         "first": visit.again(cursor=None) if visit.query("cursor") else None,
     }
-    title = f"{state_word(found.action).capitalize()} {found.total:,} executions"
+    noun = "execution" if found.total == 1 else "executions"
+    title = f"{state_word(found.action).capitalize()} {found.total:,} {noun}"
     return PageAnswer(template="bulk.html", title=title, section="executions", values=values)
 
 

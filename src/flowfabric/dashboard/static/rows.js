@@ -38,7 +38,7 @@ function show() {
     const all = bar.querySelector("[data-pick-matching]");
     if (!all || !picked.length) matching = false;
     all?.setAttribute("aria-pressed", String(matching));
-    bar.querySelector(".count").textContent = matching ? "all matching" : `${picked.length} selected`;
+    bar.querySelector(".count").textContent = matching ? all.dataset.pickMatching : `${picked.length} selected`;
     for (const link of bar.querySelectorAll("a[data-href]")) {
       if (matching) { link.href = link.dataset.all; continue; }
       const url = new URL(link.dataset.href, location.href);
