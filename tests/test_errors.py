@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from flowfabric.ids import ExecutionId
 from flowfabric.worker.handler import Reported
 
 ID = ExecutionId(7, UUID(int=1))
+AT = datetime(2026, 1, 2, tzinfo=UTC)
 ENDED: dict[str, Any] = {
     "lifecycle_phase": "terminal",
     "terminal_outcome": "success",
@@ -78,6 +80,7 @@ RAISED: list[tuple[FlowFabricError, str, str, int, bool]] = [
         409,
         False,
     ),
+    (errors.StaleView(ID, seen_at=AT, changed_at=AT), "contention", "stale_view", 412, False),
     (
         errors.StaleGraphRevision(ID.uuid, expected=1, current=2),
         "contention",

@@ -50,9 +50,9 @@ def behind_pooler(given: bool | None = None) -> bool:
     raise ConfigError("database", DATABASE_POOLER, f"{said!r} is neither 1 nor 0")
 
 
-def is_server_url(text: str) -> bool:
+def is_server_url(text: object) -> bool:
     """Is this the address of a server, and not of a database?"""
-    return text.startswith(("http://", "https://"))
+    return isinstance(text, str) and text.startswith(("http://", "https://"))
 
 
 def max_stream_ops() -> int:

@@ -356,6 +356,7 @@ TOUR: Final[Mapping[str, Stop]] = {
         lambda e, p: e.read_claimed([p.lease.lease_id], worker_instance_id=p.instance),
     ),
     "renew": writes("id", lambda e, p: e.renew([p.lease], ttl=30)),
+    "find_lost_leases": reads("id", lambda e, p: e.find_lost_leases([p.lease])),
     "progress": writes("id", lambda e, p: e.progress(p.lease, percent=1)),
     "complete": writes("id", lambda e, p: e.complete([Completion(p.lease)])),
     "fail": writes(
@@ -447,6 +448,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "get_flow_namespace": reads("id", lambda e, p: e.get_flow_namespace(p.flow_id)),
     "list_flows": reads("namespace", lambda e, p: e.list_flows(namespace=p.namespace)),
     "list_flow_members": reads("id", lambda e, p: e.list_flow_members(p.flow_id)),
+    "read_flow_states": reads("id", lambda e, p: e.read_flow_states(p.flow_id)),
     "read_flow_outcomes": reads("id", lambda e, p: e.read_flow_outcomes([p.flow_id])),
     "describe_edge": reads("id", lambda e, p: e.describe_edge(p.flow_id, p.edge_id)),
     "list_edges": reads("id", lambda e, p: e.list_edges(p.flow_id, outgoing_from=p.upstream)),
@@ -658,6 +660,7 @@ TOUR: Final[Mapping[str, Stop]] = {
     "list_lanes": reads("all", lambda e, _: e.list_lanes()),
     "read_gauges": reads("all", lambda e, _: e.read_gauges()),
     "count_by_lane": reads("all", lambda e, _: e.count_by_lane()),
+    "list_namespaces": reads("all", lambda e, _: e.list_namespaces()),
     "set_lane_state": writes("all", lambda e, _: e.set_lane_state("aside", "paused")),
     "set_lane_retention": writes("all", lambda e, _: e.set_lane_retention("aside", 60)),
     "register_worker": writes(

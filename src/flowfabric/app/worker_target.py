@@ -39,7 +39,7 @@ def worker_target(
     server = dsn if url is None else url
     if server is None and not os.environ.get(DATABASE_URL):
         server = os.environ.get(SERVER_URL)
-    if url is not None or (server is not None and is_server_url(server)):
+    if url is not None or is_server_url(server):
         from flowfabric.remote.address import ServerAddress
 
         return ServerAddress(url=server or "", token=token, ca=ca)

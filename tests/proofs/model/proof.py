@@ -40,12 +40,20 @@ def _prove(arena: Arena, runs: int, steps: int, *, coverage: float) -> Sequence[
         try:
             run(real, tally, runs=runs, steps=steps, from_seed=arena.seed)
         except Exception as error:  # a divergence, or a call that ended as none should
-            divergence = f"{type(error).__name__}: {error}"
-            arena.say("\n".join([divergence, *getattr(error, "__notes__", ())]))
+            found = _innermost(error)
+            divergence = f"{type(found).__name__}: {found}"
+            arena.say("\n".join([divergence, *getattr(found, "__notes__", ())]))
         finally:
             real.close()
     step = _alike(tally, runs * steps, divergence)
     return [step] if divergence else [step, *_figures(tally, coverage)]
+
+
+def _innermost(error: Exception) -> Exception:
+    """What the run raised: hypothesis groups it if the repetition of the run ended early."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _alike(tally: Tally, wanted: int, divergence: str) -> Figure:

@@ -137,3 +137,6 @@ SWEEPS: dict[str, Callable[[World], int]] = {
 """What each moves. No run is long enough for those that move nothing to find anything, no worker of
 the model holds a lock whose loss `recover_dead_workers` could see, and the model has no schedules,
 no streams, no limits and no budgets."""
+
+UNCOUNTED = frozenset({"roll_up_activity"})
+"""Counts ends for charts, as many as are settled, which transactions of other databases decide."""
