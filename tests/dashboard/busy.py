@@ -36,6 +36,7 @@ class Busy(msgspec.Struct, kw_only=True):
     worker: str
     budget: UUID
     flow: UUID
+    bulk: UUID
 
     def path(self, name: str) -> str:
         """The path of the page of this execution."""
@@ -146,8 +147,16 @@ async def make_busy(engine: Engine, dsn: str) -> tuple[Busy, Any]:
         actor=HOSTILE,
     )
     await engine.trigger_schedule("nightly", reason=HOSTILE, actor="ann")
+    bulk = await engine.start_bulk_action(  # refused: both have ended
+        "block",
+        executions=[good.execution_id, bad.execution_id],
+        reason=HOSTILE,
+        actor=HOSTILE,
+        namespace="default",
+    )
     busy = Busy(
         budget=budget,
+        bulk=bulk.bulk_id,
         completed=good.execution_id,
         failed=bad.execution_id,
         suspended=waits.execution_id,

@@ -32,6 +32,7 @@ def paths_of(busy: Busy, execution: str = "waiting") -> dict[str, str]:
         "{token_id}": str(found.uuid),
         "{budget_id}": str(busy.budget),
         "{name}": "nightly",
+        "{bulk_id}": str(busy.bulk),
     }
     paths: dict[str, str] = {}
     for row in ROUTES:
@@ -40,6 +41,8 @@ def paths_of(busy: Busy, execution: str = "waiting") -> dict[str, str]:
             path = path.replace(name, value)
         if row.path == "/executions/bulk":
             path += f"?do=cancel&id={ids['{execution_id}']}"
+        if row.path == "/queries/save":
+            path += "?state=failed"
         if "{" not in path:
             paths[row.path] = path
     return paths

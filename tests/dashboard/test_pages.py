@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+
 import html5lib
 
 from flowfabric import Engine
@@ -10,6 +13,7 @@ from flowfabric.db.rows import Connection
 from flowfabric.engine.events.operator_events import OperatorEvent
 from flowfabric.server.app import Application
 from flowfabric.states import LaneState, PublicState, Role
+from flowfabric.testing import Clock
 from tests.dashboard.busy import HOSTILE, Busy
 from tests.dashboard.conftest import Person, browser, form_token
 from tests.dashboard.test_access import paths_of
@@ -48,9 +52,10 @@ async def test_every_page_answers_and_no_text_becomes_markup(
         extra = [
             busy.path(name)
             for name in busy.__struct_fields__
-            if name not in ("worker", "flow", "budget")
+            if name not in ("worker", "flow", "budget", "bulk")
         ]
         extra += ["/lanes/idle lane", "/settings?tab=info", "/settings?tab=doctor&run=1"]
+        extra += [f"/executions/bulk?do=replay&matching=1&reason={HOSTILE}"]
         extra += [f"/search?q={HOSTILE}", f"/executions?kind={HOSTILE}", "/search?q=order-1"]
         extra += [f"/executions?reason={HOSTILE}&tag=a.b={HOSTILE}", f"/workers?lane={HOSTILE}"]
         for path in [*paths_of(busy).values(), *paths_of(busy, "active").values(), *extra]:
@@ -86,6 +91,8 @@ async def test_every_region_of_a_page_is_answered_alone_and_once(
             ("/workers", "workers"),
             (f"/workers/{busy.worker}", "worker"),
             ("/flows", "flows"),
+            ("/bulk", "bulk_list"),
+            (f"/bulk/{busy.bulk}", "bulk"),
             (f"/flows/{busy.flow}", "head"),
             (f"/flows/{busy.flow}", "graph"),
         ):
@@ -200,9 +207,7 @@ async def test_a_refused_act_says_why_and_changes_nothing(
     async with browser(served) as person:
         cancel, signal = f"{busy.path('waiting')}/cancel", f"{busy.path('suspended')}/signal"
         assert "must have 3 to 1,000" in await _send(person, cancel, {"reason": "x"}, 422)
-        stale = await _send(person, cancel, {"reason": "because", "seen": "active.1.1"}, 412)
-        assert "changed while you looked" in stale
-        assert "waiting now" in stale
+        await _send(person, cancel, {"reason": "because", "seen": "no version"}, 422)
         wrong = {"name": "approved", "payload": "{not json", "reason": "because"}
         assert "is not JSON" in await _send(person, signal, wrong, 422)
         assert "{not json" in await _send(person, signal, wrong, 422), "what was typed stays"
@@ -217,6 +222,37 @@ async def test_a_refused_act_says_why_and_changes_nothing(
         made = await _send(person, "/executions/new", {**new, "input": '"abc"', "tags": "a.b=c"})
         assert made == ""
     assert await ff_engine.read_execution_state(busy.waiting) is PublicState.WAITING
+
+
+async def test_an_act_is_refused_if_the_execution_changed_since_its_page_was_shown(
+    served: Application, busy: Busy, ff_engine: Engine, clock: Clock
+) -> None:
+    async with browser(served) as person:
+        page = (await person.get(busy.path("waiting"))).text
+        for word, more in (("cancel", {}), ("block", {}), ("priority", {"priority": "3"})):
+            [link] = re.findall(rf'href="/ui(/executions/[^"]+/{word}\?seen=[\w.]+)"', page)
+            await clock.advance(timedelta(seconds=5))
+            await ff_engine.change_priority(busy.waiting, 5, reason="in a hurry", actor="bob")
+            dialog = (await person.get(link)).text
+            [seen] = re.findall(r'name="seen" value="([\w.]+)"', dialog)
+            assert link.endswith(seen), "the version of the page, not of the dialog"
+
+            stale = await _send(person, link, {"reason": "my <reason>", "seen": seen, **more}, 412)
+
+            assert "It changed while you looked" in stale
+            assert "It is waiting now, after 0 attempts" in stale
+            assert "priority changed by bob (in a hurry)" in stale
+            assert "my &lt;reason&gt;" in stale, "what was typed stays"
+            [newer] = re.findall(r'name="seen" value="([\w.]+)"', stale)
+            assert newer > seen
+        assert await ff_engine.read_execution_state(busy.waiting) is PublicState.WAITING
+        await _send(person, link, {"reason": "all the same", "seen": newer, **more})
+
+        path = f"{busy.path('active')}/cancel"
+        [seen] = re.findall(r'name="seen" value="([\w.]+)"', (await person.get(path)).text)
+        moment, _, rest = seen.partition(".")
+        before_a_progress_report = f"{int(moment) - 1}.{rest}"
+        await _send(person, path, {"reason": "enough", "seen": before_a_progress_report})
 
 
 async def test_a_script_gets_the_dialog_alone_and_the_answer_as_json(
@@ -259,3 +295,36 @@ async def test_an_approval_is_answered_and_a_token_is_shown_once(
         [token] = await ff_engine.list_tokens()
         assert f"{token.label}" in shown
         assert "ff_" in shown
+
+
+async def test_a_filter_is_saved_for_oneself_or_for_everybody_and_forgotten(
+    ff_engine: Engine, person: Person
+) -> None:
+    ann = await person(Role.OPERATOR, label="ann", namespaces=["default"])
+    bob = await person(Role.CLIENT, label="bob", namespaces=["default"])
+    save = "/queries/save?state=failed&state=expired&kind=a%26b&tag=shop.tenant=acme"
+    await _send(ann, save, {"name": HOSTILE})
+    await _send(ann, save, {"name": "shared one", "shared": "yes"})
+    assert "nothing to save" in (await ann.get("/queries/save")).text
+    assert (await ann.get("/queries/save?state=odd")).status_code == 422
+    await _send(ann, save, {"name": ""}, 422)
+    await ff_engine.save_query("from elsewhere", "javascript:alert(1)&x=1&lane=pay", owner="ann")
+
+    page = (await ann.get("/executions")).text
+    assert markup_of(page) == []
+    link = "/ui/executions?state=failed&amp;state=expired&amp;kind=a%26b&amp;tag=shop.tenant%3Dacme"
+    assert page.count(f'href="{link}"') == 2
+    assert 'href="/ui/executions?lane=pay"' in page
+    forgets = re.findall(r'href="/ui(/queries/[^"]+/forget)"', page)
+    assert len(forgets) == 3
+    seen = (await bob.get("/executions")).text
+    assert ("shared one" in seen, "from elsewhere" in seen, "/forget" in seen) == (
+        True,
+        False,
+        False,
+    )
+    assert {(await bob.get(each)).status_code for each in forgets} == {404}
+
+    for each in forgets:
+        await _send(ann, each, {})
+    assert "saved by" not in (await ann.get("/executions")).text

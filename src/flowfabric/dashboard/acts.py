@@ -9,29 +9,32 @@ import msgspec
 from flowfabric.api.problems import status_of
 from flowfabric.audit import acting_for
 from flowfabric.dashboard.answers import HTML, Answer, PageAnswer, Raw, Redirect
-from flowfabric.dashboard.problems import FormProblem, PageProblem
+from flowfabric.dashboard.problems import STALE, FormProblem, PageProblem
 from flowfabric.dashboard.render import render_block
 from flowfabric.dashboard.table import Act, ActDone, Dialog
-from flowfabric.dashboard.visit import SentForm, Visit
+from flowfabric.dashboard.visit import SEEN, SentForm, Visit
 from flowfabric.errors import FlowFabricError
 
 FRAGMENT: Final = b"x-ff-dialog"
 """The header by which a script asks for the dialog alone."""
-_STALE: Final = "stale_view"
 
 
 async def ask(act: Act, visit: Visit) -> Answer:
     """The dialog."""
     visit.require(act.scope)
-    return _dialog(visit, await act.ask(visit))
+    dialog: Dialog = await act.ask(visit)
+    shown = visit.query(SEEN)
+    if dialog.seen and shown:  # the version of the page that has the link, not of this moment
+        dialog = msgspec.structs.replace(dialog, seen=shown)
+    return _dialog(visit, dialog)
 
 
 async def do(act: Act, visit: Visit, form: SentForm) -> Answer:
     """Do it, or show the dialog again with what is wrong."""
     visit.require(act.scope)
     dialog: Dialog = await act.ask(visit)
-    if dialog.seen and form.text("seen") and form.text("seen") != dialog.seen:
-        wrong = {"kind": _STALE, "title": "It changed while you looked", "detail": dialog.now}
+    if dialog.compared and dialog.seen and form.text(SEEN) not in ("", dialog.seen):
+        wrong = {"kind": STALE, "title": "It changed while you looked", "detail": dialog.now}
         return _dialog(visit, dialog, status=412, form=form, wrong=wrong)
     try:
         if dialog.reason:
@@ -41,6 +44,8 @@ async def do(act: Act, visit: Visit, form: SentForm) -> Answer:
     except FormProblem as error:
         return _dialog(visit, dialog, status=422, form=form, field=error)
     except PageProblem as error:
+        if error.kind == STALE:  # it is sent again with the version that is shown now
+            dialog = await act.ask(visit)
         wrong = {"kind": error.kind, "title": error.title, "detail": error.detail}
         return _dialog(visit, dialog, status=error.status, form=form, wrong=wrong)
     except FlowFabricError as error:
@@ -57,7 +62,8 @@ async def do(act: Act, visit: Visit, form: SentForm) -> Answer:
         return page
     if FRAGMENT in visit.headers:
         link = visit.base + done.link if done.link else ""
-        data = msgspec.json.encode({"message": done.message, "to": to, "link": link})
+        answer = {"message": done.message, "to": to, "link": link, "reload": done.reload}
+        data = msgspec.json.encode(answer)
         return Raw(data=data, media="application/json")
     return Redirect(to=to, toast=done.message)
 

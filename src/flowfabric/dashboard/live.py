@@ -98,6 +98,10 @@ async def _allowed(visit: Visit, given: list[str]) -> tuple[frozenset[str], list
                 flow_id = parse_uuid(rest, field="flow_id")
                 if visit.principal.sees(await visit.engine.get_flow_namespace(flow_id)):
                     topics.add(each)
+            elif kind == "bulk":
+                bulk = await visit.engine.read_bulk_action(parse_uuid(rest, field="bulk_id"))
+                if visit.principal.sees(bulk.namespace):
+                    topics.add(each)
             elif kind == "s":
                 partition, uuid, attempt = rest.split(".", 2)
                 wanted = parse_execution_id(f"{partition}.{uuid}")

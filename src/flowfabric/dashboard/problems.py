@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+STALE: Final = "stale_view"
+"""Something has changed since the person looked."""
 _TITLES: Final = {
     400: "The request cannot be understood",
     401: "Log in to go on",

@@ -135,9 +135,7 @@ class Pulse:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT)
-            self._touch(
-                BEATEN | {each for v in self._viewers for each in v.topics if each[1] == "."}
-            )
+            self._touch(BEATEN | {each for v in self._viewers for each in v.topics if "." in each})
 
     def _touch(self, topics: set[str] | frozenset[str]) -> None:
         for viewer in self._viewers:

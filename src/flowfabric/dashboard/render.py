@@ -14,7 +14,7 @@ from flowfabric.dashboard import csrf
 from flowfabric.dashboard.answers import PageAnswer
 from flowfabric.dashboard.nav import entries
 from flowfabric.dashboard.view import durations
-from flowfabric.dashboard.view.sentences import STATES, own_tags, reason_word, state_word
+from flowfabric.dashboard.view.sentences import BULK_ACTS, STATES, own_tags, reason_word, state_word
 from flowfabric.dashboard.visit import Visit
 from flowfabric.ids import ExecutionId
 from flowfabric.version import __version__
@@ -81,6 +81,7 @@ def _environment() -> jinja2.Environment:
         x_url=_execution_url,
         has=_has,
         STATES=STATES,
+        BULK_ACTS=BULK_ACTS,
         version=__version__,
     )
     filters = cast("dict[str, Any]", env.filters)  # pyright: ignore[reportUnknownMemberType]

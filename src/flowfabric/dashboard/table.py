@@ -67,6 +67,8 @@ class Dialog(msgspec.Struct, frozen=True, kw_only=True):
     danger: bool = False
     seen: str = ""
     """The version that the person has seen; another one is refused."""
+    compared: bool = True
+    """Is the version compared before the act? If not, the operation does so while it changes."""
     now: str = ""
     """What is the case now, for a person who saw another version."""
     listed: Sequence[str] = ()
@@ -79,6 +81,8 @@ class ActDone(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str
     to: str = ""
+    reload: bool = False
+    """Must the page be loaded anew because more than its regions has changed?"""
     link: str = ""
     """The path of the record of what was done."""
     secret: str = ""

@@ -15,6 +15,7 @@ from flowfabric.engine.engine import Engine
 from flowfabric.engine.executions.describe_execution import ExecutionSnapshot
 from flowfabric.errors import EngineError
 from flowfabric.ids import ExecutionId, parse_uuid
+from flowfabric.instants import instant
 from flowfabric.server.access.principal import Principal
 from flowfabric.states import Scope
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from flowfabric.dashboard.site import Site
 
 REASON: Final = "reason"
+SEEN: Final = "seen"
+"""The field and the parameter with the version that a person has seen."""
 _READS: Final = frozenset({Scope.READ, Scope.PUBLIC, Scope.ANY})
 _SHORTEST, _LONGEST = 3, 1000
 
@@ -62,6 +65,19 @@ class SentForm:
         if not _SHORTEST <= len(given) <= _LONGEST:
             raise FormProblem(REASON, f"must have {_SHORTEST} to {_LONGEST:,} characters")
         return given
+
+    def seen_at(self) -> datetime | None:
+        """When the version was current that the person saw; None if the form does not say."""
+        given = self.text(SEEN).partition(".")[0]
+        if not given:
+            return None
+        if not (given.isascii() and given.isdigit() and len(given) <= 15):
+            raise PageProblem(422, f"{given!r} is no version.", kind="invalid_input")
+        return instant(int(given))
+
+    def see(self, version: str) -> None:
+        """The person is taken to have seen this version."""
+        self._fields[SEEN] = [version]
 
     def given(self) -> dict[str, str]:
         """The first value of every field."""

@@ -1,4 +1,4 @@
-"""One act for many executions: those that were selected in a list."""
+"""One act for many executions: those that were selected in a list, or all that match."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from flowfabric.api.leaves import parse_execution_id
+from flowfabric.dashboard.pages.bulk_matching import ALL, ask_matching, do_matching
 from flowfabric.dashboard.pages.execution_acts import why_not
 from flowfabric.dashboard.problems import FormProblem, PageProblem
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act
@@ -50,22 +51,28 @@ async def _chosen(visit: Visit) -> list[ExecutionSnapshot]:
     return found
 
 
+def _fields(word: str) -> list[DialogField]:
+    """What the act needs beside the executions."""
+    if word == "priority":
+        return [
+            DialogField(name="priority", label="Priority", kind="number", value="0", required=True)
+        ]
+    if word == "tag":
+        return [
+            DialogField(name="key", label="Key", hint="Such as shop.tenant.", required=True),
+            DialogField(name="value", label="Value"),
+        ]
+    return []
+
+
 async def ask(visit: Visit) -> Dialog:
     word = _word(visit)
+    if visit.query(ALL):
+        return await ask_matching(visit, word, WORDS[word], _fields(word))
     chosen = await _chosen(visit)
     refused = Counter(filter(None, (why_not(word, each) for each in chosen)))
     able = len(chosen) - sum(refused.values())
     verb, effect, button = WORDS[word]
-    fields: list[DialogField] = []
-    if word == "priority":
-        fields.append(
-            DialogField(name="priority", label="Priority", kind="number", value="0", required=True)
-        )
-    if word == "tag":
-        fields += [
-            DialogField(name="key", label="Key", hint="Such as shop.tenant.", required=True),
-            DialogField(name="value", label="Value"),
-        ]
     warning = "; ".join(f"{count} will not change: {why}" for why, count in refused.items())
     noun = "execution" if len(chosen) == 1 else "executions"
     return Dialog(
@@ -73,7 +80,7 @@ async def ask(visit: Visit) -> Dialog:
         effect=f"{able} of them {effect}.",
         button=button,
         back="/executions",
-        fields=fields,
+        fields=_fields(word),
         reason=word != "tag",
         danger=word == "cancel",
         warning=warning,
@@ -87,6 +94,8 @@ async def ask(visit: Visit) -> Dialog:
 
 async def do(visit: Visit, form: SentForm) -> ActDone:
     word = _word(visit)
+    if visit.query(ALL):
+        return await do_matching(visit, word, form)
     ids = [each.execution_id for each in await _chosen(visit)]
     answers = await _answers(visit, word, ids, form)
     refused = Counter(each.code for each in answers if isinstance(each, EngineError))

@@ -9,6 +9,7 @@ import msgspec
 from flowfabric.audit import audit_now
 from flowfabric.dashboard.answers import Answer, PageAnswer, download
 from flowfabric.dashboard.pages.execution_acts import offered
+from flowfabric.dashboard.pages.versions import seen
 from flowfabric.dashboard.problems import not_found
 from flowfabric.dashboard.pulse import execution_topic
 from flowfabric.dashboard.table import screen
@@ -89,6 +90,7 @@ async def execution(visit: Visit) -> PageAnswer:
         "inbox": await _inbox(visit, found),
         "neighbours": await _neighbours(visit, found),
         "offered": offered(visit, found),
+        "seen": seen(found),
         "attempt": attempt,
         "frames": frames,
         "more_frames": more_frames,

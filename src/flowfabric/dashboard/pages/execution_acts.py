@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from flowfabric.dashboard.pages.versions import now, seen, versioned
 from flowfabric.dashboard.problems import FormProblem
 from flowfabric.dashboard.table import ActDone, Dialog, DialogField, act
 from flowfabric.dashboard.visit import SentForm, Visit
@@ -78,12 +79,6 @@ def offered(visit: Visit, found: ExecutionSnapshot) -> list[Offer]:
     ]
 
 
-def seen(found: ExecutionSnapshot) -> str:
-    """Tells versions of an execution apart by what an act depends on."""
-    epoch = 0 if found.current_lease is None else found.current_lease.lease_epoch
-    return f"{found.public_state}.{found.total_attempt_count}.{epoch}"
-
-
 def back(execution_id: ExecutionId) -> str:
     """The path of the page of the execution."""
     return f"/executions/{execution_id.partition_key}.{execution_id.uuid}"
@@ -98,7 +93,8 @@ def _dialog(
         effect=effect,
         button=button,
         back=back(found.execution_id),
-        now=f"It is {found.public_state} now, after {found.total_attempt_count} attempts.",
+        compared=False,
+        now=now(found),
         **given,  # pyright: ignore[reportArgumentType]
     )
 
@@ -120,7 +116,12 @@ async def ask_cancel(visit: Visit) -> Dialog:
 
 async def do_cancel(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
-    await visit.engine.cancel_execution(found.execution_id, reason=form.reason(), actor=visit.actor)
+    await visit.engine.cancel_execution(
+        found.execution_id,
+        reason=form.reason(),
+        actor=visit.actor,
+        expected_last_mutation_at=form.seen_at(),
+    )
     return _done(found.execution_id, "The execution was cancelled.")
 
 
@@ -160,6 +161,7 @@ async def do_replay(visit: Visit, form: SentForm) -> ActDone:
         from_step=step,
         reason=form.reason(),
         actor=visit.actor,
+        expected_last_mutation_at=form.seen_at(),
     )
     return _done(found.execution_id, "The execution runs again.")
 
@@ -177,7 +179,10 @@ async def ask_revoke(visit: Visit) -> Dialog:
 async def do_revoke(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     answer = await visit.engine.revoke_lease(
-        found.execution_id, reason=form.reason(), actor=visit.actor
+        found.execution_id,
+        reason=form.reason(),
+        actor=visit.actor,
+        expected_last_mutation_at=form.seen_at(),
     )
     if isinstance(answer, LeaseNotRevoked):
         return _done(found.execution_id, f"Nothing was revoked: {answer.reason}.")
@@ -203,7 +208,11 @@ async def do_priority(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     wanted = form.whole("priority", low=0, high=_MOST_PRIORITY)
     answer = await visit.engine.change_priority(
-        found.execution_id, wanted, reason=form.reason(), actor=visit.actor
+        found.execution_id,
+        wanted,
+        reason=form.reason(),
+        actor=visit.actor,
+        expected_last_mutation_at=form.seen_at(),
     )
     return _done(found.execution_id, f"The priority is {answer.priority}.")
 
@@ -222,6 +231,7 @@ async def do_block(visit: Visit, form: SentForm) -> ActDone:
         BlockingReason.PAUSED_BY_OPERATOR.value,
         detail=form.reason(),
         actor=visit.actor,
+        expected_last_mutation_at=form.seen_at(),
     )
     return _done(found.execution_id, "The execution is held back.")
 
@@ -236,7 +246,9 @@ async def ask_unblock(visit: Visit) -> Dialog:
 async def do_unblock(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
     form.reason()
-    await visit.engine.unblock_execution(found.execution_id, actor=visit.actor)
+    await visit.engine.unblock_execution(
+        found.execution_id, actor=visit.actor, expected_last_mutation_at=form.seen_at()
+    )
     return _done(found.execution_id, "The execution is claimable again.")
 
 
@@ -249,7 +261,12 @@ async def ask_resume(visit: Visit) -> Dialog:
 
 async def do_resume(visit: Visit, form: SentForm) -> ActDone:
     found = await visit.execution()
-    await visit.engine.resume_execution(found.execution_id, reason=form.reason(), actor=visit.actor)
+    await visit.engine.resume_execution(
+        found.execution_id,
+        reason=form.reason(),
+        actor=visit.actor,
+        expected_last_mutation_at=form.seen_at(),
+    )
     return _done(found.execution_id, "The execution goes on.")
 
 
@@ -317,13 +334,13 @@ def json_field(form: SentForm, name: str) -> bytes | None:
 
 _X: Final = "/executions/{execution_id}"
 ROUTES: Final = (
-    act(f"{_X}/cancel", ask_cancel, do_cancel, Scope.WRITE),
-    act(f"{_X}/replay", ask_replay, do_replay),
-    act(f"{_X}/revoke", ask_revoke, do_revoke),
-    act(f"{_X}/priority", ask_priority, do_priority),
-    act(f"{_X}/block", ask_block, do_block),
-    act(f"{_X}/unblock", ask_unblock, do_unblock),
-    act(f"{_X}/resume", ask_resume, do_resume),
+    act(f"{_X}/cancel", ask_cancel, versioned(do_cancel), Scope.WRITE),
+    act(f"{_X}/replay", ask_replay, versioned(do_replay)),
+    act(f"{_X}/revoke", ask_revoke, versioned(do_revoke)),
+    act(f"{_X}/priority", ask_priority, versioned(do_priority)),
+    act(f"{_X}/block", ask_block, versioned(do_block)),
+    act(f"{_X}/unblock", ask_unblock, versioned(do_unblock)),
+    act(f"{_X}/resume", ask_resume, versioned(do_resume)),
     act(f"{_X}/tag", ask_tag, do_tag, Scope.WRITE),
     act(f"{_X}/signal", ask_signal, do_signal, Scope.WRITE),
 )

@@ -19,6 +19,7 @@ from flowfabric.dashboard.pages.filters import (
     ExecutionFilter,
     filter_of,
 )
+from flowfabric.dashboard.pages.queries import saved_chips
 from flowfabric.dashboard.problems import PageProblem
 from flowfabric.dashboard.table import screen
 from flowfabric.dashboard.view.durations import between, iso
@@ -83,11 +84,13 @@ async def executions(visit: Visit) -> Answer:
         "conditions": wanted.conditions(visit),
         "drops": await _drops(visit, wanted) if not page.executions and not cursor else [],
         "queries": [(label, visit.url("/executions", **query)) for label, query in QUERIES],
+        "saved": [] if visit.region else await saved_chips(visit),
         "sinces": SINCES,
         "limit": str(limit),
         "limits": LIMITS,
         "shows_namespace": visit.namespace is None and len(await visit.namespaces()) > 1,
         "many": wanted.parameters(),
+        "matching": await _count(visit, wanted) if page.next_cursor or cursor else "",
     }
     return PageAnswer(
         template="executions.html", title="Executions", section="executions", values=values

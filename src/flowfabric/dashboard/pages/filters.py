@@ -31,6 +31,12 @@ _WORDS: Final = {
 }
 
 
+PARAMETERS: Final = frozenset(
+    {"state", "kind", "tag", "since", "before", "divergent", "sort", *_WORDS}
+)
+"""The parameters of an address that are a filter."""
+
+
 class FilterCondition(msgspec.Struct, frozen=True):
     """One condition, in words, and the address of the list without it."""
 
@@ -183,7 +189,6 @@ def filter_of(visit: Visit) -> ExecutionFilter:
 
 def parse_query(text: str) -> dict[str, list[str]] | None:
     """`state:failed kind:charge since:24h` as parameters; None if it is not of that form."""
-    known = {"state", "kind", "tag", "since", "before", "divergent", "sort", *_WORDS}
     found: dict[str, list[str]] = {}
     try:
         parts = shlex.split(text)
@@ -191,7 +196,7 @@ def parse_query(text: str) -> dict[str, list[str]] | None:
         return None
     for part in parts:
         name, colon, value = part.partition(":")
-        if not colon or name not in known or not value:
+        if not colon or name not in PARAMETERS or not value:
             return None
         found.setdefault(name, []).append(value)
     return found or None

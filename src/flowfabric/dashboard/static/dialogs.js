@@ -48,7 +48,7 @@ async function send(form) {
     const done = await answer.json();
     dialog.close();
     const here = location.pathname;
-    if (done.to && new URL(done.to, location.href).pathname !== here) {
+    if (done.to && (done.reload || new URL(done.to, location.href).pathname !== here)) {
       sessionStorage.setItem("ff-toast", JSON.stringify(done));
       location.assign(done.to);
       return;

@@ -1,5 +1,6 @@
 // Rows of a list: move by keys, select by box, range by shift, and act on what is selected.
 let last = null;
+let matching = false; // is everything that matches selected, beyond the rows of the page?
 
 function rows() {
   return [...document.querySelectorAll("tbody tr[data-id]")];
@@ -34,8 +35,12 @@ function show() {
   for (const row of rows()) row.classList.toggle("picked", picked.includes(row));
   for (const bar of document.querySelectorAll("[data-picked]")) {
     bar.hidden = !picked.length;
-    bar.querySelector(".count").textContent = `${picked.length} selected`;
+    const all = bar.querySelector("[data-pick-matching]");
+    if (!all || !picked.length) matching = false;
+    all?.setAttribute("aria-pressed", String(matching));
+    bar.querySelector(".count").textContent = matching ? all.dataset.pickMatching : `${picked.length} selected`;
     for (const link of bar.querySelectorAll("a[data-href]")) {
+      if (matching) { link.href = link.dataset.all; continue; }
       const url = new URL(link.dataset.href, location.href);
       for (const row of picked) url.searchParams.append("id", row.dataset.id);
       link.href = url;
@@ -45,6 +50,12 @@ function show() {
 
 export function startRows() {
   document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-pick-matching]")) {
+      matching = !matching;
+      if (matching) for (const row of rows()) boxOf(row).checked = true;
+      show();
+      return;
+    }
     const box = event.target.closest("input[data-pick]");
     if (!box) return;
     const all = rows();
@@ -54,15 +65,18 @@ export function startRows() {
       for (const row of all.slice(low, high + 1)) boxOf(row).checked = box.checked;
     }
     last = here;
+    if (!box.checked) matching = false;
     show();
   });
   document.addEventListener("change", (event) => {
     if (!event.target.matches("[data-pick-all]")) return;
     for (const row of rows()) boxOf(row).checked = event.target.checked;
+    if (!event.target.checked) matching = false;
     show();
   });
   document.addEventListener("ff:done", () => {
     for (const row of rows()) if (boxOf(row)) boxOf(row).checked = false;
+    matching = false;
     show();
   });
   document.addEventListener("ff:morphed", show);

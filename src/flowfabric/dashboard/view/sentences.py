@@ -122,3 +122,13 @@ def story_line(entry: HistoryEntry, *, hidden: bool = False) -> StoryLine:
 
 
 _FAMILY_HUES: Final = {"operator": "violet", "signal": "teal", "lease": "blue", "execution": "grey"}
+
+BULK_ACTS: Final = (
+    ("cancel", "Cancel"),
+    ("replay", "Replay"),
+    ("priority", "Priority"),
+    ("block", "Block"),
+    ("unblock", "Unblock"),
+    ("tag", "Tag"),
+)
+"""What can be done to many executions, and the words of its buttons."""
