@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flowfabric.db.rows import Connection
 from flowfabric.engine.workers.register_worker import register_worker
 from flowfabric.reconcile.find_due import HELD_FOR, find_due
@@ -35,6 +37,7 @@ async def test_a_role_is_free_once_its_time_is_over(db: Connection, clock: Clock
     assert await is_free(db)
 
 
+@pytest.mark.session("a lock is held by a session")
 async def test_a_role_is_free_once_its_session_has_ended(db: Connection, clock: Clock) -> None:
     await find_due(db, "first", [], session_pid=db.get_server_pid())
     await find_due(db, "second", [], session_pid=2**30)

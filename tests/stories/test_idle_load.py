@@ -42,6 +42,7 @@ def talkative() -> Generator[tuple[str, Path]]:
             server.stop()
 
 
+@pytest.mark.session("workers poll behind a pooler")
 async def test_an_idle_worker_with_all_sweeps_issues_at_most_two_statements_a_second(
     talkative: tuple[str, Path],
 ) -> None:

@@ -13,7 +13,7 @@ from flowfabric.engine.bulk.list_bulk_targets import list_bulk_targets
 from flowfabric.engine.bulk.preview_bulk_action import preview_bulk_action
 from flowfabric.engine.bulk.read_bulk_action import BulkAction, read_bulk_action
 from flowfabric.engine.bulk.run_bulk_actions import bulk_due, run_bulk_actions
-from flowfabric.engine.bulk.start_bulk_action import start_bulk_action
+from flowfabric.engine.bulk.start_bulk_action import filter_words, start_bulk_action
 from flowfabric.engine.bulk.stop_bulk_action import stop_bulk_action
 from flowfabric.engine.executions.search import Search
 from flowfabric.engine.lifecycle.create_execution import create_execution
@@ -171,3 +171,9 @@ async def test_what_cannot_be_done_is_refused(
         await start_bulk_action(db, fields.pop("action"), **fields)
     assert refused.value.field == field
     assert await list_bulk_actions(db) == []
+
+
+def test_what_was_searched_for_is_told_in_words() -> None:
+    search = Search(execution_kinds=("job", "mail"), lane_id="fast")
+
+    assert filter_words(search) == {"execution_kinds": "job, mail", "lane_id": "fast"}

@@ -110,10 +110,16 @@ def filter_words(search: Search) -> dict[str, str]:
     """What is searched for, by the names of the fields; those that are not given are left out."""
     default = Search()
     return {
-        name: str(msgspec.to_builtins(value))
+        name: _words(msgspec.to_builtins(value))
         for name in Search.__struct_fields__
         if (value := getattr(search, name)) != getattr(default, name)
     }
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(_words, value))  # pyright: ignore[reportUnknownArgumentType]
+    return str(value)
 
 
 async def _find(conn: Connection, search: Search, partitions: int) -> list[ExecutionId]:
