@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from flowfabric.config import DatabaseConfig
 from flowfabric.counters import CANCEL_BACKLOG, EXECUTIONS, NOTIFY_LAG, OUTBOX_PENDING, QUEUE_AGE
 from flowfabric.db.rows import Connection
@@ -13,6 +15,7 @@ from flowfabric.testing import Clock
 from tests import given
 
 
+@pytest.mark.session("listens")
 async def test_what_waits_in_each_lane_is_read_and_kept_for_a_while(
     ff_dsn: str, db: Connection, clock: Clock
 ) -> None:

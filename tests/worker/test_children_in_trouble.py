@@ -193,6 +193,7 @@ async def test_a_failed_child_is_mended_by_replaying_it_and_then_its_parent(
 
     @app.task("shaky")
     async def shaky(ctx: Ctx) -> int:
+        await client.handle(sibling).result(timeout=20)  # it is recorded, and does not run again
         if not mended.is_set():
             raise Fail("no power", retryable=False)
         return 7
@@ -202,6 +203,7 @@ async def test_a_failed_child_is_mended_by_replaying_it_and_then_its_parent(
         return await ctx.gather([site.square.call(2), shaky.call()])
 
     handle = await client.submit(parent.call())
+    sibling = child_id(handle.execution_id, 0, 0, kind="square")
     async with app.worker(dsn=ff_dsn):
         with pytest.raises(ExecutionFailed, match="no power"):
             await handle.result(timeout=20)

@@ -33,10 +33,13 @@ _LEVELS: Final[dict[Isolation, Literal["read_committed", "repeatable_read", "ser
     "serializable": "serializable",
 }
 
-# A pooler does not keep the settings of a session.
-IDLE_TIMEOUT: Final[LiteralString] = """
--- worker.transaction_pool: idle timeout
-SELECT set_config('idle_in_transaction_session_timeout', %(idle_timeout_ms)s, true)
+# A pooler does not keep the settings of a session. The planner settings of the engine are those of
+# the role there; the statements of a handler are planned as Postgres likes.
+HANDLER_SETTINGS: Final[LiteralString] = """
+-- worker.transaction_pool: settings of a handler
+SELECT set_config('idle_in_transaction_session_timeout', %(idle_timeout_ms)s, true),
+       set_config('enable_seqscan', 'on', true), set_config('enable_hashjoin', 'on', true),
+       set_config('enable_mergejoin', 'on', true)
 """
 ANSWER: Final[LiteralString] = """
 -- worker.transaction_pool: answer
@@ -114,7 +117,7 @@ class TransactionPool:
         async with self._beside.connection() as beside:
             transaction = await _begun(conn, isolation)
             try:
-                await execute(conn, IDLE_TIMEOUT, idle_timeout_ms=self._idle_timeout_ms)
+                await execute(conn, HANDLER_SETTINGS, idle_timeout_ms=self._idle_timeout_ms)
                 await self._require_answer(beside)
             except BaseException:
                 await rolled_back(conn, transaction)
